@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.audit_ledgers import planted, write_run
+from benchmarks.audit_ledgers import expected_losses, write_run
 from benchmarks.audit_session import BYTES_PER_MESSAGE, Audits, audits
 from benchmarks.harness import Case, Claim, Side, Work, prove
 
@@ -29,15 +29,15 @@ CLAIM = Claim(
 
 
 def peer_side(name: str, folder: Path, messages: int) -> Side:
-    """In a process of its own, which tells how long it took without its start."""
+    """Run in a process of its own, which reports its time without its start."""
     command = [sys.executable, "-m", "benchmarks.audit_peers", name, str(folder)]
 
     def run() -> Work:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        told = json.loads(done.stdout)
-        found = {name: told[name] for name in planted(messages)}
-        assert found == planted(messages), (name, found)
-        return Work(messages * BYTES_PER_MESSAGE, told["wall_s"])
+        output = json.loads(done.stdout)
+        found = {name: output[name] for name in expected_losses(messages)}
+        assert found == expected_losses(messages), (name, found)
+        return Work(messages * BYTES_PER_MESSAGE, output["wall_s"])
 
     return Side(name, run)
 

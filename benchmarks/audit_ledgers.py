@@ -1,4 +1,4 @@
-"""Made-up ledgers of long runs, for the benchmark of the audit.
+"""Generated ledgers of long runs, for the benchmark of the audit.
 
 Every message is acknowledged, stored in both logs and delivered, but for a few planted things
 that each side must count alike: every 1,000,003rd message is not in the target log, every
@@ -27,7 +27,7 @@ Columns = Mapping[str, Any]
 
 
 def write_run(folder: Path, messages: int, streams: int) -> Path:
-    """A run folder with so many messages in so many streams of one producer."""
+    """Write a run folder with messages in several streams of one producer."""
     (folder / "ledger").mkdir(parents=True)
     plan = {
         "format": FORMAT,
@@ -62,8 +62,8 @@ def write_run(folder: Path, messages: int, streams: int) -> Path:
     return folder
 
 
-def planted(messages: int) -> dict[str, int]:
-    """How many messages are lost, and where: what everyone must find."""
+def expected_losses(messages: int) -> dict[str, int]:
+    """The losses in the ledgers, by place: what every tool must find."""
     both = messages // (NOT_MIRRORED * UNDELIVERED)  # these have no common factor
     return {
         "not_mirrored": messages // NOT_MIRRORED,
@@ -76,7 +76,7 @@ def _segments(messages: int, streams: int) -> Iterator[tuple[str, int, Columns]]
     counts = messages // streams + (lanes < messages % streams)
     yield "manifests", 0, {"producer": "p", "topic": "t", "lane": lanes, "count": counts}
     for number, cluster in enumerate(("source", "target")):
-        lost = _lost_by_mirror(messages, streams) if cluster == "target" else 0
+        lost = _find_lost_by_mirror(messages, streams) if cluster == "target" else 0
         place = {"cluster": cluster, "topic": "t", "topic_id": "i", "partition": lanes}
         bounds = {"start": np.zeros(streams, np.int64), "end": counts - lost}
         yield "scans", number, place | bounds | {"compacted": np.zeros(streams, np.bool_)}
@@ -91,13 +91,13 @@ def _segments(messages: int, streams: int) -> Iterator[tuple[str, int, Columns]]
         gone += np.bincount(rows.lane[rows.lost], minlength=streams)
 
 
-def _lost_by_mirror(messages: int, streams: int) -> Any:
+def _find_lost_by_mirror(messages: int, streams: int) -> Any:
     lost = np.arange(NOT_MIRRORED - 1, messages, NOT_MIRRORED)
     return np.bincount(lost % streams, minlength=streams)
 
 
 class _Rows:
-    """A stretch of messages in all tables."""
+    """A range of messages in all tables."""
 
     def __init__(self, index: Any, streams: int, gone: Any) -> None:
         self.index = index

@@ -25,7 +25,7 @@ _JAVA_SPEED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*99th", re
 
 
 def rdkafka_produce(bootstrap: str, topic: str, partitions: int, total_bytes: int) -> int:
-    """1 KiB records, a batch's worth to each partition in turn."""
+    """1 KiB records; a batch to each partition, round-robin."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -71,7 +71,7 @@ def rdkafka_consume(
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         left = record_count = total_bytes // record_bytes
         while left > 0:
-            # Not more than there are: it would wait for them.
+            # Not more than exist, or it would wait for them.
             messages = consumer.consume(min(_READ_AT_ONCE, left), timeout=30)
             assert messages, "nothing arrives"
             for message in messages:

@@ -46,7 +46,7 @@ def frame(session: SparkSession, kind: str, system: System, topic: str, **more: 
     return session.read.format(kind).options(**servers, **more).load()
 
 
-def summed(rows: DataFrame, column: str) -> int:
+def sum_lengths(rows: DataFrame, column: str) -> int:
     """How many bytes all values of a column have."""
     [row] = rows.selectExpr(f"sum(length({column})) AS bytes").collect()
     return int(row["bytes"])
@@ -61,12 +61,12 @@ def cases(session: SparkSession, system: System, topic: str, records: int) -> It
     connector = frame(session, "kafka", system, topic, **TUNED)
     rows = frame(session, "shoal", system, topic)
     batches = frame(session, "shoal", system, topic, mode="batches")
-    assert summed(rows, "value") == summed(connector, "value") >= records * RECORD_BYTES
-    theirs = Side("Spark's connector", lambda: summed(connector, "value"), _jvm)
+    assert sum_lengths(rows, "value") == sum_lengths(connector, "value") >= records * RECORD_BYTES
+    theirs = Side("Spark's connector", lambda: sum_lengths(connector, "value"), _jvm)
     conditions = {"records": records, "bytes": RECORD_BYTES, "cores": 2, "broker": system.name}
-    ours = Side("shoal, rows", lambda: summed(rows, "value"), _jvm)
+    ours = Side("shoal, rows", lambda: sum_lengths(rows, "value"), _jvm)
     yield Case(f"rows, from {system.name}", ours, theirs, conditions, least_speed=1.0)
-    ours = Side("shoal, batches", lambda: summed(batches, "bytes"), _jvm)
+    ours = Side("shoal, batches", lambda: sum_lengths(batches, "bytes"), _jvm)
     name = f"bytes in batch mode, from {system.name}"
     yield Case(name, ours, theirs, conditions, least_speed=3.0)
 

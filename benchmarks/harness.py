@@ -1,6 +1,6 @@
 """How every benchmark measures: in pairs, interleaved, by CPU seconds per GB.
 
-Wall times on shared machines say little; CPU seconds are the bar, MB/s stand beside them.
+Wall times on shared machines mean little: the bar is CPU seconds; MB/s are reported too.
 A case has two sides that do the same work. Each side runs once to warm up, then both run in
 turn, the first of a pair being the second of the next, at least 5 pairs. The result is the
 median of the pairs' ratios, with the smallest and the largest. A case may have a bar of its own,
@@ -103,7 +103,7 @@ class Claim:
 
 
 def warm_up(side: Side) -> int:
-    """Run a side once, untimed; the peak of what it allocated in this process."""
+    """Run a side once, untimed; return the peak of its allocations in this process."""
     if not side.counts_this_process:
         side.run()
         return 0
@@ -184,12 +184,12 @@ def prove(claim: Claim, cases: Iterable[Case], *, pairs: int = LEAST_PAIRS) -> i
 
 
 def store_part(claim: Claim, **measured: Any) -> None:
-    """Write down what is finished, for whoever is cut short."""
+    """Store the finished cases, in case the benchmark is interrupted."""
     _write(f"{claim.name}{PART}", _document(claim, holds=False, **measured))
 
 
 def store(claim: Claim, *, holds: bool, **measured: Any) -> int:
-    """Write a result down with its conditions; 0 if the claim holds, else 1."""
+    """Store a result with its conditions; 0 if the claim holds, else 1."""
     path = _write(f"{claim.name}.json", _document(claim, holds=holds, **measured))
     (RESULTS / f"{claim.name}{PART}").unlink(missing_ok=True)
     print(f"{'holds' if holds else 'DOES NOT HOLD'}; stored in {path.name}")
@@ -216,14 +216,14 @@ def _write(name: str, document: dict[str, Any]) -> Path:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The machine and the versions on which the numbers depend."""
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
-        # By whom it was built, and when: with optimisations or without is a fifth of the CPU.
+        # The build of Python: optimisations make a difference of a fifth of the CPU.
         "python_build": " ".join((*platform.python_build(), platform.python_compiler())),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
@@ -264,7 +264,7 @@ def _lines(result: dict[str, Any]) -> str:
 
 
 def _trees(pids: Iterable[int]) -> list[psutil.Process]:
-    """The processes and all that descend from them, as far as they are alive."""
+    """The processes and their descendants that are running."""
     found: dict[int, psutil.Process] = {}
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
@@ -275,7 +275,7 @@ def _trees(pids: Iterable[int]) -> list[psutil.Process]:
 
 
 def _cpu_s(pids: Iterable[int], *, this_process: bool) -> float:
-    """CPU seconds so far; ended children count through those that waited for them."""
+    """CPU seconds so far; those of ended children are counted by their parents."""
     total = 0.0
     for process in _trees(pids):
         with suppress(psutil.NoSuchProcess):
@@ -289,7 +289,7 @@ def _cpu_s(pids: Iterable[int], *, this_process: bool) -> float:
 
 
 def _reset_peaks(pids: Iterable[int]) -> None:
-    """Start peak memory anew, where the system can (Linux)."""
+    """Reset the peak memory of processes, where the system can (Linux)."""
     for process in _trees(pids):
         with suppress(OSError):
             Path(f"/proc/{process.pid}/clear_refs").write_text("5")

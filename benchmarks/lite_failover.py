@@ -5,7 +5,7 @@ partition that is acknowledged, three brokers, three replicas, acks=all, by an i
 producer of librdkafka that sends all the time. Supervisor and brokers are on one machine, so a
 death is known at once; a broker that hangs is fenced when its session ends.
 
-Apache Kafka stands beside it with its own defaults: it knows of deaths by sessions only.
+Apache Kafka is measured too, with its defaults: it detects dead brokers by sessions only.
 """
 
 import statistics
@@ -36,7 +36,7 @@ _PATIENCE_S = 60.0
 
 
 class Writer:
-    """Sends to one partition all the time, and knows when the last write was acknowledged."""
+    """Writes to one partition continuously, and knows when the last write was acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = Producer(
@@ -99,7 +99,7 @@ def leader_of(system: System, topic: str) -> int:
 
 
 def wait_for_all(system: System, topic: str) -> None:
-    """Until every replica is in sync again."""
+    """Wait until every replica is in sync again."""
     admin = AdminClient({"bootstrap.servers": system.bootstrap, "log_level": 0})
     deadline = time.monotonic() + _PATIENCE_S
     while len(admin.list_topics(topic, timeout=30).topics[topic].partitions[0].isrs) < 3:
@@ -107,17 +107,17 @@ def wait_for_all(system: System, topic: str) -> None:
         time.sleep(0.1)
 
 
-def killed(system: System, times: int) -> list[float]:
-    """Kill the leader, so many times; the seconds until writes went on."""
-    return _harmed(system, times, system.cluster.kill, system.cluster.restart)
+def measure_kills(system: System, times: int) -> list[float]:
+    """Kill the leader `times` times; return the seconds until writes continued."""
+    return _measure_faults(system, times, system.cluster.kill, system.cluster.restart)
 
 
-def paused(system: System, times: int) -> list[float]:
-    """The same, with a leader that hangs."""
-    return _harmed(system, times, system.cluster.pause, system.cluster.resume)
+def measure_pauses(system: System, times: int) -> list[float]:
+    """Pause the leader `times` times; return the seconds until writes continued."""
+    return _measure_faults(system, times, system.cluster.pause, system.cluster.resume)
 
 
-def _harmed(
+def _measure_faults(
     system: System, times: int, harm: Callable[[int], None], mend: Callable[[int], None]
 ) -> list[float]:
     topic = system.create_topic(3, 1)
@@ -137,10 +137,10 @@ def _harmed(
 def main() -> int:
     print(CLAIM.sentence, flush=True)
     with both(3) as (ours, theirs):
-        ours_killed = killed(ours, 2 * LEAST_PAIRS)
-        theirs_killed = killed(theirs, 3)
-        ours_paused = paused(ours, 3)
-        theirs_paused = paused(theirs, 3)
+        ours_killed = measure_kills(ours, 2 * LEAST_PAIRS)
+        theirs_killed = measure_kills(theirs, 3)
+        ours_paused = measure_pauses(ours, 3)
+        theirs_paused = measure_pauses(theirs, 3)
     result: dict[str, Any] = {
         "ours": {"killed": _summary(ours_killed), "paused": _summary(ours_paused)},
         "theirs": {"killed": _summary(theirs_killed), "paused": _summary(theirs_paused)},

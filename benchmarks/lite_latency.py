@@ -68,15 +68,15 @@ def consume(bootstrap: str, topic: str, count: int) -> None:
     sys.stdout.buffer.write(latencies_us.tobytes())
 
 
-def measured(system: System, seconds: int) -> dict[str, float]:
+def measure_latency(system: System, seconds: int) -> dict[str, float]:
     """One run; latencies in milliseconds."""
     topic = system.create_topic(3, PARTITIONS)
-    found = measured_between((system.bootstrap, topic), (system.bootstrap, topic), seconds)
+    found = measure_between((system.bootstrap, topic), (system.bootstrap, topic), seconds)
     system.delete_topic(topic)
     return found
 
 
-def measured_between(
+def measure_between(
     sent_to: tuple[str, str], read_from: tuple[str, str], seconds: int
 ) -> dict[str, float]:
     """One run from a new topic to another, or the same; each is a cluster and a name."""
@@ -107,10 +107,10 @@ def main() -> int:
     with both(3) as systems:
         for system in systems:
             for _ in range(3):
-                measured(system, _WARM_UP_S)
+                measure_latency(system, _WARM_UP_S)
         for _ in range(LEAST_PAIRS):
             for system in systems:
-                runs.setdefault(system.name, []).append(measured(system, _RUN_S))
+                runs.setdefault(system.name, []).append(measure_latency(system, _RUN_S))
                 print(f"  {system.name}: {runs[system.name][-1]}", flush=True)
     ours, theirs = runs.values()
     ratios = [o["p99_ms"] / t["p99_ms"] for o, t in zip(ours, theirs, strict=True)]

@@ -36,7 +36,7 @@ _IDLE_S = 3.0
 _MB = 1e6
 
 
-def measured(cluster: Cluster) -> dict[str, float]:
+def measure_start(cluster: Cluster) -> dict[str, float]:
     """One start, and the memory afterwards."""
     started = time.perf_counter()
     with cluster:
@@ -80,8 +80,8 @@ def main() -> int:
     ours: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
     for _ in range(LEAST_PAIRS):
-        ours.append(measured(lite(BROKERS)))
-        theirs.append(measured(apache(BROKERS)))
+        ours.append(measure_start(lite(BROKERS)))
+        theirs.append(measure_start(apache(BROKERS)))
         print(f"  ours {ours[-1]}\n  theirs {theirs[-1]}", flush=True)
     ratios = [t["first_write_s"] / o["first_write_s"] for o, t in zip(ours, theirs, strict=True)]
     memory_mb = median(ours, "broker_mb")

@@ -37,13 +37,13 @@ from shoal.client.client import Client
 from shoal.client.results import LATEST
 from shoal.model.topics import TopicPartition
 from shoal.systems.apache.apache import ApacheCluster
-from shoal.systems.mirror_kinds import Route, Wishes, make_mirror
+from shoal.systems.mirror_kinds import MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror
 from shoal.systems.processes.meters import tree_of
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, encode_batch
 
-# How many times as much CPU MirrorMaker 2 must take.
+# The factor by which MirrorMaker 2 must use more CPU.
 BARS = {"gzip": 40.0, "zstd": 15.0, "lz4": 8.0, "none": 12.0}
 LEAST_SPEED = 3.0
 BUSY_CORE = 0.9
@@ -136,7 +136,7 @@ def _batches(codec: str) -> list[bytearray]:
 
 
 async def _fill(bootstrap: str, topic: str, codec: str, records: int) -> int:
-    """Fill a new topic; returns how many records it has."""
+    """Fill a new topic; return its number of records."""
     batches = _batches(codec)
     rounds = max(1, records // BATCH_RECORDS // PARTITIONS)
     async with Client({"bootstrap.servers": bootstrap}) as client:
@@ -150,10 +150,10 @@ async def _fill(bootstrap: str, topic: str, codec: str, records: int) -> int:
     return rounds * BATCH_RECORDS * PARTITIONS
 
 
-def _wishes(mirror: str, codec: str, prefix: str) -> Wishes:
+def _mirror_options(mirror: str, codec: str, prefix: str) -> MirrorOptions:
     if mirror == "mm2":
         alias = prefix.rstrip(".")
-        return Wishes(
+        return MirrorOptions(
             prefix=prefix,
             properties={
                 "tasks.max": "4",
@@ -169,7 +169,7 @@ def _wishes(mirror: str, codec: str, prefix: str) -> Wishes:
             },
         )
     if mirror == "mm1":
-        return Wishes(
+        return MirrorOptions(
             properties={
                 "num.streams": "4",
                 "producer.compression.type": codec,
@@ -178,15 +178,17 @@ def _wishes(mirror: str, codec: str, prefix: str) -> Wishes:
                 "producer.acks": "all",
             }
         )
-    return Wishes(prefix=prefix)
+    return MirrorOptions(prefix=prefix)
 
 
-async def _watched(clusters: Clusters, mirror: Mirror, topic: str, total: int) -> dict[str, float]:
+async def _measure_copy(
+    clusters: Clusters, mirror: Mirror, topic: str, total: int
+) -> dict[str, float]:
     """Start a mirror, and measure from the first record at the target to the last."""
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     async with Client({"bootstrap.servers": clusters.target.bootstrap}) as client:
         mirror.start()
-        # Not since the call: a guardian is started first, which is no part of the mirror.
+        # Not from the call: the guardian, which starts first, is not part of the mirror.
         began_s = psutil.Process(mirror.pids()[0]).create_time()
         deadline = time.perf_counter() + PATIENCE_S
         begin: dict[str, float] | None = None
@@ -223,21 +225,21 @@ def _copy(clusters: Clusters, name: str, codec: str, records: int) -> Window:
         prefix = f"{name}-{codec}-{time.time_ns()}."
         topic = f"bench-{codec}"
         source = clusters.source.bootstrap
-        total = asyncio.run(_filled(source, topic, codec, records))
+        total = asyncio.run(_fill_once(source, topic, codec, records))
         if name == "mm1":
-            # It keeps names, and wants a target topic that is there.
+            # It keeps the names of topics, and needs an existing target topic.
             asyncio.run(_make(clusters.target.bootstrap, topic))
-        route = Route(
+        route = MirrorRoute(
             {"bootstrap.servers": source},
             {"bootstrap.servers": clusters.target.bootstrap},
             (topic,),
             Path(folder),
         )
-        mirror = make_mirror(name, route, _wishes(name, codec, prefix))
+        mirror = make_mirror(name, route, _mirror_options(name, codec, prefix))
         assert mirror is not None
         target_topic = topic if name == "mm1" else f"{prefix}{topic}"
         try:
-            window = asyncio.run(_watched(clusters, mirror, target_topic, total))
+            window = asyncio.run(_measure_copy(clusters, mirror, target_topic, total))
         finally:
             usage = mirror.usage()
             mirror.close()
@@ -254,7 +256,7 @@ def _copy(clusters: Clusters, name: str, codec: str, records: int) -> Window:
     )
 
 
-async def _filled(bootstrap: str, topic: str, codec: str, records: int) -> int:
+async def _fill_once(bootstrap: str, topic: str, codec: str, records: int) -> int:
     """The topic of a codec, filled once for all mirrors."""
     async with Client({"bootstrap.servers": bootstrap}) as client:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -267,7 +269,7 @@ async def _make(bootstrap: str, topic: str) -> None:
         await client.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
 
 
-def _judged(ours: list[Window], theirs: Window, old: Window | None) -> dict[str, Any]:
+def _judge(ours: list[Window], theirs: Window, old: Window | None) -> dict[str, Any]:
     cpu = statistics.median(each.cpu_s_per_gb for each in ours)
     ratio = theirs.cpu_s_per_gb / max(cpu, 1e-9)
     speed = statistics.median(each.mb_per_s for each in ours) / theirs.mb_per_s
@@ -291,7 +293,7 @@ def _judged(ours: list[Window], theirs: Window, old: Window | None) -> dict[str,
     }
 
 
-def _told(window: Window) -> Window:
+def _print_window(window: Window) -> Window:
     print("  ", window.to_json(), flush=True)
     return window
 
@@ -307,19 +309,23 @@ def _cases(records: int, names: list[str], *, with_mm1: bool) -> Iterator[dict[s
         if codecs:
             copy("shoal", "none")  # to warm the brokers up
         for codec in codecs:
-            ours = [_told(copy("shoal", codec)) for _ in range(COPIES_OF_OURS)]
-            theirs = _told(copy("mm2", codec))
-            old = _told(copy("mm1", codec)) if with_mm1 else None
-            yield _judged(ours, theirs, old)
+            ours = [_print_window(copy("shoal", codec)) for _ in range(COPIES_OF_OURS)]
+            theirs = _print_window(copy("mm2", codec))
+            old = _print_window(copy("mm1", codec)) if with_mm1 else None
+            yield _judge(ours, theirs, old)
         if LATENCY in names:
             yield measure_latency(source.bootstrap, target.bootstrap, Path(folder))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=250_000, help="of 1 KiB, for each codec")
-    parser.add_argument("--cases", default=",".join([*BARS, LATENCY]), help="which, by commas")
-    parser.add_argument("--no-mm1", action="store_true", help="leave MirrorMaker 1 out")
+    parser.add_argument(
+        "--records", type=int, default=250_000, help="number of records of 1 KiB, for each codec"
+    )
+    parser.add_argument(
+        "--cases", default=",".join([*BARS, LATENCY]), help="cases to run, separated by commas"
+    )
+    parser.add_argument("--no-mm1", action="store_true", help="without MirrorMaker 1")
     arguments = parser.parse_args()
     arguments.cases = arguments.cases.split(",")
     for name in arguments.cases:

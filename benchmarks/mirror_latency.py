@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import LEAST_PAIRS
-from benchmarks.lite_latency import PARTITIONS, measured_between
+from benchmarks.lite_latency import PARTITIONS, measure_between
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.systems.mirrors import ProcessMirror
@@ -41,7 +41,7 @@ def measure_latency(source: str, target: str, folder: Path) -> dict[str, Any]:
         for number in range(ROUNDS):
             for side in SIDES if number % 2 else reversed(SIDES):
                 topic = _topic(side, number)
-                found = measured_between((source, topic), (target, topic), RUN_S)
+                found = measure_between((source, topic), (target, topic), RUN_S)
                 print(f"   latency, {side}: {found}", flush=True)
                 if number:  # the first is to warm up
                     runs[side].append(found)

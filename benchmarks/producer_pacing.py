@@ -34,11 +34,13 @@ def main() -> int:
         attempts = attempts_of(system.bootstrap, spec)
     intended_us, sent_us = (attempts[name].to_numpy() for name in ("intended_us", "sent_us"))
     late_us = (sent_us - intended_us)[intended_us >= intended_us.min() + 1_000_000]
-    told = {f"p{q}_us": int(np.percentile(late_us, q)) for q in (50, 90, 99, 99.9)}
-    print(f"{CLAIM.sentence}\n  pacing error: {told}")
+    percentiles = {f"p{q}_us": int(np.percentile(late_us, q)) for q in (50, 90, 99, 99.9)}
+    print(f"{CLAIM.sentence}\n  pacing error: {percentiles}")
     conditions = {"messages": messages, "message_bytes": KIB, "messages_per_s": PACE_PER_S}
-    holds = told["p99_us"] < MOST_LATE_US
-    return store(CLAIM, holds=holds, **told, max_us=int(late_us.max()), conditions=conditions)
+    holds = percentiles["p99_us"] < MOST_LATE_US
+    return store(
+        CLAIM, holds=holds, **percentiles, max_us=int(late_us.max()), conditions=conditions
+    )
 
 
 if __name__ == "__main__":

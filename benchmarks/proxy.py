@@ -13,15 +13,15 @@ import statistics
 import sys
 import time
 
-from shoal.faults.addresses import AddressTranslator
-from shoal.net.proxy import Proxy, Route
+from shoal.faults.addresses import AddressRewriter
+from shoal.net.proxy import Proxy, ProxyRoute
 
 CHUNK = 256 * 1024
 PINGS = 2000
 
 
-def swallow(listener: socket.socket) -> None:
-    """Take everything; answer single bytes."""
+def discard_received(listener: socket.socket) -> None:
+    """Receive everything; echo single bytes."""
     while True:
         peer, _ = listener.accept()
         while data := peer.recv(1 << 20):
@@ -69,18 +69,18 @@ async def cost(port: int, megabytes: int) -> tuple[float, float]:
 async def main(megabytes: int) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     server = multiprocessing.get_context("fork").Process(
-        target=swallow, args=(listener,), daemon=True
+        target=discard_received, args=(listener,), daemon=True
     )
     server.start()
     address = listener.getsockname()
     proxy = Proxy()
     caller, target = frozenset({"caller"}), frozenset({"target"})
-    plain = Route(address, target, caller=caller)
-    following = Route(
+    plain = ProxyRoute(address, target, caller=caller)
+    following = ProxyRoute(
         address,
         target,
         caller=caller,
-        translator=lambda: AddressTranslator(lambda _node, host, port: (host, port)),
+        rewriter=lambda: AddressRewriter(lambda _node, host, port: (host, port)),
     )
     ports = {
         "no proxy": address[1],

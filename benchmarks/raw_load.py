@@ -1,4 +1,4 @@
-"""A load generator that costs next to nothing: batches made once, written and read as they are.
+"""A load generator that costs almost nothing: batches are made once, and sent and read unchanged.
 
 Rules of this file:
 - It speaks versions that every Kafka since 2.8 has, to whichever cluster: Produce 9, Fetch 12.
@@ -35,7 +35,7 @@ from shoal.wire.records.records import Record, encode_batch
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 12
 _ALL_ACKS = -1
-# What a broker says of a topic so new that it has not heard of it.
+# The error of a broker that does not know a new topic yet.
 _NOT_YET = {3, 6}
 _TIMEOUT_S = 60.0
 _FRAME_LIMIT_BYTES = 256 * 1024 * 1024
@@ -79,7 +79,7 @@ def batch_of(record_count: int, value_bytes: int) -> bytearray:
 
 
 def leaders(bootstrap: str, topic: str) -> list[Leader]:
-    """Who leads what; waits for a broker that has not heard of the topic yet."""
+    """The leaders of a topic; waits until the broker knows the topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     while not (metadata := admin.list_topics(topic, timeout=30)).topics[topic].partitions:
         time.sleep(_RETRY_S)
@@ -93,7 +93,7 @@ def leaders(bootstrap: str, topic: str) -> list[Leader]:
 
 
 def produce(bootstrap: str, topic: str, load: RawProduce, total_bytes: int) -> int:
-    """Write at least `total_bytes` of values with acks=all; returns how many it were."""
+    """Write at least `total_bytes` of values with acks=all; return how many were written."""
     return asyncio.run(_produce(leaders(bootstrap, topic), topic, load, total_bytes))
 
 
@@ -143,7 +143,7 @@ async def _produce_lane(
     load: RawProduce,
     plan: tuple[Iterator[tuple[int, ...]], Iterator[int]],
 ) -> int:
-    """One request after the other until as many batches are written as there should be."""
+    """Send one request after the other until all batches are written."""
     groups, wanted = plan
     written_bytes = 0
     while True:

@@ -1,6 +1,6 @@
 """The workload's own producer and consumer as loads: with reservations, ledgers and checks.
 
-Each run has a folder of ledgers of its own, which is gone afterwards. The producer has no pace
+Each run has a folder of ledgers of its own, which is deleted afterwards. The producer has no pace
 (everything is due at once) and no drain; the consumer reads until it has everything.
 """
 
@@ -31,7 +31,7 @@ KIB = 1024
 
 @contextmanager
 def ledgers() -> Iterator[tuple[Path, CommitLog]]:
-    # That a producer without a pace cannot keep up is no news.
+    # A producer without a pace is always late: hide the warning.
     logging.getLogger("shoal").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         create_run(Path(folder), {"run": RUN})
@@ -39,14 +39,14 @@ def ledgers() -> Iterator[tuple[Path, CommitLog]]:
             yield Path(folder), log
 
 
-def producer_spec(topic: str, partitions: int, messages: int, **wishes: Any) -> ProducerSpec:
+def producer_spec(topic: str, partitions: int, messages: int, **changes: Any) -> ProducerSpec:
     settings: dict[str, Any] = {
         "rate_per_s": float(HIGHEST_RATE_PER_S),
         "size_bytes": KIB,
         "drain_timeout_s": 0.0,
     }
     topics = (ProducedTopic(topic, partitions, partitions),)
-    return ProducerSpec(RUN, "p", topics, messages=messages, **(settings | wishes))
+    return ProducerSpec(RUN, "p", topics, messages=messages, **(settings | changes))
 
 
 def write(bootstrap: str, spec: ProducerSpec) -> Work:
@@ -56,7 +56,7 @@ def write(bootstrap: str, spec: ProducerSpec) -> Work:
 
 
 def attempts_of(bootstrap: str, spec: ProducerSpec) -> pa.Table:
-    """The same; returns what the ledger says of it."""
+    """Like `write`, but returns the attempts in the ledger."""
     with ledgers() as (folder, log):
         asyncio.run(_write(bootstrap, spec, folder, log))
         return open_run(folder).read("attempts")
@@ -64,7 +64,7 @@ def attempts_of(bootstrap: str, spec: ProducerSpec) -> pa.Table:
 
 async def _write(bootstrap: str, spec: ProducerSpec, folder: Path, log: CommitLog) -> Work:
     started = time.perf_counter()
-    recorder = Recorder(folder, worker="p", epoch=1, commit=log.append_aside)
+    recorder = Recorder(folder, worker="p", epoch=1, commit=log.append_in_thread)
     properties = {"bootstrap.servers": bootstrap} | spec.client_properties()
     async with Client(properties) as client:
         summary = await produce(spec, client, recorder, LocalControl(groups=["nobody"]))
@@ -86,13 +86,13 @@ async def _read(
     spec = ConsumerSpec(
         RUN, "g", "c", (topic,), tuple(StartingPoint(topic, p, 0) for p in range(partitions))
     )
-    recorder = Recorder(folder, worker="c", epoch=1, commit=log.append_aside)
+    recorder = Recorder(folder, worker="c", epoch=1, commit=log.append_in_thread)
 
     def seen(report: Mapping[str, Any]) -> None:
         if report["received"] >= messages:
             control.stop()
 
-    control = LocalControl(groups=["g"], commit=log.append_aside, on_progress=seen)
+    control = LocalControl(groups=["g"], commit=log.append_in_thread, on_progress=seen)
     started = time.perf_counter()
     async with Client({"bootstrap.servers": bootstrap} | spec.client_properties()) as client:
         summary = await consume(spec, client, recorder, control)

@@ -1,10 +1,10 @@
-"""Three brokers in a storm, under load, for each profile; writes what the judges said.
+"""Inject random faults into three brokers under load, for each profile; write the verdicts.
 
     python scripts/chaos.py --seconds 300 --report docs/proofs/chaos.md
     python scripts/chaos.py --profile strict --seed 7 --seconds 60
 
-Kills, stops, pauses, restarts, cuts, crashes of everything and lost disks come in an order that
-follows from the seed. Exit code 1 if any judge found anything. The parts are in
+Kills, stops, pauses, restarts, cut links, crashes of everything and lost disks come in an order
+that depends only on the seed. Exit code 1 if a judge found a problem. The implementation is in
 tests/support/chaos.py and storm.py; the second judge is scripts/second_judge.py.
 """
 
@@ -30,7 +30,7 @@ KINDS = ["default", "strict", "available", f"default{WITH_QUORUM}"]
 
 
 def play(kind: str, seed: int, seconds: float) -> Outcome:
-    """One run in a folder of its own, which stays only if something was wrong."""
+    """Do one run in a folder of its own, which is deleted unless a problem was found."""
     folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
     began = time.monotonic()
     profile = kind.removesuffix(WITH_QUORUM)
@@ -55,7 +55,9 @@ def play(kind: str, seed: int, seconds: float) -> Outcome:
 def report(outcomes: list[Outcome], elapsed_s: float) -> str:
     """The proof, as Markdown."""
     is_proven = not any(outcome.problems() for outcome in outcomes)
-    what = "nothing acknowledged was lost, twice, or out of order" if is_proven else "NOT PROVEN"
+    what = (
+        "nothing acknowledged was lost, duplicated or out of order" if is_proven else "NOT PROVEN"
+    )
     are_equal = all(outcome.are_replicas_equal for outcome in outcomes)
     rows = "\n".join(map(_row, outcomes))
     acts = "\n".join(f"- {outcome.profile}: {_acts(outcome)}" for outcome in outcomes)
@@ -66,7 +68,7 @@ def report(outcomes: list[Outcome], elapsed_s: float) -> str:
         more={"load": f"{RATE_PER_S} messages/s of 200 B, and what librdkafka sends besides"},
         packages=["confluent-kafka"],
     )
-    return f"""# Proof: a storm over three brokers
+    return f"""# Proof: random faults in three brokers
 
 {BROKERS} brokers, two topics of {PARTITIONS} partitions with {BROKERS} replicas, two idempotent
 producers with acks=all, {outcomes[0].seconds / 60:g} minutes for each profile: {what}.
@@ -76,7 +78,7 @@ producers with acks=all, {outcomes[0].seconds / 60:g} minutes for each profile: 
 {rows}
 
 The first judge is the audit of this project, over the ledgers of a producer and a consumer and a
-scan of the log; the second is `scripts/second_judge.py`, which uses confluent-kafka alone. At the
+scan of the log; the second is `scripts/second_judge.py`, which uses confluent-kafka only. At the
 end all replicas of each partition were {"" if are_equal else "NOT "}equal, byte by byte.
 
 What was done:
@@ -114,7 +116,7 @@ def main() -> int:
     parser.add_argument("--profile", choices=KINDS, action="append")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=1, help="how many clusters at once")
+    parser.add_argument("--jobs", type=int, default=1, help="number of clusters at once")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     kinds = options.profile or KINDS

@@ -1,12 +1,12 @@
-"""Compare a topic of two clusters record by record, with librdkafka alone.
+"""Compare a topic of two clusters record by record, with librdkafka only.
 
     python scripts/compare_topics.py SOURCE_BOOTSTRAP TARGET_BOOTSTRAP TOPIC [TARGET_TOPIC]
 
-Reads both to the end, committed records only, and compares them partition by partition: how many
-there are, and keys, values, headers, types and times of timestamps, in order. Prints a line for
-each partition; exit code 0 if all are the same, 1 if not.
+Reads both to the end, committed records only, and compares them partition by partition: the number
+of records, and their keys, values, headers and timestamps (type and time), in order. Prints a line
+for each partition; exit code 0 if all are the same, 1 if not.
 
-It is a judge of mirrors that shares no code with them: it needs confluent-kafka and nothing else.
+It verifies mirrors without sharing code with them: it needs confluent-kafka and nothing else.
 """
 
 import sys
@@ -47,7 +47,7 @@ def partitions(bootstrap: str, topic: str) -> int:
 
 
 def records(bootstrap: str, topic: str, partition: int) -> Iterator[tuple[Any, ...]]:
-    """All that a partition holds, to its end."""
+    """All records of a partition, to its end."""
     reading = consumer(bootstrap)
     deadline = time.monotonic() + PATIENCE_S
     try:
@@ -61,7 +61,9 @@ def records(bootstrap: str, topic: str, partition: int) -> Iterator[tuple[Any, .
                 if error is not None:
                     raise SystemExit(f"{bootstrap}: {topic}-{partition}: {error}")
                 yield content(message)
-        raise SystemExit(f"{bootstrap}: {topic}-{partition} did not end within {PATIENCE_S} s")
+        raise SystemExit(
+            f"{bootstrap}: {topic}-{partition} was not read to its end within {PATIENCE_S} s"
+        )
     finally:
         reading.close()
 
@@ -71,7 +73,7 @@ def content(message: Message) -> tuple[Any, ...]:
 
 
 def compare(source: tuple[str, str], target: tuple[str, str], partition: int) -> bool:
-    """Whether a partition is the same on both sides; says what it found."""
+    """Whether a partition is the same on both sides; prints the result."""
     ours, theirs = records(*source, partition), records(*target, partition)
     count = 0
     for left, right in zip_longest(ours, theirs):

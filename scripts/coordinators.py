@@ -1,9 +1,9 @@
-"""Kill the coordinators of groups and transactions under load; writes what the judge said.
+"""Kill the coordinators of groups and transactions under load; write the verdict.
 
     python scripts/coordinators.py --kills 50 --report docs/proofs/coordinators.md
 
-Exit code 1 if anything that was committed is gone, or half there. The parts, and what exactly is
-judged, are in tests/support/coordinator_kills.py.
+Exit code 1 if anything that was committed is lost or incomplete. The implementation, and what
+exactly is judged, are in tests/support/coordinator_kills.py.
 """
 
 import argparse
@@ -35,12 +35,12 @@ def report(outcome: Outcome, command: str) -> str:
     found = "".join(f"- {problem}\n" for problem in outcome.problems)
     found += "\n" if found else ""
     shown = conditions(command, elapsed_s=outcome.seconds, packages=["confluent-kafka"])
-    return f"""# Proof: coordinators die, groups and transactions go on
+    return f"""# Proof: groups and transactions survive the death of their coordinators
 
 Three brokers with min.insync.replicas=2; a group of {READERS} consumers reads {PARTITIONS}
 partitions and commits; a transactional producer copies them, with its group's offsets, and aborts
-every {ABORT_EVERY}th transaction by itself. {outcome.group_kills} times the group's coordinator was
-killed (kill -9), and {outcome.transaction_kills} times the producer's: {verdict}.
+every {ABORT_EVERY}th transaction on purpose. {outcome.group_kills} times the group's coordinator
+was killed (kill -9), and {outcome.transaction_kills} times the producer's: {verdict}.
 
 | | |
 |---|---|
@@ -48,7 +48,7 @@ killed (kill -9), and {outcome.transaction_kills} times the producer's: {verdict
 | commits acknowledged to the group | {outcome.commits:,} |
 | transactions committed, aborted | {outcome.transactions:,}, {outcome.aborts:,} |
 | records in the copy, read committed | {outcome.copied:,} |
-| times that the producer had to begin anew | {outcome.restarts} |
+| times that the producer had to be replaced | {outcome.restarts} |
 | until all partitions had new commits after a kill | {_spread(outcome.group_pauses_s)} |
 | until a transaction was committed after a kill | {_spread(outcome.transaction_pauses_s)} |
 

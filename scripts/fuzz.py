@@ -1,10 +1,10 @@
-"""Fuzz the wire: damaged batches, messages and frames in; `WireError` or nothing out.
+"""Fuzz the wire format: damaged batches, messages and frames must raise only `WireError`.
 
     python scripts/fuzz.py --count 100000 --seed 1
     python scripts/fuzz.py --count 10000000 --report docs/proofs/fuzz.md
 
-Exit code 1 if anything but a `WireError` came out, a process died, or one took more memory
-than allowed. A finding is printed with its input in hex; `--replay TARGET HEX` runs it alone.
+Exit code 1 if anything but a `WireError` was raised, a process died, or one used more memory than
+allowed. A finding is printed with its input in hex; `--replay TARGET HEX` runs only that input.
 The targets and their seeds are in tests/support/fuzz_targets.py.
 """
 
@@ -76,10 +76,12 @@ def replay(name: str, hex_input: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=1_000_000, help="how many inputs")
+    parser.add_argument("--count", type=int, default=1_000_000, help="number of inputs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--report", type=Path, help="write the result there if nothing was found")
+    parser.add_argument(
+        "--report", type=Path, help="file for the report, written if nothing was found"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "HEX"))
     arguments = parser.parse_args()

@@ -1,15 +1,15 @@
-"""Kill a mirror, its source and its target under a throttled copy; writes what the judges said.
+"""Kill a mirror, its source and its target during a throttled copy; write the verdicts.
 
     python scripts/prove_mirror.py --engine lite --kills 200 --report docs/proofs/mirror.md
     python scripts/prove_mirror.py --engine apache --mode transactional --kills 20 --report …
     python scripts/prove_mirror.py --engine apache-lite --report …
 
-`apache-lite` copies from Apache Kafka to Kafka Lite, since compare-and-append is only there. One
-run for each mode; `--mode` chooses one, and may be repeated. Each finished run becomes a row of the
-report, in the place of the older row of the same engine and mode; other rows stay.
+`apache-lite` copies from Apache Kafka to Kafka Lite, since only Kafka Lite has compare-and-append.
+One run for each mode; `--mode` selects one, and may be repeated. The row of a finished run replaces
+the older row of the same engine and mode in the report; other rows stay.
 
-Exit code 1 if a record is lost, twice or out of order. The parts, and what exactly is judged, are
-in tests/support/mirror_kills.py.
+Exit code 1 if a record is lost, duplicated or out of order. The implementation, and what exactly is
+judged, are in tests/support/mirror_kills.py.
 """
 
 import argparse
@@ -51,23 +51,23 @@ MODES = {
     "apache-lite": ("compare-and-append",),
 }
 KILLS = {"lite": 200, "apache": 20, "apache-lite": 20}
-# A broker of Apache Kafka takes its time to come back.
+# A broker of Apache Kafka takes longer to restart.
 SECONDS_PER_KILL = {"lite": 3.0, "apache": 8.0, "apache-lite": 5.0}
 PROPERTIES: dict[str, dict[str, str]] = {"lite": {}, "apache": {"min.insync.replicas": "2"}}
-# Three replicas of Apache Kafka on a small machine take some hundred batches in a second.
+# Three replicas of Apache Kafka on a small machine accept some hundred batches a second.
 BATCH_RECORDS = {"lite": 20, "apache": 50}
-# Of brokers that live for minutes, and are killed: little memory, and soon up.
+# For brokers that run for minutes and are killed: little memory, and a fast start.
 JVM_OPTIONS = "-Xms64m -Xmx384m -XX:TieredStopAtLevel=1"
 
-HEAD = f"""# Proof: the mirror is killed, and goes on
+HEAD = f"""# Proof: the mirror survives kills
 
 Two clusters of {BROKERS} brokers, replication factor {BROKERS}, min.insync.replicas 2, three
 partitions, four codecs. A throttled copy by `shoal mirror run --workers {WORKERS}`; after progress
 that a reader at the target has seen, a worker of the mirror, the whole mirror, a source leader or a
-target leader is killed (kill -9), by chance. A problem is a record that is lost, twice, or out of
-order. Judged by librdkafka, which reads the copy with read_committed and knows what was sent, and
-by `shoal mirror verify`, which compares both logs batch by batch. The four numbers are kills;
-`apache-lite` copies from Apache Kafka to Kafka Lite.
+target leader is killed (kill -9), chosen at random. A problem is a record that is lost, duplicated
+or out of order. Judged by librdkafka, which reads the copy with read_committed and knows what was
+sent, and by `shoal mirror verify`, which compares both logs batch by batch. The four numbers are
+kills; `apache-lite` copies from Apache Kafka to Kafka Lite.
 
 | brokers | delivery | records | worker | mirror | source | target | problems | date | code | |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -83,7 +83,7 @@ def row(engine: str, mode: str, outcome: Outcome, *, code: str, seconds: float) 
 
 
 def write_report(path: Path, rows: list[str], command: str, seconds: float) -> None:
-    """The proof as Markdown: these rows, and those that stand there of other runs."""
+    """Write the proof as Markdown: these rows, and the existing rows of other runs."""
     kept: dict[str, str] = {}
     if path.exists():
         for line in path.read_text().splitlines():
@@ -102,7 +102,7 @@ def _key(line: str) -> str:
 def prove(
     engine: str, mode: str, options: argparse.Namespace, say: Callable[[str], None]
 ) -> Outcome:
-    """One copy under kills, between two new clusters."""
+    """Run one copy with kills, between two new clusters."""
     kills: int = options.kills or KILLS[engine]
     choice = random.Random(options.seed)  # noqa: S311
     victims = choice.choices(VICTIMS, k=kills)

@@ -1,12 +1,12 @@
-"""Run presets as they stand, by one command each, on Kafka Lite and on Apache Kafka.
+"""Run presets without changes, by one command each, on Kafka Lite and on Apache Kafka.
 
     python scripts/prove_presets.py --report docs/proofs/presets.md
     python scripts/prove_presets.py --engine apache --preset consistency --kafka 2.8.1 --report …
 
-Exit code 1 if one ends without a verdict, with another one than it should, or, of those in `TIMED`,
-after more than 5 minutes. `--engine`, `--preset` and `--kafka` (versions of Apache Kafka) choose,
-and may be repeated. Each command becomes rows of the report, in the place of the older rows of the
-same preset on the same engine; other rows stay. `--runs-dir` keeps the runs.
+Exit code 1 if a preset ends without a verdict, with an unexpected verdict, or, for those in
+`TIMED`, after more than 5 minutes. `--engine`, `--preset` and `--kafka` (versions of Apache Kafka)
+select what runs, and may be repeated. The rows of a command replace the older rows of the same
+preset on the same engine in the report; other rows stay. `--runs-dir` keeps the runs.
 """
 
 import argparse
@@ -31,9 +31,9 @@ LIMIT_S = 300.0
 TIMED = ("mirror-correctness", "consistency", "shallow-vs-deep", "e2e-latency", "broker-deaths")
 KILL_AFTER_S = 600.0
 ENGINES = ("lite", "apache")
-# With acks=0 nothing is acknowledged: such a run proves nothing, and says so.
+# With acks=0 nothing is acknowledged, so such a run is inconclusive.
 GOOD_VERDICTS = ("proven", "inconclusive")
-# What one of them is there to show: an acknowledged message that is gone.
+# This preset must show an acknowledged message that is lost.
 VIOLATED = ("leader-lost", "acks-1")
 COLUMNS = (
     "preset",
@@ -61,7 +61,7 @@ the worst. One command runs all variants of a preset. Faults are in the files of
 
 @dataclass(frozen=True)
 class Row:
-    """One variant of one command, as it stands in the report."""
+    """One variant of one command: a row of the report."""
 
     cells: tuple[str, ...]
 
@@ -81,7 +81,7 @@ class Row:
 
 
 def prove(preset: str, engine: str, version: str | None, runs_dir: Path) -> list[Row]:
-    """Runs `shoal run` and reads what it left in a folder of its own."""
+    """Run `shoal run` and read its results from a folder of its own."""
     versions = [f"--set={role}.version={version}" for role in roles(preset) if version]
     begin = datetime.now(UTC).date().isoformat(), code_version("src").removeprefix("commit ")
     folder = Path(tempfile.mkdtemp(dir=runs_dir, prefix=f"{preset}-{engine}-"))
@@ -130,8 +130,8 @@ def _ratio(value: float | None) -> str:
 
 
 def write_report(path: Path, new: list[Row], seconds: float) -> None:
-    """The proof as Markdown: these rows, and those that stand there of other commands."""
-    kept = [row for row in _standing(path) if row.command not in {one.command for one in new}]
+    """Write the proof as Markdown: these rows, and the existing rows of other commands."""
+    kept = [row for row in _read_rows(path) if row.command not in {one.command for one in new}]
     places = {name: place for place, name in enumerate(presets())}
     rows = sorted([*kept, *new], key=lambda row: (places.get(row.cells[0], -1), row.cells[2]))
     commands = {row.command for row in rows}
@@ -160,7 +160,7 @@ The last command:
 """)
 
 
-def _standing(path: Path) -> Iterator[Row]:
+def _read_rows(path: Path) -> Iterator[Row]:
     lines = path.read_text().splitlines() if path.exists() else []
     for line in lines:
         cells = tuple(cell.strip() for cell in line.strip("|").split("|"))
@@ -174,7 +174,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--preset", action="append", choices=list(presets()))
     parser.add_argument("--kafka", action="append", help=f"default: {NEWEST_KAFKA}")
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--runs-dir", type=Path, help="default: a folder that is removed")
+    parser.add_argument("--runs-dir", type=Path, help="default: a temporary folder")
     return parser.parse_args()
 
 

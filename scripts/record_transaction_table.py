@@ -2,8 +2,8 @@
 
     python scripts/record_transaction_table.py
 
-Writes `tests/interop/transaction_table.tsv`, with which tests/interop compares Kafka Lite. Run
-it again for a new version of Apache Kafka, and read the difference. The parts are in
+Writes `tests/interop/transaction_table.tsv`, with which tests/interop compares Kafka Lite. Run it
+again for a new version of Apache Kafka, and review the difference. The implementation is in
 tests/support/transaction_table.py.
 """
 

@@ -1,9 +1,9 @@
-"""A second judge of what a Kafka cluster keeps: confluent-kafka alone, and nothing of Shoal.
+"""A second judge of what a Kafka cluster stores, with confluent-kafka only and no code of Shoal.
 
     python scripts/second_judge.py BOOTSTRAP TOPIC PARTITIONS < a pipe
 
 Sends running numbers with an idempotent producer until the pipe is closed, then reads everything
-back: what was acknowledged must be there, in order, and once. Prints one line of JSON.
+back: every acknowledged number must be there, in order, and once. Prints one line of JSON.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Makes `.venv` from the lock files, with nothing but a Python and its `venv`.
+"""Creates `.venv` from the lock files, with nothing but a Python and its `venv`.
 
-Rules of this file: it runs on whatever Python `make` finds, so it uses no syntax
-newer than 3.6 and imports nothing outside the standard library; every refusal is
-one message that says what is wrong and what to do about it. Everything installed
-comes from `requirements/`, where each file is pinned by hash. The stamp holds the
-fingerprint of the locks: while they stand, a changed pyproject.toml costs a second.
+Rules of this file: it runs on any Python that `make` finds, so it uses no syntax newer than 3.6
+and imports only the standard library. Every refusal is one message that says what is wrong and
+what to do. Everything installed comes from `requirements/`, where each file is pinned by hash. The
+stamp contains the fingerprint of the locks: if they did not change, a changed pyproject.toml costs
+only a second.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def refuse(problem, remedy):
     sys.exit("shoal set-up: {}\n  What to do: {}".format(problem, remedy))
 
 
-def usable(python):
+def is_usable(python):
     """True if this interpreter is of a supported version and can make a venv."""
     code = "import sys, venv, ensurepip; sys.exit(not {} <= sys.version_info[:2] <= {})"
     command = [python, "-c", code.format(OLDEST, NEWEST)]
@@ -41,7 +41,7 @@ def usable(python):
 def find_python():
     named = os.environ.get("PYTHON")
     for python in [named] if named else CANDIDATES + [sys.executable]:
-        if usable(python):
+        if is_usable(python):
             return python
     span = "{}.{} to {}.{}".format(*(OLDEST + NEWEST))
     return refuse(
@@ -94,7 +94,7 @@ def fingerprint():
     return digest.hexdigest()
 
 
-def stamped():
+def read_stamp():
     try:
         with open(STAMP) as stamp:
             return stamp.read()
@@ -116,7 +116,7 @@ def main():
     locks = fingerprint()
     install = [os.path.join(VENV, "bin", "python"), "-m", "pip", "install"]
     install += ["--disable-pip-version-check", "--quiet", "--progress-bar", "on"]
-    if stamped() != locks:
+    if read_stamp() != locks:
         if os.path.exists(STAMP):
             os.remove(STAMP)  # until the end, this venv must not look finished
         install_locked(python, install)

@@ -1,10 +1,11 @@
-"""Write docs/support-matrix.md: what Kafka Lite serves, and what each client asked of it.
+"""Write docs/reference/support-matrix.md: what Kafka Lite serves, and what each client asked of it.
 
-    SHOAL_REQUEST_LOG=FOLDER pytest tests/interop     # brokers write down what they are asked
+    SHOAL_REQUEST_LOG=FOLDER pytest tests/interop     # brokers log the requests they get
     python scripts/support_matrix.py --requests FOLDER
 
 The first half comes from the registration lines of the API files, the second from those runs,
-which are kept in docs/support-matrix.tsv. Without `--requests` the page is made anew from both.
+which are kept in docs/reference/support-matrix.tsv. Without `--requests` the page is made again
+from both.
 """
 
 import argparse
@@ -15,28 +16,28 @@ from shoal.lite.api.table import APIS
 from shoal.wire.api_keys import ApiKey
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "support-matrix.md"
-KEPT = ROOT / "docs" / "support-matrix.tsv"
-# Whoever talks to brokers in the tests without being a client that people run.
-OURS = ("shoal", "test", "unnamed", "broker", "controller")
+PAGE = ROOT / "docs" / "reference" / "support-matrix.md"
+KEPT = ROOT / "docs" / "reference" / "support-matrix.tsv"
+# Clients in the tests that are not clients that people use.
+INTERNAL_CLIENTS = ("shoal", "test", "unnamed", "broker", "controller")
 
 Row = tuple[str, str, int, int, str]
 
 
-def rows_of(folder: Path) -> set[Row]:
-    """What brokers wrote down."""
+def read_request_logs(folder: Path) -> set[Row]:
+    """The rows in the request logs of brokers."""
     rows = set()
     for path in folder.glob("*.tsv"):
         for line in path.read_text().splitlines():
             software, version, key, api_version, outcome = line.split("\t")
             if software.startswith("aiokafka"):
-                software, version = "aiokafka", ""  # tells its name only in its client ids
-            if not software.startswith(OURS) and int(key) in set(ApiKey):
+                software, version = "aiokafka", ""  # it has its name only in client ids
+            if not software.startswith(INTERNAL_CLIENTS) and int(key) in set(ApiKey):
                 rows.add((software, version, int(key), int(api_version), outcome))
     return rows
 
 
-def kept_rows() -> set[Row]:
+def read_kept_rows() -> set[Row]:
     rows = set()
     for line in KEPT.read_text().splitlines() if KEPT.exists() else ():
         software, version, key, api_version, outcome = line.split("\t")
@@ -44,7 +45,7 @@ def kept_rows() -> set[Row]:
     return rows
 
 
-def keep(rows: set[Row]) -> None:
+def write_kept_rows(rows: set[Row]) -> None:
     KEPT.write_text("".join("\t".join(map(str, row)) + "\n" for row in sorted(rows)))
 
 
@@ -80,8 +81,8 @@ def _client_table(clients: list[tuple[str, str]], rows: set[Row]) -> list[str]:
     heads = [f"{software} {version}".strip() for software, version in clients]
     table = [f"| API | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for key in sorted({key for _, _, key, _, _ in rows}):
-        told = [", ".join(cells.get((key, client), ["-"])) for client in clients]
-        table.append(f"| {_name(key)} | {' | '.join(told)} |")
+        cells_of_row = [", ".join(cells.get((key, client), ["-"])) for client in clients]
+        table.append(f"| {_name(key)} | {' | '.join(cells_of_row)} |")
     return table
 
 
@@ -91,11 +92,11 @@ def _name(key: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=Path, help="a folder that brokers wrote to")
+    parser.add_argument("--requests", type=Path, help="the folder of the request logs")
     folder = parser.parse_args().requests
     if folder is not None:
-        keep(rows_of(folder))
-    PAGE.write_text(page(kept_rows()))
+        write_kept_rows(read_request_logs(folder))
+    PAGE.write_text(page(read_kept_rows()))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A transactional copy whose coordinators are killed again and again; writes what the judge said.
+"""Kill the coordinators of a transactional copy repeatedly; write the verdict.
 
     python scripts/transaction_storm.py --kills 50 --report docs/proofs/transactions.md
 
-Exit code 1 if anything committed is lost, twice, half there or out of order. The parts are in
-tests/support/transaction_storm.py.
+Exit code 1 if anything committed is lost, duplicated, incomplete or out of order. The
+implementation is in tests/support/transaction_storm.py.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def report(outcome: StormOutcome, seconds: float, seed: int) -> str:
     kills = outcome.kills["transaction"] + outcome.kills["group"]
     verdict = "NOT PROVEN: " + "; ".join(outcome.problems)
     if not outcome.problems:
-        verdict = "nothing committed was lost, twice, half there or out of order"
+        verdict = "nothing committed was lost, duplicated, incomplete or out of order"
     command = " ".join(["scripts/transaction_storm.py", *sys.argv[1:]])
     shown = conditions(command, elapsed_s=seconds, more={"seed": seed})
     return f"""# Proof: transactions survive their coordinators
@@ -43,9 +43,9 @@ coordinators were killed (kill -9) {kills} times in {seconds:.0f} s: {verdict}.
 |---|---|
 | kills of the transaction's coordinator | {outcome.kills["transaction"]} |
 | kills of the group's coordinator | {outcome.kills["group"]} |
-| transactions committed, as told | {outcome.committed} |
+| transactions acknowledged as committed | {outcome.committed} |
 | transactions aborted | {outcome.aborted} |
-| sessions lost, and begun again with the same id | {outcome.lost_sessions} |
+| sessions lost, and replaced by one with the same id | {outcome.lost_sessions} |
 | numbers in every partition, and the group's next | {outcome.last_number} |
 
 {shown}

@@ -1,4 +1,4 @@
-"""Lets Spark find the data source by itself: `spark.read.format("shoal")`.
+"""Makes the data source available to Spark without registration: `spark.read.format("shoal")`.
 
 Spark looks for a `DefaultSource` in every package whose name begins with `pyspark_`.
 """

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.audit.audit import Sizes, audit, run_here
-from shoal.audit.context import Setting
-from shoal.audit.parts import Part
+from shoal.audit.context import AuditContext
+from shoal.audit.parts import TaskPart
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.tasks import Task
 from shoal.model.findings import Verdict
@@ -48,10 +48,10 @@ def test_faulty_runs_are_judged_as_by_the_brute_force_judge(history: History, si
 def test_the_result_depends_neither_on_sizes_nor_on_order(history: History, number: int) -> None:
     seed = Random(number)  # drawing each order would take most of the time
 
-    def shuffled(tasks: Sequence[Task], setting: Setting) -> list[list[Part]]:
+    def shuffled(tasks: Sequence[Task], context: AuditContext) -> list[list[TaskPart]]:
         places = list(range(len(tasks)))
         seed.shuffle(places)
-        answers = {place: run_here([tasks[place]], setting)[0] for place in places}
+        answers = {place: run_here([tasks[place]], context)[0] for place in places}
         for parts in answers.values():
             seed.shuffle(parts)
         return [answers[place] for place in range(len(tasks))]

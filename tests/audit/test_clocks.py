@@ -7,7 +7,7 @@ import pytest
 
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
-from shoal.audit.times.clocks import Clock, between
+from shoal.audit.times.clocks import WorkerClock, skew_between
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import COMMITTED
 from shoal.model.result import Result
@@ -17,23 +17,28 @@ from support.audit_ledgers import History, clean_run, receive, send
 @pytest.mark.parametrize(
     ("producer", "consumer", "given_us", "skew"),
     [
-        (Clock(0, "a"), Clock(0, "a"), None, (0, 0)),
-        (Clock(0, "a", (-9, 9)), Clock(1, "a"), None, (0, 0)),  # one machine, two folders
-        (Clock(0, "a", (0, 0)), Clock(0, "b", (5, 8)), None, (5, 8)),
-        (Clock(0, "a", (-2, 3)), Clock(0, "b", (5, 8)), None, (2, 10)),
-        (Clock(0, None, (-2, 3)), Clock(0, None, (5, 8)), None, (2, 10)),
-        (Clock(0, "a"), Clock(0, "b", (5, 8)), None, None),
-        (Clock(0, "a"), Clock(0, "b", (5, 8)), 7, (-7, 7)),
-        (Clock(0, "a"), Clock(1, "b"), None, None),  # no common coordinator
-        (Clock(0), Clock(1), None, None),
-        (Clock(0, "a"), Clock(1, "b"), 7, (-7, 7)),
-        (Clock(0, "a", (0, 0)), Clock(1, "b", (5, 8)), 7, (-2, 15)),
+        (WorkerClock(0, "a"), WorkerClock(0, "a"), None, (0, 0)),
+        (
+            WorkerClock(0, "a", (-9, 9)),
+            WorkerClock(1, "a"),
+            None,
+            (0, 0),
+        ),  # one machine, two folders
+        (WorkerClock(0, "a", (0, 0)), WorkerClock(0, "b", (5, 8)), None, (5, 8)),
+        (WorkerClock(0, "a", (-2, 3)), WorkerClock(0, "b", (5, 8)), None, (2, 10)),
+        (WorkerClock(0, None, (-2, 3)), WorkerClock(0, None, (5, 8)), None, (2, 10)),
+        (WorkerClock(0, "a"), WorkerClock(0, "b", (5, 8)), None, None),
+        (WorkerClock(0, "a"), WorkerClock(0, "b", (5, 8)), 7, (-7, 7)),
+        (WorkerClock(0, "a"), WorkerClock(1, "b"), None, None),  # no common coordinator
+        (WorkerClock(0), WorkerClock(1), None, None),
+        (WorkerClock(0, "a"), WorkerClock(1, "b"), 7, (-7, 7)),
+        (WorkerClock(0, "a", (0, 0)), WorkerClock(1, "b", (5, 8)), 7, (-2, 15)),
     ],
 )
 def test_what_is_known_of_two_clocks(
-    producer: Clock, consumer: Clock, given_us: int | None, skew: tuple[int, int] | None
+    producer: WorkerClock, consumer: WorkerClock, given_us: int | None, skew: tuple[int, int] | None
 ) -> None:
-    assert between(producer, consumer, given_us) == skew
+    assert skew_between(producer, consumer, given_us) == skew
 
 
 def two_workers(**bounds: tuple[int, int]) -> History:
@@ -57,9 +62,9 @@ def test_latencies_between_hosts_are_intervals(tmp_path: Path) -> None:
     history.commit("clock", worker="c", epoch=1, low_us=450, high_us=600)
     metrics = judge(history, tmp_path).metrics
     assert metrics.clock_skew_us == (450 - 200, 700 + 100)
-    told = metrics.latency_us["e2e_actual"].to_json()
-    assert told["p50"] == 2000
-    assert told["interval"]["p50"] == [2000 - 800, 2000 - 250]
+    latency = metrics.latency_us["e2e_actual"].to_json()
+    assert latency["p50"] == 2000
+    assert latency["interval"]["p50"] == [2000 - 800, 2000 - 250]
     assert "interval" not in metrics.latency_us["producer"].to_json()
 
 

@@ -1,4 +1,4 @@
-"""Runs on compacted topics, compacted for real: what is superseded is not lost, and no more."""
+"""Runs on topics that are compacted for real: only superseded messages are not lost."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
-from shoal.experiment.alone import Reading, consume_alone, produce_alone
+from shoal.experiment.standalone import ReadOptions, consume_standalone, produce_standalone
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
@@ -43,7 +43,7 @@ def counts(result: Result) -> dict[str, int]:
 
 
 def numbers_in(bootstrap: str, topic: str, partitions: int) -> set[int]:
-    """The messages that the topic holds, read by nothing of ours."""
+    """Return the messages in the topic, read with an independent client."""
     found = read_topic(bootstrap, topic, partitions=partitions, count=0)
     values = [r.value or b"" for records in found.partitions.values() for r in records]
     split = [value.split(b";", 3) for value in values]
@@ -51,7 +51,7 @@ def numbers_in(bootstrap: str, topic: str, partitions: int) -> set[int]:
 
 
 def compacted(bootstrap: str, topic: str, *, partitions: int, most: int = MESSAGES) -> set[int]:
-    """What is left, fewer than `most`, when nothing goes any more."""
+    """Wait until compaction has finished, with fewer than `most` messages; return the rest."""
     deadline_s = time.monotonic() + 60
     before: set[int] = set()
     while time.monotonic() < deadline_s:
@@ -60,7 +60,7 @@ def compacted(bootstrap: str, topic: str, *, partitions: int, most: int = MESSAG
             return left
         before = left
         time.sleep(1)
-    raise AssertionError(f"{len(before)} messages of {topic} are there, and nothing is compacted")
+    raise AssertionError(f"{topic} still has {len(before)} messages: it was not compacted")
 
 
 async def send(bootstrap: str, topic: str, folder: Path, **changes: Any) -> None:
@@ -75,7 +75,7 @@ async def send(bootstrap: str, topic: str, folder: Path, **changes: Any) -> None
         drain_timeout_s=1.5,
     )
     properties = {"bootstrap.servers": bootstrap}
-    await produce_alone(
+    await produce_standalone(
         replace(spec, **changes),
         properties,
         lanes=None,
@@ -86,9 +86,9 @@ async def send(bootstrap: str, topic: str, folder: Path, **changes: Any) -> None
 
 async def receive(bootstrap: str, topic: str, folder: Path) -> None:
     spec = ConsumerSpec("r", "g", "c", ())
-    reading = Reading((topic,), idle_s=2.0)
+    reading = ReadOptions((topic,), idle_s=2.0)
     properties = {"bootstrap.servers": bootstrap}
-    await consume_alone(spec, reading, properties, folder=folder, on_progress=lambda _: None)
+    await consume_standalone(spec, reading, properties, folder=folder, on_progress=lambda _: None)
 
 
 @pytest.mark.parametrize("driver", ["raw", "confluent"])
@@ -109,7 +109,7 @@ async def test_two_places_that_share_a_compacted_topic(
     assert f"{MESSAGES - len(left)} were superseded" in result.sentence
 
 
-async def test_what_was_delivered_and_compacted_since_has_not_vanished_and_a_loss_is_a_loss(
+async def test_compacted_deliveries_have_not_vanished_and_a_loss_is_found(
     clusters: dict[str, str], tmp_path: Path
 ) -> None:
     topic = MirroredTopic("lossy", "lossy")

@@ -1,4 +1,4 @@
-"""Mirrors that others wrote, good and bad, between two real clusters: each judged right."""
+"""Independent mirrors, correct and broken, between two real clusters: each judged right."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from shoal.model.result import Result
 from support.copiers import Chosen, Copier, drop_headers, fault_of
 from support.mirrored_run import MirroredRun, MirroredTopic
 
-EVERY = 50  # one record in so many is hit
+EVERY = 50  # every 50th record is affected
 MESSAGES = 1000  # of the run, evenly over its partitions
 
 
@@ -76,7 +76,7 @@ async def test_a_mirror_that_merges_two_topics_keeps_every_promise(
     assert result.missing_scans == ()
 
 
-async def test_a_merge_that_loses_one_message_is_found_out(
+async def test_a_merge_that_loses_one_message_is_detected(
     clusters: dict[str, str], tmp_path: Path
 ) -> None:
     topics = tuple(MirroredTopic(name, "merged-badly") for name in ("bad-a", "bad-b"))
@@ -104,7 +104,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN, ids=[fault.split(":")[0] for fault in BROKEN])
-async def test_a_broken_mirror_is_found_out_and_blamed(
+async def test_a_broken_mirror_is_detected_and_blamed(
     fault: str, clusters: dict[str, str], tmp_path: Path
 ) -> None:
     name = fault.split(":", maxsplit=1)[0]
@@ -128,7 +128,7 @@ async def test_a_mirror_that_drops_all_headers_is_judged_by_what_was_promised(
         await run.create_topics()
         changes = [drop_headers(Chosen())]
         copier = Copier(clusters, {topic.name: topic.target}, changes=changes)
-        # Markers lose their headers too, and drain their lanes all the same.
+        # Markers lose their headers too, but still drain their lanes.
         result = await run.run(copier, use_headers=True)
         assert counts(result) == {"altered: headers": MESSAGES}
         expected = Verdict.VIOLATED if name == "with" else Verdict.PROVEN
@@ -136,7 +136,7 @@ async def test_a_mirror_that_drops_all_headers_is_judged_by_what_was_promised(
 
 
 # A mirror that changes every record, markers too, and loses some, the last one of each partition
-# among them: only a lane that is drained tells a loss from what is still on its way.
+# among them: only in a drained lane a missing message is lost and not pending.
 CHANGED_ALL = {"drop-headers": "altered: headers", "change-key": "altered: key"}
 
 
@@ -207,7 +207,7 @@ async def test_a_raw_mirror_keeps_bytes(clusters: dict[str, str], tmp_path: Path
 
 @contextmanager
 def raw_mirror(clusters: dict[str, str], topic: str) -> Iterator[None]:
-    """Ours, as its users start it."""
+    """Shoal's raw mirror, started as users start it."""
     command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", topic]
     for side, address in clusters.items():
         command += [f"--{side}-bootstrap-server", address]

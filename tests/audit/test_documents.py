@@ -5,7 +5,7 @@ from pathlib import Path
 from shoal.model.ledger import TABLES
 from shoal.pipeline.tables import SCHEMAS
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def test_every_table_and_column_of_ledgers_is_documented() -> None:

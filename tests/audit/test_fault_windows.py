@@ -1,4 +1,4 @@
-"""Faults: windows from the commit log, and what is said of the messages in them."""
+"""Faults: windows from the commit log, and the metrics of the messages in them."""
 
 import tempfile
 from collections import Counter
@@ -22,8 +22,8 @@ from support.audit_ledgers import History, clean_run, receive
 
 
 def line(number: int, phase: str, at_us: int, **more: Any) -> dict[str, Any]:
-    told = {"kind": "fault", "fault": number, "phase": phase, "at_us": at_us}
-    return {**told, "name": "kill", "target": "source/1", "detail": {}, **more}
+    fields = {"kind": "fault", "fault": number, "phase": phase, "at_us": at_us}
+    return {**fields, "name": "kill", "target": "source/1", "detail": {}, **more}
 
 
 def test_a_begin_and_an_end_make_a_window() -> None:
@@ -50,7 +50,7 @@ def test_a_begin_and_an_end_make_a_window() -> None:
         [line(1, "begin", 5, detail=[1])],
     ],
 )
-def test_lines_that_make_no_sense_are_refused(lines: list[dict[str, Any]]) -> None:
+def test_inconsistent_lines_are_refused(lines: list[dict[str, Any]]) -> None:
     with pytest.raises(LedgerError, match="fault"):
         fault_windows(lines)
 
@@ -80,7 +80,7 @@ def test_a_run_without_faults_has_no_windows(tmp_path: Path) -> None:
     assert judge(clean_run(), tmp_path).worst.windows == ()
 
 
-def test_findings_and_metrics_stand_in_the_window_in_which_messages_should_have_left(
+def test_findings_and_metrics_are_in_the_window_of_the_intended_send(
     tmp_path: Path,
 ) -> None:
     history = faulted(clean_run(lanes=1, count=20), (5_000, 9_000), (8_000, None))
@@ -198,7 +198,7 @@ def test_windows_are_those_of_the_brute_force_judge(
 
 
 def intended(judge: Judge) -> dict[Any, int]:
-    """When each message was meant to leave, if anyone knows."""
+    """Return the intended send time of each message that has one."""
     times = {
         m: a["intended_us"] if a["intended_us"] != -1 else a["sent_us"]
         for m, a in judge.attempts.items()
@@ -219,8 +219,8 @@ def check(judge: Judge, window: Window, inside: set[Any]) -> None:
         for n, sequence in enumerate(order)
     )
     counts["aborted read"] = sum(judge.outcome.get(m) == 1 for m in judge.delivered & inside)
-    told = {name: window.findings.get(name, 0) for name in counts}
-    assert told == dict(counts)
+    fields = {name: window.findings.get(name, 0) for name in counts}
+    assert fields == dict(counts)
     assert window.counts["attempts"] == len(inside)
     assert window.counts["delivered"] == len(judge.delivered & inside)
     assert window.counts["ok"] == sum(judge.outcome[m] == 0 for m in inside)

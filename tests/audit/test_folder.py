@@ -1,4 +1,4 @@
-"""Ledgers that are cut, empty, of another run or another format."""
+"""Ledgers that are truncated, empty, of another run or another format."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def commits(run: Path) -> list[str]:
     return (run / "commits.jsonl").read_text().splitlines(keepends=True)
 
 
-def test_a_cut_last_line_is_ignored(run: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(run: Path) -> None:
     whole = audit(open_ledger([run]))
     with (run / "commits.jsonl").open("a") as file:
         file.write('{"kind": "segm')
@@ -53,9 +53,9 @@ def test_an_empty_run_proves_nothing(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("not json\n", "line 1 is not JSON"),
-        ('{"kind": "gossip"}\n', "line 1 is of no kind"),
+        ('{"kind": "gossip"}\n', "line 1 has a kind that is not in ledger format"),
         ("[" * 100_000 + "\n", "line 1 is not JSON"),
-        ("x" * (1 << 20) + "\n", "line 1 is too long"),
+        ("x" * (1 << 20) + "\n", "line 1 is longer than"),
     ],
 )
 def test_a_bad_line_is_named(run: Path, line: str, message: str) -> None:
@@ -69,7 +69,7 @@ def test_a_segment_outside_of_the_folder_is_refused(run: Path, path: str) -> Non
     line = {"kind": "segment", "table": "log", "worker": "w", "epoch": 1, "number": 9, "rows": 1}
     with (run / "commits.jsonl").open("a") as file:
         file.write(json.dumps({**line, "path": path}) + "\n")
-    with pytest.raises(LedgerError, match="is not in it"):
+    with pytest.raises(LedgerError, match="is not in its ledger folder"):
         open_ledger([run])
 
 
@@ -96,7 +96,7 @@ def test_a_segment_of_another_format_or_table_is_named(run: Path) -> None:
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"shoal.format": "3"}), path)
     with pytest.raises(
-        LedgerError, match="of ledger format 3; this version reads the formats 1 and"
+        LedgerError, match="has ledger format 3; this version reads the formats 1 and"
     ):
         open_ledger([run])
     pq.write_table(table.replace_schema_metadata({"shoal.format": "1"}), path)
@@ -115,14 +115,14 @@ def test_folders_must_be_of_one_run(run: Path, tmp_path: Path) -> None:
         open_ledger([])
 
 
-def test_a_folder_that_is_no_run_is_named(run: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be read"):
         open_ledger([tmp_path])
     (run / "run.json").write_text("[1]")
     with pytest.raises(LedgerError, match="format None"):
         open_ledger([run])
-    for told in ("3", '"1"', "true", "0"):
-        (run / "run.json").write_text(f'{{"format": {told}}}')
+    for number in ("3", '"1"', "true", "0"):
+        (run / "run.json").write_text(f'{{"format": {number}}}')
         with pytest.raises(LedgerError, match="this version reads the formats 1 and 2") as raised:
             open_ledger([run])
         assert raised.value.remedy
@@ -139,7 +139,7 @@ def test_impossible_numbers_are_refused(tmp_path: Path) -> None:
         history = clean_run(lanes=1, count=5)
         history.rows["receipts"][2][1][column] = value
         run = history.write(tmp_path / column)
-        with pytest.raises(LedgerError, match=r"beyond all limits|no real log has"):
+        with pytest.raises(LedgerError, match=r"above the limit|no real log has"):
             audit(open_ledger([run]))
     history = clean_run(lanes=1, count=5)
     history.rows["attempts"][2][1]["outcome"] = 7

@@ -28,7 +28,7 @@ def format_1(tmp_path: Path) -> Path:
     return tmp_path / "format-1"
 
 
-def told(result: Result, names: dict[str, int]) -> dict[str, int]:
+def counts_of(result: Result, names: dict[str, int]) -> dict[str, int]:
     return {name: getattr(result.metrics, name) for name in names}
 
 
@@ -36,7 +36,7 @@ def test_a_folder_of_format_1_is_judged_as_before(format_1: Path) -> None:
     result = audit(open_ledger([format_1]))
     assert (result.verdict, result.findings) == ("proven", {})
     wanted = COUNTS | {"deliveries": 160, "delivered_ok": 160, "lost": 0, "F_limit": 3200}
-    assert told(result, wanted) == wanted
+    assert counts_of(result, wanted) == wanted
     latency = result.metrics.latency_us["e2e_intended"]
     assert (latency.count, latency.mean, latency.max) == (160, 121729.175, 219725)
 

@@ -17,7 +17,7 @@ from support.history_files import counts, cut_up
 SIZES = [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]
 
 
-def told(
+def judge_lines(
     lines: list[dict[str, Any]], sizes: Sizes, block_bytes: int | None = None
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
@@ -37,20 +37,20 @@ def check(lines: list[dict[str, Any]], found: dict[str, Any]) -> None:
 def test_histories_of_fixed_seeds() -> None:
     for seed in range(240):
         lines = Chaos(Random(seed)).history()
-        check(lines, told(lines, SIZES[seed % 4 % 3], (None, 400, 9000)[seed % 3]))
+        check(lines, judge_lines(lines, SIZES[seed % 4 % 3], (None, 400, 9000)[seed % 3]))
 
 
 def test_long_histories_are_read_as_short_ones_are() -> None:
-    """To the last witness."""
+    """Their results are equal, down to every witness."""
     for seed in range(240, 300):
         lines = Chaos(Random(seed)).history()
-        assert told(lines, SIZES[0], 600) == told(lines, SIZES[0])
+        assert judge_lines(lines, SIZES[0], 600) == judge_lines(lines, SIZES[0])
 
 
 @given(seed=st.integers(min_value=1000), sizes=st.sampled_from(SIZES))
 def test_any_history(seed: int, sizes: Sizes) -> None:
     lines = Chaos(Random(seed)).history()
-    check(lines, told(lines, sizes))
+    check(lines, judge_lines(lines, sizes))
 
 
 @given(seed=st.integers(min_value=0))
@@ -68,4 +68,4 @@ def test_only_the_order_of_receipts_matters(seed: int) -> None:
     keyless = [
         [{k: v for k, v in line.items() if k != "key"} for line in h] for h in (first, second)
     ]
-    assert told(keyless[0], SIZES[0]) == told(keyless[1], SIZES[0])
+    assert judge_lines(keyless[0], SIZES[0]) == judge_lines(keyless[1], SIZES[0])

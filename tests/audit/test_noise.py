@@ -1,4 +1,4 @@
-"""The tests of noise: against tables that others computed, and against chance itself."""
+"""The tests of noise, checked against published tables and by simulation."""
 
 import random
 from statistics import fmean
@@ -42,7 +42,7 @@ def test_two_groups_agree_with_shuffling_them() -> None:
     assert groups_p([one, list(reversed(one))]) == pytest.approx(1.0)
 
 
-def test_too_few_runs_or_no_noise_tell_nothing() -> None:
+def test_too_few_runs_or_no_noise_give_no_result() -> None:
     assert groups_p([[1.0, 2.0], [3.0, 4.0]]) is None
     assert groups_p([[1.0, 1.0, 1.0], [1.0, 1.0, 2.0]]) is None
     assert factor_p({("a",): [1.0, 2.0], ("b",): [0.5, 1.5]}, 0) is None

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.audit.rules.order import (
-    Measure,
-    Pieces,
+    OrderMeasure,
+    RunPieces,
     Units,
-    are_apart,
     by_key,
+    find_zones,
+    has_disjoint_keys,
     inversions,
     late_pieces,
     measure,
     pieces_of,
     runs_of,
     summarise,
-    zones,
 )
 from support.audit_bruteforce import footrule, late
 
@@ -76,18 +76,18 @@ def test_cells_measure_what_the_whole_unit_has(
     if not tables:
         return
     rows = np.array(tables)
-    if are_apart(rows):
+    if has_disjoint_keys(rows):
         assert tuple(rows[:, 4:7].sum(axis=0)) == brute(order)
-    overlaps = zones(np.concatenate(spans))
+    overlaps = find_zones(np.concatenate(spans))
     handed = [pieces_of(cell, overlaps, stretch) for cell in cells]
-    pieces = by_key(Pieces(*(np.concatenate(column) for column in zip(*handed, strict=True))))
+    pieces = by_key(RunPieces(*(np.concatenate(column) for column in zip(*handed, strict=True))))
     assert measure(pieces)[:3] == brute(order)
     assert marks_of(pieces, stretch) == [
         s // stretch for n, s in enumerate(order) if s < max(order[:n], default=-1)
     ]
 
 
-def marks_of(pieces: Pieces, stretch: int) -> list[int]:
+def marks_of(pieces: RunPieces, stretch: int) -> list[int]:
     late_ones = late_pieces(pieces)
     places = pieces.first_sequence[late_ones] // stretch
     return [int(place) for place in np.repeat(places, pieces.length[late_ones])]
@@ -99,7 +99,7 @@ def test_only_overlapping_spans_are_expanded() -> None:
     first = unit([(0, 0), (1, 1), (2, 145), (3, 3), (4, 4)])
     second = unit([(n, 10 * n) for n in range(10, 20)])
     spans = np.concatenate([summarise(first, 0)[1][0], summarise(second, 0)[0][:, 2:4]])
-    pieces = pieces_of(second, zones(spans), 64)
+    pieces = pieces_of(second, find_zones(spans), 64)
     assert pieces.length.tolist() == [5, 5]
 
 
@@ -116,4 +116,4 @@ def test_a_million_in_order_is_one_run() -> None:
     same = np.zeros_like(sequence)
     whole = Units(same, same, sequence, sequence, same, same)
     assert runs_of(whole).length.tolist() == [1_000_000]
-    assert measure(runs_of(whole)) == Measure(0, 0, 0, -1, -1)
+    assert measure(runs_of(whole)) == OrderMeasure(0, 0, 0, -1, -1)

@@ -1,4 +1,4 @@
-"""Each kind of anomaly, planted alone into a clean run: found, counted once, and blamed right."""
+"""Each kind of anomaly, planted alone into a clean run: found, counted and blamed correctly."""
 
 import json
 from collections.abc import Callable
@@ -262,8 +262,8 @@ def test_the_least_of_several_falls_is_the_witness(rows_per_walk: int, tmp_path:
 def test_a_re_read_is_no_finding(tmp_path: Path) -> None:
     history = clean_run()
     for sequence in range(10, 20):
-        told = {"assignment": 2, "consumer": "d", "worker": "x", "received_us": 99_000}
-        receive(history, "p0", 0, sequence, offset=sequence, **told)
+        details = {"assignment": 2, "consumer": "d", "worker": "x", "received_us": 99_000}
+        receive(history, "p0", 0, sequence, offset=sequence, **details)
     result = judge(history, tmp_path)
     assert counts(result) == {}
     assert result.metrics.re_reads == 10
@@ -429,7 +429,7 @@ def test_source_with_fewer_partitions_than_lanes(tmp_path: Path) -> None:
 
 
 def test_the_nearest_lower_neighbour_tells_whether_a_message_expired(tmp_path: Path) -> None:
-    # Message 3 expired with its neighbours; message 7 lies between messages that are there.
+    # Message 3 expired with its neighbours; the neighbours of message 7 are still in the log.
     history = clean_run(lanes=1)
     drop(history, "log", is_message(0, 0, 1, 2, 3, 7, cluster="target"))
     drop(history, "receipts", is_message(0, 3, 7))
@@ -610,8 +610,8 @@ def unreadable_copy(history: History) -> None:
 def in_transaction(history: History, fate: int, **columns: Any) -> None:
     for sequence in (7, 8):
         message = {"producer": "p0", "topic": "t", "lane": 0, "sequence": sequence}
-        told = {"transaction": 1, "fate": fate, "requested_us": 0, **columns}
-        history.add("transactions", **{**message, **told})
+        details = {"transaction": 1, "fate": fate, "requested_us": 0, **columns}
+        history.add("transactions", **{**message, **details})
 
 
 def aborted_and_shown(history: History) -> None:
@@ -644,7 +644,7 @@ BLAMED = [
 @pytest.mark.parametrize(
     ("plant", "with_mirror", "without"), BLAMED, ids=[plant.__name__ for plant, _, _ in BLAMED]
 )
-def test_whoever_shows_what_should_not_be_seen_is_blamed(
+def test_the_stage_that_exposes_hidden_messages_is_blamed(
     plant: Callable[[History], None], with_mirror: str, without: str, tmp_path: Path
 ) -> None:
     for mirror, blamed in ((True, with_mirror), (False, without)):
@@ -674,7 +674,7 @@ def test_isolation_is_that_of_each_group(tmp_path: Path) -> None:
 
 
 def test_a_refused_send_is_seen_in_an_aborted_transaction_at_any_isolation(tmp_path: Path) -> None:
-    """Producers record `failed` for all sends of such a transaction; the error tells them apart."""
+    """Producers record `failed` for every send of such a transaction; error codes differ."""
     for error, found in ((0, {}), (10, {"aborted read": 1})):
         history = clean_run()
         in_transaction(history, ABORTED)

@@ -69,7 +69,7 @@ MALFORMED = [
     ({"warm_up_us": -5}, "warm_up_us", "a whole number"),
     ({"measure_from_us": "0"}, "measure_from_us", "a whole number"),
     ({"thresholds": "lost<1"}, "thresholds", "a list of thresholds"),
-    ({"thresholds": ["lots<1"]}, "thresholds", "is no metric"),
+    ({"thresholds": ["lots<1"]}, "thresholds", "is not the name of a metric"),
     ({"thresholds": [1]}, "thresholds", "a list of thresholds"),
     ({"run": 7}, "run", "a name"),
 ]
@@ -82,9 +82,9 @@ def test_a_value_that_is_not_known_is_refused_with_the_allowed_ones(
     change(run, **entries)
     with pytest.raises(LedgerError) as raised:
         open_ledger([run])
-    told = str(raised.value)
-    assert told.startswith(f"{run / 'run.json'} is malformed: {name} ")
-    assert allowed in told
+    message = str(raised.value)
+    assert message.startswith(f"{run / 'run.json'} is malformed: {name} ")
+    assert allowed in message
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_value_that_is_known_or_missing_is_read(run: Path, entries: dict[str, 
 def test_the_same_entry_twice_is_refused(run: Path) -> None:
     text = (run / "run.json").read_text()
     (run / "run.json").write_text(text[:-1] + ', "promises": {}}')
-    with pytest.raises(LedgerError, match=r"run.json is malformed: promises is there twice"):
+    with pytest.raises(LedgerError, match=r"run.json is malformed: promises is present twice"):
         open_ledger([run])
 
 
@@ -123,7 +123,7 @@ def test_folders_with_different_promises_are_refused_in_either_order(
         with pytest.raises(LedgerError, match="promise different things") as raised:
             open_ledger(folders)
         assert str(other / "run.json") in str(raised.value)
-    change(other, promises={"order": True})  # says the same: the rest are the defaults
+    change(other, promises={"order": True})  # the same promises: the rest are the defaults
     open_ledger([run, other])
     change(other, promises=None)  # a consumer's folder promises nothing
     assert audit(open_ledger([other, run])).verdict is not Verdict.INCONCLUSIVE

@@ -1,4 +1,4 @@
-"""Exact tests over runs: against counting by hand, and against chance itself."""
+"""Exact tests over runs, checked by enumeration and by simulation."""
 
 import random
 
@@ -29,7 +29,7 @@ from shoal.audit.result.run_tests import (
         ([[5, 5, 5], [5, 5, 5]], 1.0, 1.0),
     ],
 )
-def test_all_ways_to_deal_out_runs_are_counted(
+def test_all_arrangements_of_runs_are_counted(
     columns: list[list[float]], value: float, least: float
 ) -> None:
     found = runs_chance(columns)
@@ -37,7 +37,7 @@ def test_all_ways_to_deal_out_runs_are_counted(
     assert found.least == pytest.approx(least)
 
 
-def test_runs_are_dealt_out_within_their_stratum() -> None:
+def test_runs_are_permuted_within_their_stratum() -> None:
     # In each of two strata the second level lost more: 2 of 20 by 20 ways.
     strata = [[[0, 0, 0], [1, 2, 3]], [[10, 11, 12], [20, 21, 22]]]
     assert strata_chance(strata).value == pytest.approx(2 / 400)
@@ -46,7 +46,7 @@ def test_runs_are_dealt_out_within_their_stratum() -> None:
     assert found.value == pytest.approx(1.0)
 
 
-def test_one_level_tells_nothing() -> None:
+def test_one_level_gives_no_result() -> None:
     assert strata_chance([[[1, 2, 3], []]]) == UNKNOWN
 
 

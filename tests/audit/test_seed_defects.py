@@ -1,4 +1,4 @@
-"""Mistakes that other testers make, each as a run in which ours gives the right number.
+"""Mistakes of other testers, each as a run for which Shoal reports the right number.
 
 Kafka Mirror Tester, a consistency benchmark and an end-to-end benchmark were read, and each
 of these was found in the code of one of them.
@@ -36,8 +36,8 @@ def test_a_jump_from_1_to_5_misses_3(tmp_path: Path) -> None:
 def test_a_replay_is_six_re_reads_and_no_disorder(tmp_path: Path) -> None:
     history = run(*range(8))
     for place in range(2, 8):
-        told = {"assignment": 2, "received_us": 20_000 + place}
-        receive(history, "p0", 0, place, offset=place, **told)
+        columns = {"assignment": 2, "received_us": 20_000 + place}
+        receive(history, "p0", 0, place, offset=place, **columns)
     result = judge(history, tmp_path)
     assert result.findings == {}
     assert result.metrics.re_reads == 6
@@ -62,8 +62,8 @@ def test_a_failed_send_is_no_loss(tmp_path: Path) -> None:
 def test_a_rebalance_hides_no_loss(tmp_path: Path) -> None:
     history = run(0, 1, 2)
     for sequence in (5, 6, 7):
-        told = {"consumer": "d", "assignment": 2, "worker": "x", "received_us": 20_000}
-        receive(history, "p0", 0, sequence, offset=sequence, **told)
+        columns = {"consumer": "d", "assignment": 2, "worker": "x", "received_us": 20_000}
+        receive(history, "p0", 0, sequence, offset=sequence, **columns)
     assert judge(history, tmp_path).findings["lost: unlocated"].count == 2
 
 

@@ -25,7 +25,7 @@ def test_a_thousand_plantings_are_found_and_nothing_else() -> None:
     assert "1,000 histories" in page(tally, conditions="Here and now.")
 
 
-def test_a_planting_that_nobody_sees_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planting_that_is_not_found_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(_world: object) -> set[str]:
         return {"corrupted"}
 

@@ -1,4 +1,4 @@
-"""Sentences of docs/definitions.md, each shown by a small history.
+"""Sentences of docs/reference/definitions.md, each shown by a small history.
 
 A case is a sentence, the lines of a history, and the verdict and counts that follow from it. Both
 judges must say the same. `mirror` histories have both logs; others have the source log only.
@@ -155,7 +155,7 @@ OUTCOMES = [
 
 EVIDENCE = [
     Case(
-        "the offset of an unknown attempt is no evidence of two messages at one offset",
+        "the offset of an unknown attempt is not evidence of two messages at one offset",
         [send(0), send(1, "unknown", offset=0), receive(0), DRAINED],
         "proven",
         {},
@@ -191,7 +191,7 @@ EVIDENCE = [
         {},
     ),
     Case(
-        "it is no evidence for a poll skip",
+        "it is not evidence for a poll skip",
         [send(0), send(1, "unknown", offset=1), send(2), receive(0, 2), DRAINED],
         "proven",
         {},
@@ -203,7 +203,7 @@ EVIDENCE = [
         {"poll skip": 1},
     ),
     Case(
-        "it is no evidence for the order of the source",
+        "it is not evidence for the order of the source",
         [send(0, offset=5), send(1, "unknown", offset=0), receive(0, offset=5), DRAINED],
         "proven",
         {},
@@ -532,9 +532,9 @@ def test_a_sentence_of_the_definitions(case: Case, tmp_path: Path) -> None:
     wanted = {name: count for name, count in case.found.items() if count}
     plain = PlainJudge(lines)
     by_plain = {name: count for name, (count, _) in plain.findings().items()}
-    told = judged(tmp_path, lines)
-    assert counts(told) == wanted
-    assert told["verdict"] == case.verdict
+    judged_result = judged(tmp_path, lines)
+    assert counts(judged_result) == wanted
+    assert judged_result["verdict"] == case.verdict
     assert by_plain == wanted
     assert plain.verdict() == case.verdict
     in_pieces = cut_up(tmp_path, lines, Sizes(1, 1, 1))

@@ -13,7 +13,7 @@ from shoal.model.findings import Verdict
 from shoal.model.result import GroupResult, Latency, Metrics, Result
 from support.history_files import DRAINED, receive, run, send, write
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_what_is_lost_is_infinitely_late_and_what_is_unknown_meets_nothing(
 @pytest.mark.parametrize(
     ("text", "reason", "remedy"),
     [
-        ("latency_ms_p98<2", "no metric", "latency_ms_p9"),
+        ("latency_ms_p98<2", "is not the name of a metric", "latency_ms_p9"),
         ("latency", "is not a threshold", "latency_ms_p99<250"),
         ("", "is not a threshold", "latency_ms_p99<250"),
         ("yield>high", "is not a number", ""),
@@ -130,14 +130,14 @@ def test_a_missed_threshold_names_its_group_and_makes_it_the_headline() -> None:
 def test_thresholds_are_written_down_and_read_again() -> None:
     result = result_of(all=group_of(10, verdict=Verdict.VIOLATED, lost=5))
     held = hold(result, parse(["latency_ms_p99<250", "lost<9"]))
-    told = json.loads(json.dumps(held.to_json(), allow_nan=False))
-    assert told["thresholds"][0] == {
+    as_json = json.loads(json.dumps(held.to_json(), allow_nan=False))
+    assert as_json["thresholds"][0] == {
         "threshold": "latency_ms_p99<250",
         "metric": "latency_ms_p99",
         "met": False,
         "values": {"all": "never"},
         "missed_by": ["all"],
     }
-    assert told["thresholds"][1]["met"] is True
-    assert Result.from_json(told).thresholds == held.thresholds
+    assert as_json["thresholds"][1]["met"] is True
+    assert Result.from_json(as_json).thresholds == held.thresholds
     assert held.missed[0].sentences() == ["latency_ms_p99<250: latency_ms_p99 is never"]

@@ -122,9 +122,9 @@ def test_replication_is_from_append_to_append_of_first_copies(tmp_path: Path) ->
         row["append_us"] = 1000 * row["sequence"] + 50 + behind_us
     put(history, "target", "p0", 0, 3, offset=40, append_us=900_000)  # a copy
     history.rows["log"][4][1]["append_us"] = -1
-    told = judge(history, tmp_path).metrics.latency_us["replication"]
-    assert (told.count, told.max) == (9, 700)
-    assert told.skew_us is None  # nobody compared the brokers' clocks
+    replication = judge(history, tmp_path).metrics.latency_us["replication"]
+    assert (replication.count, replication.max) == (9, 700)
+    assert replication.skew_us is None  # the clocks of brokers are not compared
 
 
 def test_append_times_that_a_mirror_kept_are_not_the_targets(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_replication_within_a_microsecond_counts_in_every_cell(tmp_path: Path) -
         row["append_us"] = 1000 * row["sequence"] + 50 + behind_us
     ledger = open_ledger([history.write(tmp_path / "run")])
     for sizes in (Sizes(), Sizes(rows_per_cell=4)):
-        told = audit(ledger, sizes=sizes).worst.metrics.latency_us["replication"]
-        assert (told.count, told.max) == (10, 700)
+        replication = audit(ledger, sizes=sizes).worst.metrics.latency_us["replication"]
+        assert (replication.count, replication.max) == (10, 700)
 
 
 def test_without_append_times_there_is_no_replication_latency(tmp_path: Path) -> None:

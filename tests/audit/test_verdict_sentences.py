@@ -215,8 +215,8 @@ GOLDEN: list[tuple[dict[str, Any], dict[str, int], str]] = [
 def test_a_sentence(promises: dict[str, Any], counts: dict[str, int], wanted: str) -> None:
     counts = {"attempts": counts.get("ok", 0), **counts}
     violating = broken_promises(promises)
-    told = compose_sentence(decide(counts, promises), counts, promises, violating)
-    assert finish_sentences({"g": told}) == {"g": wanted}
+    clause = compose_sentence(decide(counts, promises), counts, promises, violating)
+    assert finish_sentences({"g": clause}) == {"g": wanted}
 
 
 def test_every_finding_that_can_violate_has_a_singular_and_a_plural() -> None:
@@ -224,20 +224,20 @@ def test_every_finding_that_can_violate_has_a_singular_and_a_plural() -> None:
     for finding in broken_promises(promises):
         for count in (1, 2):
             counts = {"ok": 9, finding: count}
-            told = compose_sentence(
+            clause = compose_sentence(
                 decide(counts, promises), counts, promises, frozenset({finding})
             )
-            assert ":" not in told, told  # no name of a finding that is not a phrase
-            assert str(count) in told
+            assert ":" not in clause, clause  # no name of a finding that is not a phrase
+            assert str(count) in clause
 
 
-def test_several_groups_are_named_unless_all_say_the_same() -> None:
+def test_several_groups_are_named_unless_all_sentences_are_equal() -> None:
     assert finish_sentences({"a": "all is well", "b": "1 message vanished"}) == {
         "a": "In group a, all is well.",
         "b": "In group b, 1 message vanished.",
     }
-    told = "In each of 2 groups, all is well."
-    assert finish_sentences({"a": "all is well", "b": "all is well"}) == {"a": told, "b": told}
+    clause = "In each of 2 groups, all is well."
+    assert finish_sentences({"a": "all is well", "b": "all is well"}) == {"a": clause, "b": clause}
 
 
 def test_the_sentence_of_a_run_is_that_of_its_worst_group(tmp_path: Path) -> None:

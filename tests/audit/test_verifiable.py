@@ -38,7 +38,7 @@ def save(path: Path, *lines: Any) -> Path:
     return path
 
 
-def told(
+def judge_files(
     tmp_path: Path, sent: list[Any], got: list[Any], *, drained: bool = True
 ) -> dict[str, Any]:
     files = save(tmp_path / "p", *sent), save(tmp_path / "c", *got)
@@ -49,7 +49,7 @@ def test_two_partitions_in_order(tmp_path: Path) -> None:
     sent = ["[2026-01-01] WARN noise", success("0", 0, 0), success("1", 1, 0), success("2", 0, 1)]
     got = [assigned(0, 1), record("1", 1, 0), record("0", 0, 0), record("2", 0, 1), '{"cut']
     path = tmp_path / "c"
-    found = told(tmp_path, sent, got[:-1])
+    found = judge_files(tmp_path, sent, got[:-1])
     assert (found["verdict"], counts(found)) == ("proven", {})
     path.write_text(path.read_text() + '{"cut')
     assert judge_verifiable([tmp_path / "p"], [path], drained=True).verdict == "proven"
@@ -58,42 +58,42 @@ def test_two_partitions_in_order(tmp_path: Path) -> None:
 def test_loss_errors_and_numbers_of_which_nothing_was_reported(tmp_path: Path) -> None:
     sent = [success("7.0", 0, 0), error("7.1"), success("7.3", 0, 2), success("7.4", 0, 3)]
     sent.append({"timestamp": 9, "name": "tool_data", "sent": 7, "acked": 3})
-    found = told(tmp_path, sent, [assigned(0), record("7.0", 0, 0), record("7.1", 0, 1)])
+    found = judge_files(tmp_path, sent, [assigned(0), record("7.0", 0, 0), record("7.1", 0, 1)])
     assert counts(found) == {"lost: unlocated": 2, "tail loss": 2}
     metrics = found["metrics"]
     assert (metrics["attempts"], metrics["ok"], metrics["unknown"]) == (7, 3, 4)
     assert metrics["recovered"] == 1
-    found = told(tmp_path, sent, [assigned(0), record("7.0", 0, 0)], drained=False)
+    found = judge_files(tmp_path, sent, [assigned(0), record("7.0", 0, 0)], drained=False)
     assert counts(found) == {"pending": 2}
 
 
 def test_what_a_killed_producer_could_not_report_is_no_surprise(tmp_path: Path) -> None:
     sent = [success("0", 0, 0), success("1", 0, 1)]
     got = [assigned(0), *(record(str(n), 0, n) for n in range(4))]
-    found = told(tmp_path, sent, got)
+    found = judge_files(tmp_path, sent, got)
     assert (found["verdict"], counts(found)) == ("proven", {})
     assert (found["metrics"]["attempts"], found["metrics"]["recovered"]) == (4, 2)
-    assert told(tmp_path, ["killed before its first line"], got)["verdict"] == "inconclusive"
+    assert judge_files(tmp_path, ["killed before its first line"], got)["verdict"] == "inconclusive"
     ended = {"timestamp": 9, "name": "tool_data", "sent": 2, "acked": 2}
-    assert counts(told(tmp_path, [*sent, ended], got)) == {"unexpected": 2}
+    assert counts(judge_files(tmp_path, [*sent, ended], got)) == {"unexpected": 2}
 
 
 def test_a_clock_that_went_back_makes_no_disorder(tmp_path: Path) -> None:
     got = [assigned(0, at_ms=5), record("0.0", 0, 0, 9), record("0.1", 0, 1, 3)]
-    found = told(tmp_path, [success("0.0", 0, 0), success("0.1", 0, 1)], got)
+    found = judge_files(tmp_path, [success("0.0", 0, 0), success("0.1", 0, 1)], got)
     assert (found["verdict"], found["findings"]) == ("proven", {})
 
 
 def test_a_consumer_that_received_nothing_says_so(tmp_path: Path) -> None:
     nothing = {"timestamp": 3, "name": "records_consumed", "count": 0, "partitions": []}
-    found = told(tmp_path, [success("0", 0, 0)], [assigned(0), nothing])
+    found = judge_files(tmp_path, [success("0", 0, 0)], [assigned(0), nothing])
     assert counts(found) == {"lost: unlocated": 1, "tail loss": 1}
 
 
 def test_a_rebalance_is_a_re_read(tmp_path: Path) -> None:
     sent = [success("0", 0, 0), success("1", 0, 1)]
     got = [assigned(0), record("0", 0, 0), record("1", 0, 1), assigned(0, at_ms=3)]
-    found = told(tmp_path, sent, [*got, record("1", 0, 1, at_ms=4)])
+    found = judge_files(tmp_path, sent, [*got, record("1", 0, 1, at_ms=4)])
     assert counts(found) == {}
     assert found["metrics"]["re_reads"] == 1
 
@@ -102,18 +102,18 @@ def test_a_rebalance_is_a_re_read(tmp_path: Path) -> None:
     ("sent", "got", "reason"),
     [
         (["{"], [], "p: line 1 is not JSON"),
-        ([success("x", 0, 0)], [], "names no message"),
-        ([{**success("1", 0, 0), "offset": "a"}], [], "`offset` is no whole number"),
-        ([success("1", 0, 1 << 50)], [], "p: line 1: `offset` is no whole number from 0"),
-        ([], [record("1", 1 << 40, 0)], "c: line 1: `partition` is no whole number from 0"),
+        ([success("x", 0, 0)], [], "`value` is not that of a VerifiableProducer"),
+        ([{**success("1", 0, 0), "offset": "a"}], [], "`offset` is not a whole number"),
+        ([success("1", 0, 1 << 50)], [], "p: line 1: `offset` is not a whole number from 0"),
+        ([], [record("1", 1 << 40, 0)], "c: line 1: `partition` is not a whole number from 0"),
         ([success("1.1", 0, 0), success("2.1", 0, 0)], [], "several producers"),
         ([], [{"timestamp": 1, "name": "records_consumed", "count": 1}], "but not which"),
-        ([], [{"timestamp": 1, "name": "partitions_assigned", "partitions": 4}], "is no list"),
+        ([], [{"timestamp": 1, "name": "partitions_assigned", "partitions": 4}], "is not a list"),
     ],
 )
 def test_bad_files_are_named(sent: list[Any], got: list[Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=reason):
-        told(tmp_path, sent, got)
+        judge_files(tmp_path, sent, got)
 
 
 def test_the_real_tools(apache_bootstrap: str, kafka_tools: "KafkaTools", tmp_path: Path) -> None:

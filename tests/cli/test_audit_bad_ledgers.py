@@ -17,13 +17,13 @@ def segment(folder: Path) -> Path:
     return next((folder / "ledger" / "receipts").iterdir())
 
 
-def cut(folder: Path) -> str:
+def truncate_segment(folder: Path) -> str:
     path = segment(folder)
     path.write_bytes(path.read_bytes()[:100])
     return f"{path.name} cannot be read as a segment"
 
 
-def emptied(folder: Path) -> str:
+def empty_segment(folder: Path) -> str:
     segment(folder).write_bytes(b"")
     return "cannot be read as a segment"
 
@@ -33,7 +33,7 @@ def missing(folder: Path) -> str:
     return "cannot be read as a segment"
 
 
-def shortened(folder: Path) -> str:
+def shorten_segment(folder: Path) -> str:
     path = segment(folder)
     rows = pq.read_table(path)
     pq.write_table(rows.slice(1), path)
@@ -50,7 +50,7 @@ def of_other_columns(folder: Path) -> str:
 def of_another_format(folder: Path) -> str:
     plan = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(plan | {"format": 99}))
-    return "is of ledger format 99; this version reads the formats 1 and 2"
+    return "has ledger format 99; this version reads the formats 1 and 2"
 
 
 def without_plan(folder: Path) -> str:
@@ -58,7 +58,7 @@ def without_plan(folder: Path) -> str:
     return "no run"
 
 
-def torn_log(folder: Path) -> str:
+def tear_log(folder: Path) -> str:
     path = folder / "commits.jsonl"
     path.write_text("{not json}\n" + path.read_text())
     return "commits.jsonl: line 1 is not JSON"
@@ -91,8 +91,15 @@ def without_producer(folder: Path) -> str:
 
 
 BAD = [
-    *(cut, emptied, missing, shortened, of_other_columns, of_another_format),
-    *(without_plan, torn_log, of_other_topics, of_no_promise, without_producer),
+    *(
+        truncate_segment,
+        empty_segment,
+        missing,
+        shorten_segment,
+        of_other_columns,
+        of_another_format,
+    ),
+    *(without_plan, tear_log, of_other_topics, of_no_promise, without_producer),
     of_a_misspelt_promise,
 ]
 
@@ -128,9 +135,9 @@ def test_two_acknowledgements_of_one_attempt_are_findings(
     lines = [run(delivery="exactly_once"), *twice, *receive(0), DRAINED]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert execute(["audit", "--history", str(path), "-o", "json"]) == ExitCode.VIOLATED
-    [told] = json.loads(capsys.readouterr().out)
-    assert told["findings"] == {
+    [result] = json.loads(capsys.readouterr().out)
+    assert result["findings"] == {
         "duplicate: source": {"count": 1},
         "reused sequence": {"count": 1},
     }
-    assert told["metrics"]["attempts"] == told["metrics"]["ok"] == 1
+    assert result["metrics"]["attempts"] == result["metrics"]["ok"] == 1

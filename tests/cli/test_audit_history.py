@@ -36,10 +36,10 @@ def test_json_is_an_array_in_the_order_given(
         ["audit", *(word for path in given for word in ("--history", path)), "-o", "json"]
     )
     assert code == ExitCode.VIOLATED
-    told = json.loads(capsys.readouterr().out)
-    assert [line["history"] for line in told] == given
-    assert [line["verdict"] for line in told] == ["inconclusive", "proven", "violated"]
-    assert told[0]["findings"] == {"pending": {"count": 1}}
+    results = json.loads(capsys.readouterr().out)
+    assert [line["history"] for line in results] == given
+    assert [line["verdict"] for line in results] == ["inconclusive", "proven", "violated"]
+    assert results[0]["findings"] == {"pending": {"count": 1}}
 
 
 @pytest.mark.parametrize(

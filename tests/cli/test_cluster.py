@@ -114,7 +114,7 @@ def test_faults_are_planted_listed_and_healed(
     assert fault("slow", "1", "2").returncode == 2
     for command in ("move-leader", "shrink-in-sync"):
         assert "topic-0" in fault(command, "topic", "0", "1").stderr
-    assert "'teleport' is not known" in fault("request", "1", "teleport").stderr
+    assert "'teleport' is not a known name" in fault("request", "1", "teleport").stderr
 
 
 @pytest.mark.system("kcat")
@@ -153,7 +153,7 @@ def test_a_name_can_be_used_once_at_a_time(
     del cluster_up
     again = shoal(environment, "cluster", "up", "--name", "one")
     assert again.returncode == 2
-    assert "runs already" in again.stderr
+    assert "is already running" in again.stderr
     # And the one that runs is still found.
     assert states(environment) == ["running"]
 
@@ -162,7 +162,7 @@ def test_without_a_name_there_can_be_several(environment: dict[str, str]) -> Non
     try:
         for name in ("lite", "lite-2"):
             started = shoal(environment, "cluster", "up", "--detach")
-            assert f"cluster {name} runs" in started.stderr
+            assert f"cluster {name} is running" in started.stderr
     finally:
         for name in ("lite", "lite-2"):
             shoal(environment, "cluster", "down", name)
@@ -185,10 +185,14 @@ def test_up_ends_when_its_cluster_does(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("up", "--dir", "FILE/below"), 1, "cannot be used: [Errno 20] Not a directory"),
-        (("up", "--dir", "OTHERS"), 2, "no cluster of ours"),
-        (("up", "--advertise", ""), 2, "nobody can connect to no host"),
-        (("up", "--advertise", "a b"), 2, "nobody can connect to a b"),
+        (
+            ("up", "--dir", "FILE/below"),
+            1,
+            "cannot use the folder of the cluster: [Errno 20] Not a directory",
+        ),
+        (("up", "--dir", "OTHERS"), 2, "is not a shoal cluster and not empty"),
+        (("up", "--advertise", ""), 2, "clients cannot connect to the advertised host"),
+        (("up", "--advertise", "a b"), 2, "cannot connect to the advertised host 'a b'"),
     ],
 )
 def test_wrong_input_gets_one_message(

@@ -14,7 +14,7 @@ from shoal.model.result import GroupResult, Latency, Metrics, Result
 FILE = "[producer]\nmessages = 10\nidempotent = false\n"
 
 
-def judged_run(folder: Path, mirror: str, p99_us: int) -> str:
+def make_judged_run(folder: Path, mirror: str, p99_us: int) -> str:
     latency = Latency(10, 0, float(p99_us), p99_us, {"p50": p99_us // 2, "p99": p99_us})
     metrics = Metrics(attempts=10, ok=10, yield_=1.0, latency_us={"e2e_intended": latency})
     group = GroupResult(Verdict.PROVEN, "All is well.", metrics=metrics)
@@ -29,8 +29,8 @@ def judged_run(folder: Path, mirror: str, p99_us: int) -> str:
 
 def test_runs_are_shown_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = [
-        judged_run(tmp_path / "one", "mm2", 9000),
-        judged_run(tmp_path / "two", "shoal", 3000),
+        make_judged_run(tmp_path / "one", "mm2", 9000),
+        make_judged_run(tmp_path / "two", "shoal", 3000),
     ]
     assert execute(["compare", *names, "--runs-dir", str(tmp_path)]) == ExitCode.PROVEN
     shown = capsys.readouterr().out
@@ -41,24 +41,24 @@ def test_runs_are_shown_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "kind shoal" in page
     arguments = ["compare", *names, "--runs-dir", str(tmp_path), "--output", "json"]
     assert execute(arguments) == ExitCode.PROVEN
-    told = json.loads(capsys.readouterr().out)
-    assert [column["runs"] for column in told["columns"]] == [["one"], ["two"]]
+    comparison = json.loads(capsys.readouterr().out)
+    assert [column["runs"] for column in comparison["columns"]] == [["one"], ["two"]]
 
 
 def test_a_run_that_was_not_judged_cannot_be_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = judged_run(tmp_path / "one", "mm2", 9000)
+    name = make_judged_run(tmp_path / "one", "mm2", 9000)
     (tmp_path / "one" / "result.json").unlink()
-    other = judged_run(tmp_path / "two", "mm2", 9000)
+    other = make_judged_run(tmp_path / "two", "mm2", 9000)
     assert execute(["compare", name, other, "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
-    assert "has not been judged" in capsys.readouterr().err
+    assert "is not judged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        (["one"], "one run alone"),
+        (["one"], "cannot compare only one run"),
         (["one", "one"], "the same run"),
         (["one", "two", "./one"], "the same run"),
         (["one", "copy"], "the same run"),
@@ -72,7 +72,7 @@ def test_a_run_is_not_compared_with_itself(
     message: str,
 ) -> None:
     for name in ("one", "two"):
-        judged_run(tmp_path / name, "mm2", 9000)
+        make_judged_run(tmp_path / name, "mm2", 9000)
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
     monkeypatch.chdir(tmp_path)
     assert execute(["compare", *named, "--runs-dir", "."]) == ExitCode.USAGE
@@ -85,7 +85,7 @@ def test_a_run_is_not_compared_with_itself(
 def test_two_runs_with_the_same_numbers_are_not_called_equal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = [judged_run(tmp_path / name, name, 9000) for name in ("one", "two")]
+    names = [make_judged_run(tmp_path / name, name, 9000) for name in ("one", "two")]
     assert execute(["compare", *names, "--runs-dir", str(tmp_path), "-o", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert {row["judged"]["judgement"] for row in rows} == {"noise unknown"}
@@ -110,7 +110,7 @@ def test_a_sweep_shows_its_order_before_it_begins(
 
 @pytest.mark.parametrize(
     ("varied", "message"),
-    [("acks=0,2", "acks"), ("producer.aks=0,1", "acks"), ("nothing", "varies nothing")],
+    [("acks=0,2", "acks"), ("producer.aks=0,1", "acks"), ("nothing", "is not key=value,value")],
 )
 def test_a_sweep_that_cannot_be_starts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], varied: str, message: str

@@ -60,7 +60,7 @@ def test_each_branch_of_the_error_tree_has_its_exit_code(error: Exception, code:
 
 
 def test_exit_codes_are_documented() -> None:
-    page = (ROOT / "docs" / "exit-codes.md").read_text()
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
     assert not [code for code in ExitCode if f"| {int(code)} |" not in page]
 
 

@@ -90,7 +90,7 @@ class Hosts:
 
     def broker(self, node_id: int) -> tuple[Node, str]:
         node = self.start("broker", node_id)
-        return node, node.says(r"serves (\S+)").group(1)
+        return node, node.says(r"broker \d+ listens on (\S+)").group(1)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_cluster_of_single_nodes(hosts: Hosts) -> None:
 
     # The id of a broker that lives, and a folder that is in use.
     double = hosts.start("broker", 1, folder="other")
-    double.says("another process is broker 1, and it lives")
+    double.says("another live process is registered as broker 1")
     assert double.process.wait(PATIENCE_S) == 1
     again = hosts.start("broker", 1)
     again.says("another process uses .*broker-1")
@@ -143,7 +143,7 @@ def test_a_cluster_of_single_nodes(hosts: Hosts) -> None:
     first, bootstrap = hosts.broker(1)
     assert send_and_read(bootstrap, "t", b"b") == [b"a", b"b"]
 
-    # A controller less is none too few.
+    # Two of three controllers are enough.
     controllers[101].kill()
     with admin_of(bootstrap) as admin:
         admin.create_topics([NewTopic("u", 1, 2)])["u"].result(PATIENCE_S)
@@ -158,7 +158,7 @@ def test_a_lost_disk_is_refused_and_replaced(hosts: Hosts) -> None:
     emptied.says("known to the quorum by another disk")
     assert emptied.process.wait(PATIENCE_S) == 1
     replaced = hosts.start("controller", 102, "--replace", folder="empty")
-    replaced.says("102 asked for a vote: NONE")
+    replaced.says("102 asked to become a voter: NONE")
     controllers[101].kill()
     _, bootstrap = hosts.broker(1)
     with admin_of(bootstrap) as admin:
@@ -169,7 +169,7 @@ def test_a_lost_disk_is_refused_and_replaced(hosts: Hosts) -> None:
 def test_nodes_of_another_cluster_are_refused(hosts: Hosts) -> None:
     hosts.controllers()
     stranger = hosts.start("broker", 1, "--cluster-id", "west")
-    stranger.says("belong to another cluster")
+    stranger.says("do not belong to cluster west")
     assert stranger.process.wait(PATIENCE_S) == 1
     # The folder was signed for that cluster.
     returned = hosts.start("broker", 1)
@@ -179,7 +179,7 @@ def test_nodes_of_another_cluster_are_refused(hosts: Hosts) -> None:
 
 def test_a_node_that_waits_for_others_ends_when_told(hosts: Hosts) -> None:
     alone = hosts.start("controller", 101)
-    alone.says(r"waits for \[102, 103\]")
+    alone.says(r"is waiting for controllers \[102, 103\]")
     assert alone.end() == 0
     broker = hosts.start("broker", 1)
     broker.says("did not answer")
@@ -190,12 +190,15 @@ def test_a_node_that_waits_for_others_ends_when_told(hosts: Hosts) -> None:
     ("arguments", "said"),
     [
         (["broker", "--id", "1"], "--dir"),
-        (["broker", "--controllers", "1:2", "--listen", "x:1"], "is no controller"),
-        (["broker", "--controllers", "1@a:2", "--listen", "x"], "is no"),
+        (["broker", "--controllers", "1:2", "--listen", "x:1"], "is not ID@HOST:PORT"),
+        (["broker", "--controllers", "1@a:2", "--listen", "x"], "is not an address"),
         (["broker", "--controllers", "1@a:2", "--listen", "0.0.0.0:1"], "--advertise"),
         (["broker", "--controllers", "1@a:2,1@b:2", "--listen", "a:1"], "the same id"),
-        (["broker", "--controllers", "9@a:2", "--listen", "a:1"], "a controller has the id 9"),
-        (["broker", "--controllers", "-1@a:2", "--listen", "a:1"], "is no id"),
+        (
+            ["broker", "--controllers", "9@a:2", "--listen", "a:1"],
+            "id 9 is already the id of a controller",
+        ),
+        (["broker", "--controllers", "-1@a:2", "--listen", "a:1"], "is not an id"),
         (["broker", "--controllers", "1@a:2", "--listen", "no.invalid:1"], "cannot listen on"),
         (["controller", "--controllers", "1@a:2", "--listen", "a:1"], "not among"),
         (["broker", "--controllers", "1@a:2", "--listen", "a:1", "-X", "nope=1"], "nope"),
@@ -232,7 +235,7 @@ def test_options_can_stand_in_a_file(hosts: Hosts) -> None:
     with ExitStack() as stack:
         node = Node("broker", "--config", str(config), log=hosts.folder / "five.log")
         stack.callback(node.kill)
-        bootstrap = node.says(r"broker 5 serves (\S+)").group(1)
+        bootstrap = node.says(r"broker 5 listens on (\S+)").group(1)
         with admin_of(bootstrap) as admin:
             admin.create_topics([NewTopic("t", replication_factor=1)])["t"].result(PATIENCE_S)
             assert len(admin.list_topics("t", timeout=PATIENCE_S).topics["t"].partitions) == 7

@@ -42,7 +42,7 @@ def shoal(*arguments: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def told(process: "subprocess.Popen[str]", code: int = 0) -> Any:
+def wait_for_output(process: "subprocess.Popen[str]", code: int = 0) -> Any:
     output, errors = process.communicate(timeout=100)
     assert process.returncode == code, errors
     return json.loads(output) if output else errors
@@ -79,7 +79,7 @@ def records_of(cluster: LiteCluster, topic: str) -> list[Any]:
 def test_another_parser_reads_both_formats(
     cluster: LiteCluster, topic: str, tmp_path: Path, headers: tuple[str, ...]
 ) -> None:
-    sent = told(
+    sent = wait_for_output(
         produce(cluster, topic, tmp_path, "--messages", 700, "--id", "p-1", "--lanes", 4, *headers)
     )
     assert (sent["attempts"], sent["ok"], sent["state"]) == (700, 700, "ended")
@@ -100,13 +100,13 @@ def test_two_places_that_share_nothing_are_judged_together(
 ) -> None:
     reading = consume(cluster, topic, tmp_path / "there")
     sending = produce(cluster, topic, tmp_path / "here", "--messages", 5001)
-    assert told(sending)["ok"] == 5001
-    received = told(reading)
+    assert wait_for_output(sending)["ok"] == 5001
+    received = wait_for_output(reading)
     assert (received["received"], received["open_gaps"], received["duplicates"]) == (5001, 0, 0)
     assert received["missing_tails"] == 0
     assert 0 < received["latency_p50_us"] <= received["latency_p99_us"]
     audit = shoal("-q", "audit", tmp_path / "here", tmp_path / "there", "-o", "json")
-    result = told(audit)
+    result = wait_for_output(audit)
     assert result["verdict"] == "proven"
     assert result["metrics"]["deliveries"] == 5001
 
@@ -120,16 +120,16 @@ def test_a_killed_producer_goes_on_above_what_it_may_have_sent(
     eventually(lambda: len(list((tmp_path / "c/ledger/receipts").glob("*.parquet"))) > 0)
     first.kill()
     first.communicate()
-    told(produce(cluster, topic, tmp_path / "p", *named, "--messages", 6000))
+    wait_for_output(produce(cluster, topic, tmp_path / "p", *named, "--messages", 6000))
     numbers = [parse(message)["number"] for message in records_of(cluster, topic)]
     messages = [number for number in numbers if number < 6000]
     assert len(messages) == len(set(messages))
     reading.send_signal(signal.SIGINT)
-    received = told(reading)
+    received = wait_for_output(reading)
     assert received["duplicates"] == 0
     assert received["received"] == len(messages)
     other = produce(cluster, topic, tmp_path / "p", "--run", "another", "--id", "p")
-    assert "holds ledgers of another run" in told(other, code=2)
+    assert "contains ledgers of another run" in wait_for_output(other, code=2)
 
 
 def test_every_promise_of_a_producer_and_a_group_of_readers(
@@ -146,12 +146,14 @@ def test_every_promise_of_a_producer_and_a_group_of_readers(
     rates = ("--shape", "ramp", "--ramp", 1, "--ramp-from", 0.2, "--messages", 3000)
     how = ("--driver", "confluent", "--transaction-messages", 250, "--abort-every", 4)
     packed = ("--compression-type", "lz4", "--payload", "compressible:4", "--linger-ms", 2)
-    sent = told(produce(cluster, topic, tmp_path / "p", "--run", "t", *rates, *how, *packed))
+    sent = wait_for_output(
+        produce(cluster, topic, tmp_path / "p", "--run", "t", *rates, *how, *packed)
+    )
     assert (sent["ok"], sent["failed"], sent["unknown"]) == (2250, 750, 0)
     assert (sent["transactions_committed"], sent["transactions_aborted"]) == (9, 3)
-    halves = [told(one)["received"], told(two)["received"]]
+    halves = [wait_for_output(one)["received"], wait_for_output(two)["received"]]
     assert sum(halves) >= 2250
-    assert told(three)["received"] == 2250
+    assert wait_for_output(three)["received"] == 2250
     folders = [tmp_path / name for name in ("p", "one", "two", "three")]
     result = audit(open_ledger(folders))
     assert result.verdict is Verdict.PROVEN, result.findings
@@ -165,7 +167,7 @@ def test_a_mirror_that_renames_and_merges_topics_is_judged_by_what_messages_say(
     for future in admin.create_topics([NewTopic(f"{topic}-2", 3)]).values():
         future.result()
     both = f"{topic},{topic}-2"
-    told(produce(cluster, both, tmp_path / "p", "--run", "r", "--messages", 600))
+    wait_for_output(produce(cluster, both, tmp_path / "p", "--run", "r", "--messages", 600))
     with LiteCluster() as there:
         admin = AdminClient({"bootstrap.servers": there.bootstrap})
         for future in admin.create_topics([NewTopic("merged", 3)]).values():
@@ -173,7 +175,7 @@ def test_a_mirror_that_renames_and_merges_topics_is_judged_by_what_messages_say(
         clusters = {"source": cluster.bootstrap, "target": there.bootstrap}
         routes = dict.fromkeys(both.split(","), "merged")
         with Copier(clusters, routes, changes=[lose(Chosen(every=100, below=100))]):
-            received = told(consume(there, "merged", tmp_path / "c", "--run", "r"))
+            received = wait_for_output(consume(there, "merged", tmp_path / "c", "--run", "r"))
     assert received["received"] == 594
     result = audit(open_ledger([tmp_path / "p", tmp_path / "c"]))
     assert {name: found.count for name, found in result.findings.items()} == {
@@ -186,21 +188,25 @@ def test_a_mirror_that_renames_and_merges_topics_is_judged_by_what_messages_say(
 def test_markers_are_not_messages_to_a_consumer_that_waits_for_so_many(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:
-    told(produce(cluster, topic, tmp_path / "p", "--run", "r", "--id", "first", "--messages", 9))
+    wait_for_output(
+        produce(cluster, topic, tmp_path / "p", "--run", "r", "--id", "first", "--messages", 9)
+    )
     reading = consume(cluster, topic, tmp_path / "c", "--run", "r", "--messages", 12, "--idle", 60)
     eventually(lambda: len(list((tmp_path / "c/ledger/markers").glob("*.parquet"))) > 0)
     time.sleep(1)
     assert reading.poll() is None  # 9 messages and at least 3 markers have arrived
-    told(produce(cluster, topic, tmp_path / "q", "--run", "r", "--id", "second", "--messages", 3))
-    assert told(reading)["received"] == 12
+    wait_for_output(
+        produce(cluster, topic, tmp_path / "q", "--run", "r", "--id", "second", "--messages", 3)
+    )
+    assert wait_for_output(reading)["received"] == 12
 
 
 def test_two_consumers_of_one_name_are_two(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:
-    told(produce(cluster, topic, tmp_path / "p", "--run", "r", "--messages", 900))
+    wait_for_output(produce(cluster, topic, tmp_path / "p", "--run", "r", "--messages", 900))
     for name in ("one", "two"):
-        told(consume(cluster, topic, tmp_path / name, "--run", "r"))
+        wait_for_output(consume(cluster, topic, tmp_path / name, "--run", "r"))
     # A folder that is named twice is one.
     result = audit(open_ledger([tmp_path / name for name in ("p", "one", "two", "one")]))
     assert result.findings == {}
@@ -211,10 +217,14 @@ def test_two_consumers_of_one_name_are_two(
 def test_two_producers_of_one_id_are_two(cluster: LiteCluster, topic: str, tmp_path: Path) -> None:
     """What the second one sent is owed too, though all its numbers were received before."""
     named = ("--run", "r", "--id", "same-host", "--messages", 210)
-    sent = [told(produce(cluster, topic, tmp_path / "a", *named))]
-    early = told(consume(cluster, topic, tmp_path / "early", "--run", "r", "--group", "early"))
-    sent.append(told(produce(cluster, topic, tmp_path / "b", *named)))
-    late = told(consume(cluster, topic, tmp_path / "late", "--run", "r", "--group", "late"))
+    sent = [wait_for_output(produce(cluster, topic, tmp_path / "a", *named))]
+    early = wait_for_output(
+        consume(cluster, topic, tmp_path / "early", "--run", "r", "--group", "early")
+    )
+    sent.append(wait_for_output(produce(cluster, topic, tmp_path / "b", *named)))
+    late = wait_for_output(
+        consume(cluster, topic, tmp_path / "late", "--run", "r", "--group", "late")
+    )
     assert [summary["ok"] for summary in sent] == [210, 210]
     assert (early["received"], late["received"]) == (210, 420)
     assert (late["duplicates"], late["late"], late["open_gaps"]) == (0, 0, 0)
@@ -238,13 +248,13 @@ def test_a_restarted_producer_keeps_its_incarnation(
 ) -> None:
     named = ("--run", "r", "--id", "p")
     sent = [
-        told(produce(cluster, topic, tmp_path / "p", *named, "--messages", count))
+        wait_for_output(produce(cluster, topic, tmp_path / "p", *named, "--messages", count))
         for count in (300, 600)
     ]
     assert sent[0]["incarnation"] == sent[1]["incarnation"] != 0
     read = [parse(message) for message in records_of(cluster, topic)]
     assert {message["incarnation"] for message in read} == {sent[0]["incarnation"]}
-    told(consume(cluster, topic, tmp_path / "c", "--run", "r"))
+    wait_for_output(consume(cluster, topic, tmp_path / "c", "--run", "r"))
     result = audit(open_ledger([tmp_path / "p", tmp_path / "c"]))
     assert (result.verdict, result.findings) == (Verdict.PROVEN, {})
 
@@ -252,19 +262,21 @@ def test_a_restarted_producer_keeps_its_incarnation(
 def test_a_folder_of_an_older_format_is_not_continued(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:
-    told(produce(cluster, topic, tmp_path, "--run", "r", "--messages", 3))
+    wait_for_output(produce(cluster, topic, tmp_path, "--run", "r", "--messages", 3))
     plan = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(plan | {"format": 1}))
-    refused = told(produce(cluster, topic, tmp_path, "--run", "r", "--messages", 6), code=2)
-    assert "holds ledgers of format 1; this version writes 2" in refused
+    refused = wait_for_output(
+        produce(cluster, topic, tmp_path, "--run", "r", "--messages", 6), code=2
+    )
+    assert "contains ledgers of format 1; this version writes 2" in refused
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (("--message-size", 10), "use a size between"),
-        (("--payload", "file:/nowhere"), "cannot be read"),
-        (("--id", "a;b"), "cannot be a producer's id"),
+        (("--payload", "file:/nowhere"), "cannot read payloads"),
+        (("--id", "a;b"), "is not a valid producer id"),
         (("--lanes", 10_001), "use 1 to 10000"),
     ],
 )
@@ -273,15 +285,21 @@ def test_what_is_refused_takes_no_folder(
 ) -> None:
     """The same command, put right, works."""
     folder = tmp_path / "p"
-    assert words in told(produce(cluster, topic, folder, "--messages", 3, *wrong), code=2)
+    assert words in wait_for_output(
+        produce(cluster, topic, folder, "--messages", 3, *wrong), code=2
+    )
     assert not folder.exists()
-    assert told(produce(cluster, topic, folder, "--messages", 3))["ok"] == 3
+    assert wait_for_output(produce(cluster, topic, folder, "--messages", 3))["ok"] == 3
 
 
 def test_bad_input_gets_one_message(cluster: LiteCluster, tmp_path: Path) -> None:
-    missing = told(produce(cluster, "nowhere", tmp_path / "a", "--messages", 1), code=2)
-    assert "no topic nowhere" in missing
-    endless = told(produce(cluster, "t", tmp_path / "b", "--throughput", "inf"), code=104)
+    missing = wait_for_output(produce(cluster, "nowhere", tmp_path / "a", "--messages", 1), code=2)
+    assert "topic nowhere does not exist" in missing
+    endless = wait_for_output(
+        produce(cluster, "t", tmp_path / "b", "--throughput", "inf"), code=104
+    )
     assert "finite" in endless
     assert "Traceback" not in endless
-    assert "is no list of topics" in told(produce(cluster, "t,t", tmp_path / "c"), code=2)
+    assert "is not a list of different topics" in wait_for_output(
+        produce(cluster, "t,t", tmp_path / "c"), code=2
+    )

@@ -19,7 +19,7 @@ def make_run(runs_dir: Path, name: str, *, started_us: int = 1_000_000, **manife
     return folder
 
 
-def listed(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+def list_output(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     assert execute(["runs", "list", "--runs-dir", str(runs_dir), "--output", "json"]) == 0
     found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return found
@@ -30,7 +30,7 @@ def test_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.CaptureFixt
     newer = make_run(tmp_path, "newer", started_us=2_000_000)
     (newer / "result.json").write_text(json.dumps({"verdict": "proven", "sentence": "All there."}))
     (tmp_path / "not-a-run").mkdir()
-    found = listed(tmp_path, capsys)
+    found = list_output(tmp_path, capsys)
     assert [run["run"] for run in found] == ["newer", "older"]
     assert [run["verdict"] for run in found] == ["proven", None]
 
@@ -51,7 +51,7 @@ def test_a_run_whose_driver_died_is_interrupted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_run(tmp_path, "dead", state="running", driver={"pid": os.getpid(), "start_mark": "other"})
-    assert listed(tmp_path, capsys)[0]["state"] == "interrupted"
+    assert list_output(tmp_path, capsys)[0]["state"] == "interrupted"
 
 
 def test_a_run_that_goes_on_is_not_removed(
@@ -88,10 +88,10 @@ def test_missed_thresholds_are_listed_and_shown(
         "values": {"a": 14.0, "b": 0.5},
         "missed_by": ["a"],
     }
-    told = {"verdict": "proven", "sentence": "All there.", "thresholds": [threshold]}
-    (folder / "result.json").write_text(json.dumps(told))
+    result = {"verdict": "proven", "sentence": "All there.", "thresholds": [threshold]}
+    (folder / "result.json").write_text(json.dumps(result))
     sentence = "latency_ms_p99<1: latency_ms_p99 is 14 in group a"
-    assert listed(tmp_path, capsys)[0]["thresholds_missed"] == [sentence]
+    assert list_output(tmp_path, capsys)[0]["thresholds_missed"] == [sentence]
     assert execute(["runs", "list", "--runs-dir", str(tmp_path)]) == 0
     assert "thresholds missed (1)" in capsys.readouterr().out
     assert execute(["runs", "show", "slow", "--runs-dir", str(tmp_path)]) == 0
@@ -109,7 +109,7 @@ def test_missed_thresholds_are_listed_and_shown(
         ("nope", "no run 'nope' in runs, and no folder"),
         ("broken", "cannot read runs/broken/run.json"),
         ("runs/broken", "cannot read runs/broken/run.json"),
-        ("runs/listed", "runs/listed/run.json does not hold a JSON object"),
+        ("runs/listed", "runs/listed/run.json does not contain a JSON object"),
         ("runs/nameless", "runs/nameless/run.json is not a run's description"),
     ],
 )
@@ -149,6 +149,6 @@ def test_folders_of_one_run_are_told_apart(
     shown = capsys.readouterr().out.splitlines()[1:]
     assert sorted(line.split()[:2] for line in shown) == [["R1", f] for f in ("ca", "pa", "pb")]
     assert execute(["runs", "rm", "R1", "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
-    assert "R1 is the run of 3 folders: ca, pa, pb" in capsys.readouterr().err
+    assert "3 folders belong to run R1: ca, pa, pb" in capsys.readouterr().err
     assert execute(["runs", "rm", "pb", "--runs-dir", str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ca", "pa"]

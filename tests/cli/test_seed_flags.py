@@ -37,14 +37,14 @@ def test_every_flag_is_there(command: click.Command, flags: set[str]) -> None:
     assert flags <= known, sorted(flags - known)
 
 
-def parsed(command: click.Command, *arguments: str) -> dict[str, Any]:
+def parse_flags(command: click.Command, *arguments: str) -> dict[str, Any]:
     with command.make_context(command.name or "", list(arguments)) as context:
         return dict(context.params)
 
 
 @pytest.mark.parametrize(("text", "acks"), [("0", 0), ("1", 1), ("all", -1)])
 def test_acks_mean_what_they_say(text: str, acks: int) -> None:
-    values = parsed(bench, "--producer-acks", text, "--test-producer-processes", "3")
+    values = parse_flags(bench, "--producer-acks", text, "--test-producer-processes", "3")
     assert values["producers"] == 3
     assert values["message_size"] == 700
     settings = producer_settings(values)
@@ -54,7 +54,7 @@ def test_acks_mean_what_they_say(text: str, acks: int) -> None:
 def test_the_flags_make_a_producer() -> None:
     where = ("--bootstrap-server", "b:1", "--topics", "t")
     how = ("--driver", "confluent", "--no-idempotent", "--max-in-flight", "9", "--shape", "burst")
-    values = parsed(produce, *where, *how, "--burst", "2", "--linger-ms", "0.25")
+    values = parse_flags(produce, *where, *how, "--burst", "2", "--linger-ms", "0.25")
     spec = ProducerSpec("r", "p", (), 1.0, **producer_settings(values))
     assert (spec.driver, spec.idempotent, spec.max_in_flight) == ("confluent", False, 9)
     assert (spec.shape, spec.burst_s, spec.linger_us) == ("burst", 2.0, 250)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shoal.client.groups.assignors import (
     ASSIGNORS,
-    Shares,
-    Wish,
+    Assignments,
+    MemberSubscription,
     assign_ranges,
     assign_round_robin,
     assign_sticky,
@@ -32,12 +32,12 @@ subscriptions = st.builds(
     Subscription, topics, st.frozensets(places, max_size=8), st.integers(-1, 3)
 )
 groups = st.dictionaries(st.sampled_from("uvwxyz"), subscriptions, min_size=1).map(
-    lambda members: [Wish(name, wish) for name, wish in members.items()]
+    lambda members: [MemberSubscription(name, wish) for name, wish in members.items()]
 )
 
 
-def wish(name: str, *wanted: str, instance: str | None = None) -> Wish:
-    return Wish(name, Subscription(frozenset(wanted)), instance)
+def wish(name: str, *wanted: str, instance: str | None = None) -> MemberSubscription:
+    return MemberSubscription(name, Subscription(frozenset(wanted)), instance)
 
 
 def places_of(text: str) -> set[TopicPartition]:
@@ -45,18 +45,18 @@ def places_of(text: str) -> set[TopicPartition]:
     return {TopicPartition(word[0], int(word[1:])) for word in text.split()}
 
 
-def owners_of(shares: Shares) -> Counter[TopicPartition]:
+def owners_of(shares: Assignments) -> Counter[TopicPartition]:
     return Counter(tp for share in shares.values() for tp in share)
 
 
-def wanted_of(members: list[Wish], sizes: Mapping[str, int]) -> set[TopicPartition]:
+def wanted_of(members: list[MemberSubscription], sizes: Mapping[str, int]) -> set[TopicPartition]:
     wanted = {topic for member in members for topic in member.subscription.topics}
     return {TopicPartition(t, i) for t, n in sizes.items() if t in wanted for i in range(n)}
 
 
 @given(groups, counts, st.sampled_from(sorted(ASSIGNORS)))
 def test_everything_goes_to_one_who_wants_it(
-    members: list[Wish], sizes: dict[str, int], name: str
+    members: list[MemberSubscription], sizes: dict[str, int], name: str
 ) -> None:
     assignor = ASSIGNORS[name]
     shares = assignor.assign(members, sizes)
@@ -69,7 +69,9 @@ def test_everything_goes_to_one_who_wants_it(
         assert owners.keys() == wanted_of(members, sizes)
 
 
-def settled(members: list[Wish], sizes: dict[str, int]) -> tuple[list[Wish], Shares]:
+def settled(
+    members: list[MemberSubscription], sizes: dict[str, int]
+) -> tuple[list[MemberSubscription], Assignments]:
     """The group after it has rebalanced until nothing moves any more."""
     generation = max(member.subscription.generation for member in members)
     for _ in range(4):
@@ -88,7 +90,7 @@ def settled(members: list[Wish], sizes: dict[str, int]) -> tuple[list[Wish], Sha
 
 @given(groups, counts)
 def test_cooperation_comes_to_rest_with_everything_shared_evenly(
-    members: list[Wish], sizes: dict[str, int]
+    members: list[MemberSubscription], sizes: dict[str, int]
 ) -> None:
     rested, shares = settled(members, sizes)
     assert owners_of(shares).keys() == wanted_of(members, sizes)
@@ -101,7 +103,9 @@ def test_cooperation_comes_to_rest_with_everything_shared_evenly(
 
 
 @given(groups, counts)
-def test_what_moves_is_given_up_first(members: list[Wish], sizes: dict[str, int]) -> None:
+def test_what_moves_is_given_up_first(
+    members: list[MemberSubscription], sizes: dict[str, int]
+) -> None:
     rested, before = settled(members, sizes)
     newcomer = wish("new", *TOPICS)
     after = assign_sticky([*rested, newcomer], sizes)
@@ -151,8 +155,8 @@ def test_round_robin() -> None:
 
 def test_claims_of_an_older_generation_do_not_count() -> None:
     held = frozenset(places_of("a0"))
-    old = Wish("old", Subscription(frozenset("a"), held, generation=1))
-    new = Wish("new", Subscription(frozenset("a"), held, generation=2))
+    old = MemberSubscription("old", Subscription(frozenset("a"), held, generation=1))
+    new = MemberSubscription("new", Subscription(frozenset("a"), held, generation=2))
     assert assign_sticky([old, new], {"a": 1}) == {"old": set(), "new": places_of("a0")}
 
 

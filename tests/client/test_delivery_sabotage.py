@@ -1,117 +1,124 @@
-"""The world of `test_delivery` finds a line that breaks a rule, whichever rule it is.
+"""The simulated broker of `test_delivery` detects a queue that breaks any rule.
 
-Each line here breaks one rule of `shoal.client.produce.sequencing`. Rules that cost time or
-knowledge but
-no truth when they are broken (to wait until all is back after a failure, to learn from batches
-behind a doubted one) are not among them: the tests of single steps have those.
+Each queue here breaks one rule of `shoal.client.produce.sequencing`. Rules that only save time or
+knowledge (to wait for all requests in flight after a failure, to learn from batches behind one in
+doubt) are not included: the tests of single steps cover those.
 """
 
 from itertools import product
 
 import pytest
 
-from shoal.client.produce.sequencing import UNSENT, Identity, Parcel, PartitionLine
+from shoal.client.produce.sequencing import UNSENT, PartitionQueue, PendingBatch, ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
 from support.client_partition import World
 
 SEEDS = range(400)
-TROUBLES = (0.0, 0.1, 0.2)
+FAULT_RATES = (0.0, 0.1, 0.2)
 
 
-class NewNumberForEachTry(PartitionLine):
-    def _refused(self, parcel: Parcel, result: ProduceResult, now: float) -> list[Parcel]:
-        decided = super()._refused(parcel, result, now)
-        parcel.base_sequence = UNSENT
+class NewSequenceForEachAttempt(PartitionQueue):
+    def _on_error(
+        self, pending: PendingBatch, result: ProduceResult, now: float
+    ) -> list[PendingBatch]:
+        decided = super()._on_error(pending, result, now)
+        pending.base_sequence = UNSENT
         return decided
 
 
-class OvertakesWhatIsRepeated(PartitionLine):
-    def sendable(self, now: float) -> Parcel | None:
-        parcel = super().sendable(now)
-        fresh = (p for p in self._parcels if not p.is_in_flight and p.base_sequence == UNSENT)
-        return None if parcel is None else next(fresh, parcel)
+class OvertakesRetries(PartitionQueue):
+    def next_to_send(self, now: float) -> PendingBatch | None:
+        pending = super().next_to_send(now)
+        fresh = (p for p in self._batches if not p.is_in_flight and p.base_sequence == UNSENT)
+        return None if pending is None else next(fresh, pending)
 
 
-class ManyInFlightToAStranger(PartitionLine):
-    def identify(self, identity: Identity) -> None:
-        super().identify(identity)
+class ManyInFlightWithoutBrokerState(PartitionQueue):
+    def set_identity(self, identity: ProducerIdentity) -> None:
+        super().set_identity(identity)
         self._is_established = True
 
 
-class LostAnswersAreRefusals(PartitionLine):
-    def _refused(self, parcel: Parcel, result: ProduceResult, now: float) -> list[Parcel]:
-        return super()._refused(parcel, result._replace(outcome=Outcome.FAILED), now)
+class LostResponsesAreFailures(PartitionQueue):
+    def _on_error(
+        self, pending: PendingBatch, result: ProduceResult, now: float
+    ) -> list[PendingBatch]:
+        return super()._on_error(pending, result._replace(outcome=Outcome.FAILED), now)
 
 
-class OnlyTheLastTryCounts(PartitionLine):
-    def _given_up(self, parcel: Parcel, failure: ProduceResult) -> list[Parcel]:
-        decided = super()._given_up(parcel, failure)
-        parcel.result = failure
+class OnlyTheLastAttemptCounts(PartitionQueue):
+    def _give_up(self, pending: PendingBatch, failure: ProduceResult) -> list[PendingBatch]:
+        decided = super()._give_up(pending, failure)
+        pending.result = failure
         return decided
 
 
-class OutOfSequenceMeansWritten(PartitionLine):
-    def _out_of_sequence(self, parcel: Parcel, result: ProduceResult) -> list[Parcel]:
-        if not parcel.may_be_written:
-            return super()._out_of_sequence(parcel, result)
-        self._parcels.remove(parcel)
-        parcel.result = ProduceResult(Outcome.OK)
-        return [parcel]
+class OutOfSequenceMeansWritten(PartitionQueue):
+    def _on_out_of_sequence(
+        self, pending: PendingBatch, result: ProduceResult
+    ) -> list[PendingBatch]:
+        if not pending.may_be_written:
+            return super()._on_out_of_sequence(pending, result)
+        self._batches.remove(pending)
+        pending.result = ProduceResult(Outcome.OK)
+        return [pending]
 
 
-class KeepsItsIdentity(PartitionLine):
-    def _end_identity(self) -> list[Parcel]:
+class KeepsItsIdentity(PartitionQueue):
+    def _end_identity(self) -> list[PendingBatch]:
         return []
 
 
-class DoubtfulUnderANewIdentity(PartitionLine):
-    def _end_identity(self) -> list[Parcel]:
+class DoubtfulUnderANewIdentity(PartitionQueue):
+    def _end_identity(self) -> list[PendingBatch]:
         self._identity = None
-        self._refused_for_good = None
+        self._rejected = None
         return []
 
 
-class GivesNumbersBackTooSoon(PartitionLine):
-    def _free_numbers_from(self, refused: Parcel) -> None:
-        for parcel in self._parcels:
-            if parcel.serial > refused.serial:
-                parcel.may_be_written = False
-        super()._free_numbers_from(refused)
+class FreesSequencesTooSoon(PartitionQueue):
+    def _free_sequences_from(self, refused: PendingBatch) -> None:
+        for pending in self._batches:
+            if pending.serial > refused.serial:
+                pending.may_be_written = False
+        super()._free_sequences_from(refused)
 
 
-class NeverGivesNumbersBack(PartitionLine):
-    def _free_numbers_from(self, refused: Parcel) -> None:
-        self._refused_for_good = None
+class NeverFreesSequences(PartitionQueue):
+    def _free_sequences_from(self, refused: PendingBatch) -> None:
+        self._rejected = None
 
 
-class WaitsForLostAnswers(PartitionLine):
-    def answered(self, parcel: Parcel, result: ProduceResult, now: float) -> list[Parcel]:
-        return [] if result.outcome is Outcome.UNKNOWN else super().answered(parcel, result, now)
+class WaitsForLostResponses(PartitionQueue):
+    def on_result(
+        self, pending: PendingBatch, result: ProduceResult, now: float
+    ) -> list[PendingBatch]:
+        return [] if result.outcome is Outcome.UNKNOWN else super().on_result(pending, result, now)
 
 
 SABOTAGE = {
-    NewNumberForEachTry: "written twice",
-    OvertakesWhatIsRepeated: "written out of order",
-    ManyInFlightToAStranger: "acknowledged, but not written",
-    LostAnswersAreRefusals: "failed, but written",
-    OnlyTheLastTryCounts: "failed, but written",
+    NewSequenceForEachAttempt: "written twice",
+    OvertakesRetries: "written out of order",
+    ManyInFlightWithoutBrokerState: "acknowledged, but not written",
+    LostResponsesAreFailures: "failed, but written",
+    OnlyTheLastAttemptCounts: "failed, but written",
     OutOfSequenceMeansWritten: "acknowledged, but not written",
     KeepsItsIdentity: "acknowledged, but not written",
     DoubtfulUnderANewIdentity: "written twice",
-    GivesNumbersBackTooSoon: "written twice",
-    NeverGivesNumbersBack: "a new identity without any trouble",
-    WaitsForLostAnswers: "batches that never get an outcome",
+    FreesSequencesTooSoon: "written twice",
+    NeverFreesSequences: "a new identity without any fault",
+    WaitsForLostResponses: "batches that never get an outcome",
 }
 
 
 @pytest.mark.parametrize(
-    ("line_type", "untruth"), SABOTAGE.items(), ids=lambda value: getattr(value, "__name__", "")
+    ("queue_type", "untruth"), SABOTAGE.items(), ids=lambda value: getattr(value, "__name__", "")
 )
-def test_a_broken_rule_is_found(line_type: type[PartitionLine], untruth: str) -> None:
+def test_a_broken_rule_is_found(queue_type: type[PartitionQueue], untruth: str) -> None:
     worlds = (
-        World(seed, batches=40, trouble=trouble, line_type=line_type)
-        for seed, trouble in product(SEEDS, TROUBLES)
+        World(seed, batches=40, fault_rate=fault_rate, queue_type=queue_type)
+        for seed, fault_rate in product(SEEDS, FAULT_RATES)
     )
     assert any(untruth in untruths_of(world) for world in worlds), "it went unnoticed"
 

@@ -37,7 +37,7 @@ def test_a_code_from_the_future_is_named_by_its_number() -> None:
 def test_an_error_says_what_where_and_why() -> None:
     error = error_for(1, topic="t", partition=3, offset=42)
     assert str(error) == (
-        "t-3 at offset 42: OFFSET_OUT_OF_RANGE (1): the offset is outside what the log holds"
+        "t-3 at offset 42: OFFSET_OUT_OF_RANGE (1): the offset is not within the log"
     )
     assert isinstance(error, OffsetOutOfRange)
     assert (error.topic, error.partition, error.offset, error.code) == ("t", 3, 42, 1)

@@ -1,4 +1,4 @@
-"""A member of a group, by our own client: what it is told, and what it may do when."""
+"""The group consumer: its callbacks, and what it may do in each state."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +12,7 @@ from shoal.client import Client, GroupConsumer, GroupMember
 from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.codes import Code
 from shoal.client.errors import ClientError, KafkaError
-from shoal.client.groups.group_offsets import OffsetCommit, commit_offsets, committed_offsets
+from shoal.client.groups.group_offsets import OffsetCommit, commit_offsets, fetch_committed_offsets
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
@@ -44,9 +44,9 @@ def topic(cluster: LiteCluster) -> str:
 
 @asynccontextmanager
 async def member_of(
-    cluster: LiteCluster, topic: str, told: list[str] | None = None, **settings: Any
+    cluster: LiteCluster, topic: str, events: list[str] | None = None, **settings: Any
 ) -> AsyncIterator[GroupConsumer]:
-    """A member of the group that is named like the topic; what it is told goes to `told`."""
+    """A member of the group that is named like the topic; its callbacks append to `events`."""
     properties = {
         "bootstrap.servers": cluster.bootstrap,
         "group.id": topic,
@@ -55,11 +55,11 @@ async def member_of(
         "session.timeout.ms": "6000",
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
-    said: list[str] = [] if told is None else told
+    recorded: list[str] = [] if events is None else events
 
     def note(word: str) -> Any:
         def on(partitions: frozenset[TopicPartition]) -> None:
-            said.append(f"{word} {' '.join(str(tp.partition) for tp in sorted(partitions))}")
+            recorded.append(f"{word} {' '.join(str(tp.partition) for tp in sorted(partitions))}")
 
         return on
 
@@ -95,26 +95,26 @@ async def remove(cluster: LiteCluster, group: str, member_id: str) -> None:
 
 
 async def test_it_reads_commits_and_goes_on(cluster: LiteCluster, topic: str) -> None:
-    told: list[str] = []
-    async with member_of(cluster, topic, told) as consumer:
+    events: list[str] = []
+    async with member_of(cluster, topic, events) as consumer:
         assert await read(consumer, 2) == [(0, 0), (1, 0)]
         assert consumer.positions == {TopicPartition(topic, 0): 1, TopicPartition(topic, 1): 1}
         await consumer.commit()
-        assert {commit.offset for commit in (await consumer.committed()).values()} == {1}
+        assert {commit.offset for commit in (await consumer.fetch_committed()).values()} == {1}
         await consumer.commit({TopicPartition(topic, 1): OffsetCommit(0, "again")})
         assert consumer.member.generation_id == 1
-    assert told == ["assigned 0 1", "revoked 0 1"]
+    assert events == ["assigned 0 1", "revoked 0 1"]
     async with member_of(cluster, topic) as consumer:
         assert await read(consumer, 1) == [(1, 0)]
-        found = await consumer.committed([TopicPartition(topic, 1)])
+        found = await consumer.fetch_committed([TopicPartition(topic, 1)])
         assert found == {TopicPartition(topic, 1): OffsetCommit(0, "again")}
 
 
 async def test_who_is_thrown_out_has_lost_everything_and_comes_back(
     cluster: LiteCluster, topic: str
 ) -> None:
-    told: list[str] = []
-    async with member_of(cluster, topic, told) as consumer:
+    events: list[str] = []
+    async with member_of(cluster, topic, events) as consumer:
         await read(consumer, 2)
         known = consumer.member.member_id
         await remove(cluster, topic, known)
@@ -124,12 +124,12 @@ async def test_who_is_thrown_out_has_lost_everything_and_comes_back(
         assert await read(consumer, 2) == [(0, 0), (1, 0)]
         assert consumer.member.member_id not in {"", known}
         await consumer.commit()
-    assert told == ["assigned 0 1", "lost 0 1", "assigned 0 1", "revoked 0 1"]
+    assert events == ["assigned 0 1", "lost 0 1", "assigned 0 1", "revoked 0 1"]
 
 
 async def test_who_does_not_poll_leaves(cluster: LiteCluster, topic: str) -> None:
-    told: list[str] = []
-    async with member_of(cluster, topic, told, max_poll_interval_ms="200") as consumer:
+    events: list[str] = []
+    async with member_of(cluster, topic, events, max_poll_interval_ms="200") as consumer:
         await read(consumer, 2)
 
         def is_alone() -> bool:
@@ -139,14 +139,14 @@ async def test_who_does_not_poll_leaves(cluster: LiteCluster, topic: str) -> Non
 
         await eventually(is_alone, within_s=PATIENCE_S)
         await read(consumer, 2)
-    assert told[:3] == ["assigned 0 1", "lost 0 1", "assigned 0 1"]
+    assert events[:3] == ["assigned 0 1", "lost 0 1", "assigned 0 1"]
 
 
 async def test_without_a_commit_and_without_a_rule_it_does_not_guess(
     cluster: LiteCluster, topic: str
 ) -> None:
     async with member_of(cluster, topic, auto_offset_reset="none") as consumer:
-        with pytest.raises(ClientError, match="has committed nothing for"):
+        with pytest.raises(ClientError, match="has no committed offset for"):
             await consumer.poll_records(100)
         places = [TopicPartition(topic, index) for index in range(2)]
         async with Client({"bootstrap.servers": cluster.bootstrap}) as client:
@@ -164,9 +164,9 @@ async def test_a_group_that_manages_itself(cluster: LiteCluster, topic: str) -> 
     place = TopicPartition(topic, 0)
     async with Client({"bootstrap.servers": cluster.bootstrap}) as client:
         coordinator = Coordinator(client, CoordinatorType.GROUP, f"{topic}-alone")
-        assert await committed_offsets(coordinator, f"{topic}-alone", [place]) == {}
+        assert await fetch_committed_offsets(coordinator, f"{topic}-alone", [place]) == {}
         await commit_offsets(coordinator, f"{topic}-alone", {place: 4}, member=GroupMember())
-        found = await committed_offsets(coordinator, f"{topic}-alone", [place])
+        found = await fetch_committed_offsets(coordinator, f"{topic}-alone", [place])
         assert found == {place: OffsetCommit(4)}
 
 
@@ -191,5 +191,5 @@ async def test_what_cannot_be_a_member(cluster: LiteCluster, topic: str) -> None
             GroupConsumer(client, topic)
     settings["partition.assignment.strategy"] = "org.example.Assignor"
     async with Client(settings) as client:
-        with pytest.raises(ConfigError, match="is not known"):
+        with pytest.raises(ConfigError, match="is unknown"):
             GroupConsumer(client, [topic])

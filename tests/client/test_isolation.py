@@ -1,6 +1,6 @@
 """Which fetched batches count: control batches never do, aborted ones from start to marker."""
 
-from shoal.client.consume.isolation import Sieve, Standing
+from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.wire.batch import HEADER_SIZE, Batch
 from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
 
@@ -30,7 +30,7 @@ def marker(kind: ControlType, producer_id: int, offset: int) -> Batch:
 
 
 def test_control_batches_are_never_data() -> None:
-    assert Sieve(()).judge(marker(ControlType.COMMIT, 1, 0)) is Standing.CONTROL
+    assert AbortedFilter(()).classify(marker(ControlType.COMMIT, 1, 0)) is BatchKind.CONTROL
 
 
 def test_aborted_transactions_are_void_up_to_their_marker() -> None:
@@ -46,29 +46,31 @@ def test_aborted_transactions_are_void_up_to_their_marker() -> None:
         of_producer(1, 13),  # aborted again
         marker(ControlType.ABORT, 1, 15),
     ]
-    sieve = Sieve([(1, 13), (1, 0)])
-    found: dict[Standing, list[int]] = {standing: [] for standing in Standing}
+    aborted_filter = AbortedFilter([(1, 13), (1, 0)])
+    found: dict[BatchKind, list[int]] = {standing: [] for standing in BatchKind}
     for batch in log:
-        found[sieve.judge(batch)].append(batch.base_offset)
+        found[aborted_filter.classify(batch)].append(batch.base_offset)
     assert found == {
-        Standing.DATA: [2, 4, 9],
-        Standing.CONTROL: [8, 11, 12, 15],
-        Standing.ABORTED: [0, 6, 13],
+        BatchKind.DATA: [2, 4, 9],
+        BatchKind.CONTROL: [8, 11, 12, 15],
+        BatchKind.ABORTED: [0, 6, 13],
     }
 
 
 def test_a_transaction_begins_where_a_batch_reaches_its_first_offset() -> None:
     # Compaction may have taken the first records of the batch away.
-    assert Sieve([(1, 1)]).judge(of_producer(1, 0)) is Standing.ABORTED
+    assert AbortedFilter([(1, 1)]).classify(of_producer(1, 0)) is BatchKind.ABORTED
 
 
 def test_a_transaction_begun_before_the_fetch_is_void_too() -> None:
-    assert Sieve([(1, 3)]).judge(of_producer(1, 100)) is Standing.ABORTED
+    assert AbortedFilter([(1, 3)]).classify(of_producer(1, 100)) is BatchKind.ABORTED
 
 
 def test_a_damaged_marker_still_ends_its_transaction() -> None:
     damaged = marker(ControlType.ABORT, 1, 2)
     damaged.view[HEADER_SIZE:] = bytes(len(damaged.records))
-    sieve = Sieve([(1, 0)])
-    judged = [sieve.judge(batch) for batch in (of_producer(1, 0), damaged, of_producer(1, 3))]
-    assert judged == [Standing.ABORTED, Standing.CONTROL, Standing.DATA]
+    aborted_filter = AbortedFilter([(1, 0)])
+    judged = [
+        aborted_filter.classify(batch) for batch in (of_producer(1, 0), damaged, of_producer(1, 3))
+    ]
+    assert judged == [BatchKind.ABORTED, BatchKind.CONTROL, BatchKind.DATA]

@@ -20,7 +20,7 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.errors import Truncated
-from shoal.wire.messages import encode_response, known_versions, response_class
+from shoal.wire.messages import encode_response, response_class, schema_versions
 
 TP = TopicPartition("t", 0)
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -40,10 +40,12 @@ def test_a_leader_is_one_whose_address_is_known() -> None:
 
 
 def test_why_there_is_no_leader() -> None:
-    assert cluster(leader=-1).problem(TP) == Code.LEADER_NOT_AVAILABLE
-    assert cluster(leader=1).problem(TopicPartition("t", 9)) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster(leader=-1).leader_error(TP) == Code.LEADER_NOT_AVAILABLE
+    assert cluster(leader=1).leader_error(TopicPartition("t", 9)) == Code.UNKNOWN_TOPIC_OR_PARTITION
     refused = TopicMetadata("t", error=Code.TOPIC_AUTHORIZATION_FAILED)
-    assert ClusterMetadata(topics={"t": refused}).problem(TP) == Code.TOPIC_AUTHORIZATION_FAILED
+    assert (
+        ClusterMetadata(topics={"t": refused}).leader_error(TP) == Code.TOPIC_AUTHORIZATION_FAILED
+    )
 
 
 def test_a_broker_that_lags_behind_takes_no_leader_back() -> None:
@@ -77,7 +79,7 @@ def test_what_is_covered_by_age_and_trust() -> None:
 
 def test_forgotten_topics_are_not_asked_for() -> None:
     cache = MetadataCache(max_age_s=10)
-    cache.want(["t", "u"])
+    cache.add_topics(["t", "u"])
     cache.update(cluster(leader=1), now=0)
     cache.forget(["t"])
     assert cache.wanted == {"u"}
@@ -138,9 +140,11 @@ def api_versions(
 
 def test_a_modern_broker_is_asked_once() -> None:
     negotiation = Negotiation()
-    assert negotiation.question == 4
+    assert negotiation.request_version == 4
     features = [{"name": "transaction.version", "max_version_level": 2, "min_version_level": 0}]
-    negotiation.take(api_versions(4, 0, {0: (0, 13), 3: (0, 13)}, finalized_features=features))
+    negotiation.on_response(
+        api_versions(4, 0, {0: (0, 13), 3: (0, 13)}, finalized_features=features)
+    )
     assert negotiation.result is not None
     assert negotiation.result.ranges[0] == (0, 13)
     assert negotiation.result.transaction_version == 2
@@ -148,38 +152,38 @@ def test_a_modern_broker_is_asked_once() -> None:
 
 def test_an_older_broker_answers_in_version_0_and_is_asked_again() -> None:
     negotiation = Negotiation()
-    negotiation.take(api_versions(0, 35, {18: (0, 2)}))
+    negotiation.on_response(api_versions(0, 35, {18: (0, 2)}))
     assert negotiation.result is None
-    assert negotiation.question == 2
-    negotiation.take(api_versions(2, 0, {18: (0, 2), 1: (0, 10)}))
+    assert negotiation.request_version == 2
+    negotiation.on_response(api_versions(2, 0, {18: (0, 2), 1: (0, 10)}))
     assert negotiation.result == BrokerVersions({18: (0, 2), 1: (0, 10)})
 
 
 @pytest.mark.parametrize("refusal", [api_versions(0, 35, {}), api_versions(3, 35, {18: (0, 2)})])
 def test_a_refusal_that_lists_nothing_readable_means_version_0(refusal: memoryview) -> None:
     negotiation = Negotiation()
-    negotiation.take(refusal)
-    assert negotiation.question == 0
+    negotiation.on_response(refusal)
+    assert negotiation.request_version == 0
 
 
 def test_a_broker_that_refuses_twice_is_an_error() -> None:
     negotiation = Negotiation()
-    negotiation.take(api_versions(0, 35, {}))
-    with pytest.raises(KafkaError, match="refuses to tell its versions"):
-        negotiation.take(api_versions(0, 35, {}))
+    negotiation.on_response(api_versions(0, 35, {}))
+    with pytest.raises(KafkaError, match="refuses the ApiVersions request"):
+        negotiation.on_response(api_versions(0, 35, {}))
 
 
 def test_an_answer_without_a_code_is_an_error() -> None:
     with pytest.raises(Truncated):
-        Negotiation().take(memoryview(b"\0\0\0\1\0"))
+        Negotiation().on_response(memoryview(b"\0\0\0\1\0"))
 
 
 def test_the_newest_version_of_both_within_bounds() -> None:
     versions = BrokerVersions({1: (4, 17), 3: (0, 99), 26: (9, 9)})
     assert versions.newest(ApiKey.FETCH) == 17
     assert versions.newest(ApiKey.FETCH, at_most=12) == 12
-    assert versions.newest(ApiKey.METADATA) == known_versions(ApiKey.METADATA)[1]
+    assert versions.newest(ApiKey.METADATA) == schema_versions(ApiKey.METADATA)[1]
     with pytest.raises(UnsupportedByBroker, match="does not serve PRODUCE"):
         versions.newest(ApiKey.PRODUCE)
-    with pytest.raises(UnsupportedByBroker, match="END_TXN in versions 9 to 9, we need 0 to 5"):
+    with pytest.raises(UnsupportedByBroker, match="versions 9 to 9, this client needs 0 to 5"):
         versions.newest(ApiKey.END_TXN)

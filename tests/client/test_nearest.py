@@ -8,7 +8,7 @@ from shoal.client.cluster.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from shoal.client.cluster.replica_choice import ReadPlaces
+from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.codes import Code
 from shoal.model.topics import TopicPartition
 from shoal.wire.fetch import FetchedPartition
@@ -28,37 +28,37 @@ def cluster(*alive: int, leader: int = 1, isr: tuple[int, ...] = (1, 2, 3)) -> C
 
 
 def test_leaders_are_read_unless_somebody_is_nearer() -> None:
-    assert ReadPlaces().node(cluster(1, 2, 3), TP, 0.0) == 1
-    assert ReadPlaces(rack="b").node(cluster(1, 2, 3), TP, 0.0) == 2
-    assert ReadPlaces(rack="b").node(cluster(1, 2, 3, isr=(1, 3)), TP, 0.0) == 1
-    assert ReadPlaces(rack="elsewhere").node(cluster(1, 2, 3), TP, 0.0) == 1
-    assert ReadPlaces(broker_id=3).node(cluster(1, 2, 3), TP, 0.0) == 3
-    assert ReadPlaces(broker_id=9).node(cluster(1, 2, 3), TP, 0.0) == 1
+    assert ReplicaSelector().node(cluster(1, 2, 3), TP, 0.0) == 1
+    assert ReplicaSelector(rack="b").node(cluster(1, 2, 3), TP, 0.0) == 2
+    assert ReplicaSelector(rack="b").node(cluster(1, 2, 3, isr=(1, 3)), TP, 0.0) == 1
+    assert ReplicaSelector(rack="elsewhere").node(cluster(1, 2, 3), TP, 0.0) == 1
+    assert ReplicaSelector(broker_id=3).node(cluster(1, 2, 3), TP, 0.0) == 3
+    assert ReplicaSelector(broker_id=9).node(cluster(1, 2, 3), TP, 0.0) == 1
 
 
 def test_what_a_leader_says_counts_more_than_the_rack() -> None:
-    places = ReadPlaces(rack="b")
-    places.prefer(TP, 3, now=0.0)
-    assert places.node(cluster(1, 2, 3), TP, 0.0) == 3
+    replica_selector = ReplicaSelector(rack="b")
+    replica_selector.prefer(TP, 3, now=0.0)
+    assert replica_selector.node(cluster(1, 2, 3), TP, 0.0) == 3
 
 
 def test_one_that_is_gone_or_failed_is_replaced_by_the_leader() -> None:
-    places = ReadPlaces(broker_id=2)
-    assert places.node(cluster(1, 3), TP, 0.0) == 1
-    places.avoid(TP, now=10.0)
-    assert places.node(cluster(1, 2, 3), TP, 11.0) == 1
-    assert places.node(cluster(1, 2, 3), TP, 60.0) == 2
+    replica_selector = ReplicaSelector(broker_id=2)
+    assert replica_selector.node(cluster(1, 3), TP, 0.0) == 1
+    replica_selector.avoid(TP, now=10.0)
+    assert replica_selector.node(cluster(1, 2, 3), TP, 11.0) == 1
+    assert replica_selector.node(cluster(1, 2, 3), TP, 60.0) == 2
 
 
 def test_what_a_leader_says_is_asked_again_when_the_metadata_is_old() -> None:
-    places = ReadPlaces(max_age_s=60.0)
-    places.prefer(TP, 3, now=10.0)
-    assert places.node(cluster(1, 2, 3), TP, 69.0) == 3
-    assert places.node(cluster(1, 2, 3), TP, 70.0) == 1
+    replica_selector = ReplicaSelector(max_age_s=60.0)
+    replica_selector.prefer(TP, 3, now=10.0)
+    assert replica_selector.node(cluster(1, 2, 3), TP, 69.0) == 3
+    assert replica_selector.node(cluster(1, 2, 3), TP, 70.0) == 1
     # With metadata.max.age.ms=0 it still counts for more than the next fetch.
-    places = ReadPlaces(max_age_s=0.0)
-    places.prefer(TP, 3, now=10.0)
-    assert places.node(cluster(1, 2, 3), TP, 10.5) == 3
+    replica_selector = ReplicaSelector(max_age_s=0.0)
+    replica_selector.prefer(TP, 3, now=10.0)
+    assert replica_selector.node(cluster(1, 2, 3), TP, 10.5) == 3
 
 
 def answer(code: int = Code.NONE, preferred: int = -1) -> dict[TopicPartition, FetchedPartition]:
@@ -67,11 +67,11 @@ def answer(code: int = Code.NONE, preferred: int = -1) -> dict[TopicPartition, F
 
 
 def test_a_replica_that_a_leader_names_is_followed() -> None:
-    places = ReadPlaces()
-    assert places.follow(cluster(1, 2, 3), 1, answer(preferred=2), 0.0) == {TP}
-    assert places.node(cluster(1, 2, 3), TP, 0.0) == 2
-    assert places.follow(cluster(1, 2, 3), 2, answer(), 0.0) == set()
-    assert places.rack_for([TP], "b", 0.0) == "b"
+    replica_selector = ReplicaSelector()
+    assert replica_selector.apply_response(cluster(1, 2, 3), 1, answer(preferred=2), 0.0) == {TP}
+    assert replica_selector.node(cluster(1, 2, 3), TP, 0.0) == 2
+    assert replica_selector.apply_response(cluster(1, 2, 3), 2, answer(), 0.0) == set()
+    assert replica_selector.rack_for([TP], "b", 0.0) == "b"
 
 
 @pytest.mark.parametrize(
@@ -84,26 +84,26 @@ def test_a_replica_that_a_leader_names_is_followed() -> None:
     ],
 )
 def test_a_replica_that_fails_is_replaced_by_a_leader_that_must_serve(code: int) -> None:
-    places = ReadPlaces()
-    places.prefer(TP, 2, now=0.0)
-    assert places.follow(cluster(1, 2, 3), 2, answer(code), 1.0) == {TP}
-    assert places.node(cluster(1, 2, 3), TP, 1.0) == 1
+    replica_selector = ReplicaSelector()
+    replica_selector.prefer(TP, 2, now=0.0)
+    assert replica_selector.apply_response(cluster(1, 2, 3), 2, answer(code), 1.0) == {TP}
+    assert replica_selector.node(cluster(1, 2, 3), TP, 1.0) == 1
     # Asked with a rack, the leader would name the same replica again, without a pause.
-    assert places.rack_for([TP], "b", 1.0) == ""
-    assert places.rack_for([TopicPartition("t", 1)], "b", 1.0) == "b"
-    assert places.rack_for([TP], "b", 60.0) == "b"
+    assert replica_selector.rack_for([TP], "b", 1.0) == ""
+    assert replica_selector.rack_for([TopicPartition("t", 1)], "b", 1.0) == "b"
+    assert replica_selector.rack_for([TP], "b", 60.0) == "b"
     # An error of the leader is the caller's.
-    assert places.follow(cluster(1, 2, 3), 1, answer(code), 1.0) == set()
+    assert replica_selector.apply_response(cluster(1, 2, 3), 1, answer(code), 1.0) == set()
 
 
 def test_a_replica_that_is_not_online_is_not_asked_for_a_while() -> None:
     for replica, alive in ((2, (1, 3)), (9, (1, 2, 3))):
-        places = ReadPlaces()
-        places.follow(cluster(*alive), 1, answer(preferred=replica), 0.0)
-        assert places.node(cluster(*alive), TP, 0.0) == 1
-        assert places.rack_for([TP], "b", 0.0) == ""
+        replica_selector = ReplicaSelector()
+        replica_selector.apply_response(cluster(*alive), 1, answer(preferred=replica), 0.0)
+        assert replica_selector.node(cluster(*alive), TP, 0.0) == 1
+        assert replica_selector.rack_for([TP], "b", 0.0) == ""
 
 
 def test_nobody_is_asked_where_nobody_leads() -> None:
-    assert ReadPlaces().node(cluster(1, 2, 3, leader=-1), TP, 0.0) is None
-    assert ReadPlaces().node(ClusterMetadata(), TP, 0.0) is None
+    assert ReplicaSelector().node(cluster(1, 2, 3, leader=-1), TP, 0.0) is None
+    assert ReplicaSelector().node(ClusterMetadata(), TP, 0.0) is None

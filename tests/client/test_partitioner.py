@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.client.produce.partitioner import StickyChoice, murmur2, partition_for_key
+from shoal.client.produce.partitioner import StickyPartitioner, murmur2, partition_for_key
 
 # From Apache Kafka's own unit test of its hash (UtilsTest.testMurmur2), as signed numbers.
 KAFKA_VECTORS = {
@@ -23,10 +23,10 @@ def test_hash_agrees_with_kafka(data: bytes, signed: int) -> None:
 
 def test_without_a_key_one_partition_is_kept_until_its_batch_is_full() -> None:
     chosen = iter([2, 0, 1])
-    choice = StickyChoice(lambda partitions: next(chosen) % partitions)
+    choice = StickyPartitioner(lambda partitions: next(chosen) % partitions)
     assert [choice.partition("t", 3) for _ in range(3)] == [2, 2, 2]
     assert choice.partition("other", 3) == 0
-    choice.sealed("t", 1)  # not the one that is filled at the moment
+    choice.on_batch_complete("t", 1)  # not the one that is filled at the moment
     assert choice.partition("t", 3) == 2
-    choice.sealed("t", 2)
+    choice.on_batch_complete("t", 2)
     assert choice.partition("t", 3) == 1

@@ -1,4 +1,4 @@
-"""SASL conversations and TLS contexts, without a socket; scramp's server is the oracle."""
+"""SASL exchanges and TLS contexts, without a socket; scramp's server is the oracle."""
 
 import logging
 import ssl
@@ -11,7 +11,7 @@ import trustme
 
 from shoal.client.config import ClientConfig
 from shoal.client.errors import AuthenticationFailed
-from shoal.client.transport.security import Credentials, conversation, credentials_of, tls_context
+from shoal.client.transport.security import Credentials, credentials_of, sasl_exchange, tls_context
 from shoal.model.errors import ConfigError
 
 BASE = {"bootstrap.servers": "localhost:9092"}
@@ -26,10 +26,10 @@ def sasl(mechanism: str, **more: str) -> ClientConfig:
 
 
 def test_plain_is_one_message() -> None:
-    talk = conversation("PLAIN", USER)
-    assert next(talk) == "\0alice\0p,w=§".encode()
+    exchange = sasl_exchange("PLAIN", USER)
+    assert next(exchange) == "\0alice\0p,w=§".encode()
     with pytest.raises(StopIteration):
-        talk.send(b"")
+        exchange.send(b"")
 
 
 @pytest.mark.parametrize("name", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -37,39 +37,39 @@ def test_scram_convinces_a_server_and_is_convinced_by_it(name: str) -> None:
     mechanism = scramp.ScramMechanism(name)
     stored = mechanism.make_auth_info(USER.password, iteration_count=4096)
     server = mechanism.make_server(lambda user: stored if user == "alice" else None)
-    talk = conversation(name, USER)
-    server.set_client_first(next(talk).decode())
-    proof = talk.send(server.get_server_first().encode())
+    exchange = sasl_exchange(name, USER)
+    server.set_client_first(next(exchange).decode())
+    proof = exchange.send(server.get_server_first().encode())
     server.set_client_final(proof.decode())
     with pytest.raises(StopIteration):
-        talk.send(server.get_server_final().encode())
+        exchange.send(server.get_server_final().encode())
 
 
 def test_scram_refuses_a_server_that_does_not_know_the_password() -> None:
     mechanism = scramp.ScramMechanism("SCRAM-SHA-256")
     stored = mechanism.make_auth_info(USER.password)
     server = mechanism.make_server(lambda _: stored)
-    talk = conversation("SCRAM-SHA-256", USER)
-    server.set_client_first(next(talk).decode())
-    talk.send(server.get_server_first().encode())
-    with pytest.raises(AuthenticationFailed, match="does not add up"):
-        talk.send(b"v=" + b"A" * 43 + b"=")
+    exchange = sasl_exchange("SCRAM-SHA-256", USER)
+    server.set_client_first(next(exchange).decode())
+    exchange.send(server.get_server_first().encode())
+    with pytest.raises(AuthenticationFailed, match="answer is not valid"):
+        exchange.send(b"v=" + b"A" * 43 + b"=")
 
 
 @pytest.mark.parametrize("challenge", [b"", b"\xff\xfe", b"r=x,s=!!,i=4096", b"nonsense"])
 def test_scram_refuses_rubbish(challenge: bytes) -> None:
-    talk = conversation("SCRAM-SHA-512", USER)
-    next(talk)
+    exchange = sasl_exchange("SCRAM-SHA-512", USER)
+    next(exchange)
     with pytest.raises(AuthenticationFailed):
-        talk.send(challenge)
+        exchange.send(challenge)
 
 
 def test_scram_does_not_hash_for_minutes_because_a_server_says_so() -> None:
-    talk = conversation("SCRAM-SHA-256", USER)
-    first = next(talk).decode()
+    exchange = sasl_exchange("SCRAM-SHA-256", USER)
+    first = next(exchange).decode()
     nonce = first.rpartition("r=")[2]
     with pytest.raises(AuthenticationFailed, match="9999999 SCRAM-SHA-256 iterations"):
-        talk.send(f"r={nonce}x,s=c2FsdHNhbHRzYWx0,i=9999999".encode())
+        exchange.send(f"r={nonce}x,s=c2FsdHNhbHRzYWx0,i=9999999".encode())
 
 
 def test_credentials_from_jaas() -> None:
@@ -145,18 +145,18 @@ def test_our_own_certificate_from_files_and_inline(authority: trustme.CA, tmp_pa
     key = ours.private_key_pem.bytes().decode()
     assert tls(ssl_keystore_location=str(path)) is not None
     assert tls(**{"ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}) is not None
-    with pytest.raises(ConfigError, match="need each other"):
+    with pytest.raises(ConfigError, match="must be set together"):
         tls(**{"ssl.keystore.key": key})
 
 
 def test_stores_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
-    with pytest.raises(ConfigError, match=r"no certificates in .*empty\.pem"):
+    with pytest.raises(ConfigError, match=r"cannot load certificates from .*empty\.pem"):
         tls(ssl_truststore_location=str(empty))
-    with pytest.raises(ConfigError, match=r"no certificates in .*gone: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot load certificates from .*gone: No such file"):
         tls(ssl_truststore_location=str(tmp_path / "gone"))
-    with pytest.raises(ConfigError, match="our certificate or key cannot be loaded"):
+    with pytest.raises(ConfigError, match="cannot load the client's certificate or key"):
         tls(ssl_keystore_location=str(empty))
-    with pytest.raises(ConfigError, match="give one"):
+    with pytest.raises(ConfigError, match="remove one of them"):
         tls(ssl_truststore_location=str(empty), ssl_truststore_certificates="x")

@@ -15,7 +15,7 @@ from shoal.client.produce.producer import (
     TransactionalSession,
     session_for,
 )
-from shoal.client.produce.sessions import prepared_batch
+from shoal.client.produce.sessions import prepare_batch
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -136,7 +136,7 @@ async def test_time_is_over_failed_if_it_never_left_and_unknown_otherwise() -> N
         unknown = await session.send(T0, batch())
         assert (await unknown).outcome is Outcome.UNKNOWN
         cluster.logs[T1].leader = -1
-        client.distrust_metadata()
+        client.invalidate_metadata()
         failed = await session.send(T1, batch())
         assert (await failed).outcome is Outcome.FAILED
 
@@ -270,15 +270,15 @@ def test_a_fetched_batch_is_made_fit_for_a_producer() -> None:
         leader_epoch=3,
         attributes=fetched.attributes | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT,
     )
-    made = prepared_batch(T0, fetched, is_transactional=False)
+    made = prepare_batch(T0, fetched, is_transactional=False)
     made.check_crc()
     assert (made.base_offset, made.attributes, made.producer_id) == (0, 0, -1)
-    assert prepared_batch(T0, fetched, is_transactional=True).is_transactional
+    assert prepare_batch(T0, fetched, is_transactional=True).is_transactional
 
 
 def test_read_only_memory_is_copied_and_left_alone() -> None:
     original = bytes(batch())
-    made = prepared_batch(T0, original, is_transactional=True)
+    made = prepare_batch(T0, original, is_transactional=True)
     assert made.is_transactional
     assert original == bytes(batch())
 
@@ -287,13 +287,13 @@ def test_read_only_memory_is_copied_and_left_alone() -> None:
     ("given", "message"),
     [
         (b"rubbish", "t-0: 7 bytes are not a record batch"),
-        (bytes(batch()) * 2, "t-0: a producer sends one batch at a time, not 2 and 0 bytes more"),
-        (bytes(batch()) + b"tail", "not 1 and 4 bytes more"),
+        (bytes(batch()) * 2, "t-0: expected one batch, got 2 and 0 more bytes"),
+        (bytes(batch()) + b"tail", "got 1 and 4 more bytes"),
     ],
 )
 def test_what_is_not_one_batch_is_refused(given: bytes, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        prepared_batch(T0, given, is_transactional=False)
+        prepare_batch(T0, given, is_transactional=False)
     assert message in str(refused.value)
 
 
@@ -301,14 +301,14 @@ def test_control_batches_and_gaps_are_refused() -> None:
     control = encode_control_batch(
         ControlType.ABORT, producer_id=1, producer_epoch=0, timestamp=0, coordinator_epoch=0
     )
-    with pytest.raises(UsageError, match="a control batch is the broker's own"):
-        prepared_batch(T0, control, is_transactional=False)
+    with pytest.raises(UsageError, match="producers may not send control batches"):
+        prepare_batch(T0, control, is_transactional=False)
     gaps = raw_batch(record_count=3, last_offset_delta=9)
-    with pytest.raises(UsageError, match="has gaps"):
-        prepared_batch(T0, gaps, is_transactional=False)
+    with pytest.raises(UsageError, match="has offset gaps"):
+        prepare_batch(T0, gaps, is_transactional=False)
 
 
-async def test_raw_and_record_producers_are_told_apart() -> None:
+async def test_raw_and_record_producers_refuse_the_other_kind() -> None:
     async with ScriptedCluster() as cluster:
         async with client_of(cluster, send_raw_bytes=True) as client, Producer(client) as raw:
             with pytest.raises(UsageError, match=r"send\(\) takes records, but send.raw.bytes is"):

@@ -16,7 +16,7 @@ from shoal.client.cluster.metadata import (
 )
 from shoal.client.codes import Code
 from shoal.client.errors import ConnectionLost
-from shoal.client.produce.compare_and_append import Appendix
+from shoal.client.produce.compare_and_append import AppendRequest
 from shoal.client.produce.sessions import IdempotentSession
 from shoal.client.results import LATEST
 from shoal.client.transport import replaced_broker
@@ -26,7 +26,7 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, encode_batch
 
 TP = TopicPartition("t", 0)
-# Nothing here ends by its own time-out: whoever waits for that waits for ever.
+# No request here may end by its own timeout: a test that waits for it does not end.
 NEVER_MS = 3_600_000
 PATIENCE_S = 120.0
 
@@ -73,7 +73,7 @@ async def fetch(client: Client, _: IdempotentSession) -> None:
 
 
 async def append(client: Client, _: IdempotentSession) -> None:
-    result = (await client.compare_and_append({TP: Appendix(0, 1, [batch(b"c")])}))[TP]
+    result = (await client.compare_and_append({TP: AppendRequest(0, 1, [batch(b"c")])}))[TP]
     assert (result.outcome, result.error_code) == (Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 
 
@@ -110,7 +110,7 @@ async def test_a_replica_that_is_paused_is_read_from_no_more(cluster: LiteCluste
         await client.fetch_from(follower, {TP: 0}, max_wait_ms=0)
         cluster.pause(follower)
         try:
-            with pytest.raises(ConnectionLost, match="does not answer, and others lead"):
+            with pytest.raises(ConnectionLost, match="does not answer, and other brokers lead"):
                 await client.fetch_from(follower, {TP: 0}, max_wait_ms=200)
         finally:
             cluster.resume(follower)
@@ -131,7 +131,7 @@ async def test_who_is_only_slow_is_waited_for() -> None:
 
 
 async def test_who_is_in_sync_elsewhere_is_waited_for() -> None:
-    """It has to answer somebody else first, on the same connection, before it can say no."""
+    """The broker must answer another request on the same connection before it can refuse."""
     brokers = {number: BrokerAddress(number, "h", number) for number in (1, 2)}
 
     def led_by_two(isr: tuple[int, ...]) -> PartitionMetadata:

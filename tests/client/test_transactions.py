@@ -15,7 +15,7 @@ from shoal.client.errors import (
     TransactionFailed,
 )
 from shoal.client.groups.group_offsets import GroupMember, OffsetCommit
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.produce.transaction_state import Phase, TransactionState
 from shoal.client.produce.transactions import TransactionalSession
 from shoal.model.errors import UsageError
@@ -132,7 +132,7 @@ async def test_first_protocol_announces_partitions_and_keeps_its_epoch(
             async with session.transaction():
                 await session.produce({T0: batch(), T1: batch()})
                 await session.produce({T0: batch()})
-        assert session.identity == Identity(50, 0)
+        assert session.identity == ProducerIdentity(50, 0)
     assert coordinator.ends == [(True, 0), (True, 0)]
     assert numbers(cluster, T0) == [(0, 0), (0, 2), (0, 4), (0, 6)]
     assert all(one.is_transactional for one in stored(cluster, T0))
@@ -154,7 +154,7 @@ async def test_second_protocol_announces_nothing_and_gets_a_new_epoch_each_time(
             async with session.transaction():
                 await session.produce({T0: batch()})
                 await session.produce({T0: batch()})
-        assert session.identity == Identity(50, 3)
+        assert session.identity == ProducerIdentity(50, 3)
     assert coordinator.ends == [(True, 0), (True, 1), (True, 2)]
     assert numbers(cluster, T0) == [(e, s) for e in range(3) for s in (0, 2)]
     assert cluster.count(ApiKey.ADD_PARTITIONS_TO_TXN) == 0
@@ -254,7 +254,7 @@ async def check_that_a_refused_batch_leaves_only_abort(
         async with session.transaction():
             assert (await session.produce({T0: batch()}))[T0].is_ok
     assert [committed for committed, _ in coordinator.ends] == [False, True]
-    # Numbers begin anew under a newer epoch, whichever protocol gives it.
+    # Sequences start at 0 under a newer epoch, in both protocols.
     assert numbers(cluster, T0) == [(0, 0), (1, 0)]
 
 
@@ -287,8 +287,8 @@ async def test_starting_waits_out_what_passes(first_protocol: Scripted) -> None:
     ]
     cluster.answer_once(ApiKey.INIT_PRODUCER_ID, *refusals)
     async with client_of(cluster) as client, TransactionalSession(client, "id") as session:
-        assert session.identity == Identity(50, 0)
-        with pytest.raises(UsageError, match="started before"):
+        assert session.identity == ProducerIdentity(50, 0)
+        with pytest.raises(UsageError, match="already started"):
             await session.start()
 
 
@@ -316,9 +316,9 @@ async def test_a_commit_without_an_answer_leaves_the_session_dead() -> None:
         await session.produce({T0: batch()})
         with pytest.raises(RequestTimedOut):
             await session.commit()
-        with pytest.raises(ClientError, match="can do nothing any more") as dead:
+        with pytest.raises(ClientError, match="can no longer be used") as dead:
             session.begin()
-        assert dead.value.remedy == "make a new session with the same transactional.id"
+        assert dead.value.remedy == "create a new session with the same transactional.id"
 
 
 async def test_a_commit_that_is_refused_can_be_aborted(first_protocol: Scripted) -> None:
@@ -342,7 +342,7 @@ async def test_a_fenced_producer_stops(second_protocol: Scripted) -> None:
         await old.produce({T0: batch()})
         new = TransactionalSession(client, "id")
         await new.start()
-        with pytest.raises(ProducerFenced, match="another producer"):
+        with pytest.raises(ProducerFenced, match="a newer producer"):
             await old.commit()
         with pytest.raises(ProducerFenced):
             old.begin()
@@ -357,7 +357,7 @@ async def test_a_fence_seen_by_a_batch_ends_at_the_coordinator(second_protocol: 
         await session.start()
         session.begin()
         cluster.answer_once(ApiKey.PRODUCE, refuse_all(Code.INVALID_PRODUCER_EPOCH))
-        coordinator.epoch += 1  # somebody else took over
+        coordinator.epoch += 1  # another producer has fenced this one
         await session.produce({T0: batch()})
         with pytest.raises(ProducerFenced):
             await session.abort()
@@ -373,7 +373,7 @@ async def test_a_transaction_that_timed_out_at_the_coordinator_is_left_behind(
         await session.produce({T0: batch()})
         cluster.answer_once(ApiKey.END_TXN, {"error_code": Code.INVALID_PRODUCER_EPOCH})
         await session.abort()
-        assert session.identity == Identity(50, 1)
+        assert session.identity == ProducerIdentity(50, 1)
         again = cluster.bodies(ApiKey.INIT_PRODUCER_ID)[-1]
         assert (again.producer_id, again.producer_epoch) == (50, 0)
         async with session.transaction():
@@ -412,31 +412,31 @@ async def test_an_id_is_needed() -> None:
 
 def test_calls_out_of_turn_say_what_is_wrong() -> None:
     state = TransactionState()
-    with pytest.raises(UsageError, match=r"begin\(\) is not for a producer that was not started"):
+    with pytest.raises(UsageError, match=r"cannot call begin\(\): the producer is not started"):
         state.begin()
-    state.started()
-    with pytest.raises(UsageError, match=r"commit\(\) is not for a producer that has no open"):
+    state.mark_ready()
+    with pytest.raises(UsageError, match=r"cannot call commit\(\): the producer has no open"):
         state.end(is_commit=True)
-    with pytest.raises(UsageError, match=r"send\(\) is not for a producer that has no open"):
+    with pytest.raises(UsageError, match=r"cannot call send\(\): the producer has no open"):
         state.check_open()
     state.begin()
-    with pytest.raises(UsageError, match=r"begin\(\) is not for .* in the middle of a transaction"):
+    with pytest.raises(UsageError, match=r"cannot call begin\(\): .* has an open transaction"):
         state.begin()
     state.end(is_commit=True)
     with pytest.raises(UsageError, match="is ending its transaction"):
         state.check_open()
-    state.ended()
+    state.mark_ended()
     assert state.phase is Phase.READY
 
 
 def test_the_first_failure_is_the_one_that_is_told() -> None:
     state = TransactionState()
-    state.started()
+    state.mark_ready()
     state.begin()
     state.fail(ClientError("first"))
     state.fail(ClientError("second"))
     assert state.phase is Phase.BROKEN
-    assert "because: first" in str(state.failed())
+    assert "because: first" in str(state.abortable_error())
     state.end(is_commit=False)
-    state.ended()
+    state.mark_ended()
     assert state.failure is None

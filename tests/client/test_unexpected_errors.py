@@ -1,4 +1,4 @@
-"""Background work of a client fails unexpectedly: whoever waits for it hears of it."""
+"""Background work of a client fails unexpectedly: waiting callers get the error."""
 
 import asyncio
 import time
@@ -49,7 +49,7 @@ async def test_a_failed_sender_fails_its_batches_and_the_next_ones(
             assert first.outcome is Outcome.UNKNOWN
             second = await (await producer.send("sender", b"b"))
             assert second.outcome is Outcome.FAILED
-            assert "the producer has failed: KeyError" in str(second.cause)
+            assert "internal error of the producer: KeyError" in str(second.cause)
     assert count_of("produce request") == before + 1
 
 
@@ -87,7 +87,7 @@ async def test_a_member_without_heartbeats_raises_at_its_next_poll(
         await client.admin.create_topics([NewTopic("heartless", 1, 1)])
         async with GroupConsumer(client, ["heartless"]) as consumer:
             await consumer.poll_batches(100)
-            monkeypatch.setattr(Membership, "_beat_once", fail)
+            monkeypatch.setattr(Membership, "_send_heartbeat", fail)
             with pytest.raises(ClientError, match="the heartbeats of group heartless have stopped"):
                 await poll_for_long(consumer)
 

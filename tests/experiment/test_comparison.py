@@ -10,12 +10,12 @@ import pytest
 
 from shoal.experiment.compare.comparison import JudgedRun, compare
 from shoal.experiment.compare.sweep import (
-    Planned,
+    PlannedRun,
     Sweep,
     SweepFolder,
     conclude,
-    parse_varied,
-    planned_sweep,
+    parse_vary,
+    plan_sweep,
 )
 from shoal.model.comparison import DIFFERS, EQUAL, NOISE_UNKNOWN, WITHIN_NOISE, Comparison
 from shoal.model.errors import ConfigError, UsageError
@@ -132,9 +132,9 @@ def test_latencies_are_those_of_messages_owed() -> None:
     assert cells["end-to-end latency p50"] == "9.00 ms"
     assert cells["end-to-end latency p99"] == "never"
     assert "never in 3 runs" in render_comparison(comparison)
-    told = json.dumps(comparison.to_json())
-    assert "Infinity" not in told
-    assert '"never"' in told
+    as_text = json.dumps(comparison.to_json())
+    assert "Infinity" not in as_text
+    assert '"never"' in as_text
 
 
 class _Texts(HTMLParser):
@@ -190,7 +190,7 @@ vary = { "producer.acks" = [0, 1] }
 def sweep_of(tmp_path: Path, *varied: str, repeats: int | None = 3, seed: int = 4) -> Sweep:
     file = tmp_path / "swept.toml"
     file.write_text(FILE)
-    return planned_sweep(file, (), varied, repeats=repeats, seed=seed)
+    return plan_sweep(file, (), varied, repeats=repeats, seed=seed)
 
 
 def test_every_combination_comes_equally_often_in_an_order_by_seed(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_every_combination_comes_equally_often_in_an_order_by_seed(tmp_path: Pat
     other = sweep_of(tmp_path, "producer.acks=0,1,all", "in_flight=1,5", seed=5)
     assert other.order() != order
     assert other.name != made.name
-    spec = made.spec(Planned(("all", "5"), 2))
+    spec = made.spec(PlannedRun(("all", "5"), 2))
     assert spec.producers.settings["acks"] == -1
     assert spec.producers.settings["max_in_flight"] == 5
     assert spec.topics.name.startswith("swept-all-5-")
@@ -216,7 +216,7 @@ def test_every_combination_comes_equally_often_in_an_order_by_seed(tmp_path: Pat
 def test_a_file_may_say_what_is_varied(tmp_path: Path) -> None:
     file = tmp_path / "swept.toml"
     file.write_text(FILE)
-    made = planned_sweep(file, (), (), repeats=None, seed=None)
+    made = plan_sweep(file, (), (), repeats=None, seed=None)
     assert made.parameters == {"producer.acks": ("0", "1")}
     assert (made.repeats, made.seed) == (2, 9)
 
@@ -224,7 +224,7 @@ def test_a_file_may_say_what_is_varied(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["producer.acks", "=1,2", "producer.acks=", "producer.acks=1,1"])
 def test_what_varies_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--vary"):
-        parse_varied([text])
+        parse_vary([text])
 
 
 def test_a_combination_that_cannot_be_is_refused_before_the_first_run(tmp_path: Path) -> None:
@@ -248,11 +248,11 @@ def test_a_sweep_goes_on_where_it_was_killed(tmp_path: Path) -> None:
         write_run(folder.run_dir(order[0]), "finished", result_of("done"))
         write_run(folder.run_dir(order[1]), "interrupted", result_of("cut"))
         write_run(folder.run_dir(order[2]), "finished", None)
-        with pytest.raises(UsageError, match="going on already"):
+        with pytest.raises(UsageError, match="already running"):
             SweepFolder(folder.path, made).__enter__()
     with SweepFolder(tmp_path / "runs" / made.name, made) as folder:
-        assert folder.left() == order[1:]
-        assert not folder.cleared(order[1]).exists()
+        assert folder.remaining_runs() == order[1:]
+        assert not folder.clear_run_dir(order[1]).exists()
         assert folder.result().done == 1
         assert folder.result().planned == 4
 

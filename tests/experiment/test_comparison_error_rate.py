@@ -80,7 +80,7 @@ def simulate_page(
         for column in range(columns)
         for number in range(runs)
     ]
-    return compare(made).named(DIFFERS)
+    return compare(made).measures_judged(DIFFERS)
 
 
 def upper_bound(hits: int, trials: int) -> float:

@@ -71,7 +71,7 @@ def test_the_same_ledgers_give_the_same_verdict_again(
 
 
 @pytest.fixture
-def started_demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def start_demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A demo whose Spark, clusters, mirror and workers are all up."""
     command = shoal("demo", "--runs-dir", str(tmp_path))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as it:
@@ -83,11 +83,11 @@ def started_demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         it.kill()
 
 
-def test_a_killed_demo_leaves_no_process(started_demo: subprocess.Popen[str]) -> None:
-    left = psutil.Process(started_demo.pid).children(recursive=True)
+def test_a_killed_demo_leaves_no_process(start_demo: subprocess.Popen[str]) -> None:
+    left = psutil.Process(start_demo.pid).children(recursive=True)
     assert any("java" in process.name() for process in left)
-    os.kill(started_demo.pid, 9)
-    started_demo.wait(5)
+    os.kill(start_demo.pid, 9)
+    start_demo.wait(5)
     deadline = time.monotonic() + GONE_WITHIN_S
     while alive := [process for process in left if process.is_running()]:
         assert time.monotonic() < deadline, alive

@@ -23,10 +23,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.cli.main import execute
-from shoal.experiment.faults.fault_injection import prepared
+from shoal.experiment.faults.fault_injection import prepare_environment
 from shoal.experiment.manifest import Manifest
 from shoal.experiment.run import run_workload
-from shoal.experiment.safety import Leave, guarded
+from shoal.experiment.safety import Permissions, apply_permissions
 from shoal.experiment.spec import Caps, ExperimentSpec, MirrorSpec, load
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import UsageError
@@ -95,10 +95,13 @@ def spec_for(
     return load(file)
 
 
-def played(spec: ExperimentSpec, run_dir: Path) -> Result:
-    with prepared(spec) as ground:
+def run_experiment_in(spec: ExperimentSpec, run_dir: Path) -> Result:
+    with prepare_environment(spec) as environment:
         run_workload(
-            spec, addresses=ground.addresses(spec), run_dir=run_dir, watch=lambda _progress: None
+            spec,
+            addresses=environment.addresses(spec),
+            run_dir=run_dir,
+            watch=lambda _progress: None,
         )
     return audit(open_ledger([run_dir]))
 
@@ -159,10 +162,10 @@ def test_a_run_touches_nothing_else_and_cleans_up_after_itself(
 ) -> None:
     before = [everything(cluster) for cluster in clusters]
     busy_before = log_end(clusters[0], BUSY)
-    spec = guarded(spec_for(clusters, tmp_path), Leave())
+    spec = apply_permissions(spec_for(clusters, tmp_path), Permissions())
     run_dir = tmp_path / "runs" / "one"
     with traffic(clusters[0]) as sent:
-        result = played(spec, run_dir)
+        result = run_experiment_in(spec, run_dir)
     assert result.verdict is Verdict.PROVEN, result.sentence
     assert sent
     assert all(sent)
@@ -183,8 +186,8 @@ def test_a_topic_of_the_same_name_that_somebody_made_later_stays(
     clusters: tuple[LiteCluster, LiteCluster], tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "runs" / "two"
-    spec = guarded(spec_for(clusters, tmp_path), Leave())
-    played(spec, run_dir)
+    spec = apply_permissions(spec_for(clusters, tmp_path), Permissions())
+    run_experiment_in(spec, run_dir)
     admin = AdminClient({"bootstrap.servers": clusters[0].bootstrap})
     admin.delete_topics(["theirs"])["theirs"].result(PATIENCE_S)
     create_topic(clusters[0], "theirs", 1, 1)
@@ -199,9 +202,9 @@ def test_a_canary_is_written_to_and_stays(
 ) -> None:
     source = clusters[0]
     spec = spec_for((source, source), tmp_path)
-    spec = guarded(single(spec), Leave(canary_topic=CANARY))
+    spec = apply_permissions(single(spec), Permissions(canary_topic=CANARY))
     run_dir = tmp_path / "runs" / "three"
-    result = played(spec, run_dir)
+    result = run_experiment_in(spec, run_dir)
     assert result.verdict is Verdict.PROVEN, result.sentence
     assert Manifest.read(run_dir).clusters["source"].topics == {}
     assert execute(["clean", "three", "--runs-dir", str(tmp_path / "runs")]) == 0
@@ -220,7 +223,7 @@ def test_a_topic_that_is_there_is_refused_without_leave(
     spec = spec_for(clusters, tmp_path)
     spec = replace(spec, topics=replace(spec.topics, name=OTHERS))
     with pytest.raises(UsageError, match="already"):
-        played(guarded(spec, Leave()), tmp_path / "refused")
+        run_experiment_in(apply_permissions(spec, Permissions()), tmp_path / "refused")
     assert [everything(cluster) for cluster in clusters] == before
 
 
@@ -228,18 +231,19 @@ def test_faults_need_leave(clusters: tuple[LiteCluster, LiteCluster], tmp_path: 
     fault = '[[fault]]\nname = "kill"\ntarget = "mirror"\nat = "100ms"\nfor = "1s"'
     spec = spec_for(clusters, tmp_path, more=fault)
     with pytest.raises(UsageError, match="faults"):
-        guarded(spec, Leave())
-    assert guarded(spec, Leave(allow_faults=True)).faults
+        apply_permissions(spec, Permissions())
+    assert apply_permissions(spec, Permissions(allow_faults=True)).faults
 
 
 def test_caps_hold_whatever_the_file_says(
     clusters: tuple[LiteCluster, LiteCluster], tmp_path: Path
 ) -> None:
-    spec = guarded(
-        single(spec_for(clusters, tmp_path)), Leave(caps=Caps(max_rate_per_s=300, max_bytes=20_000))
+    spec = apply_permissions(
+        single(spec_for(clusters, tmp_path)),
+        Permissions(caps=Caps(max_rate_per_s=300, max_bytes=20_000)),
     )
     run_dir = tmp_path / "runs" / "capped"
-    result = played(spec, run_dir)
+    result = run_experiment_in(spec, run_dir)
     assert result.metrics.attempts == 100  # of 200 bytes each
     assert json.loads((run_dir / "run.json").read_text())["workload"]["rate_per_s"] == 300
     assert execute(["clean", "capped", "--runs-dir", str(tmp_path / "runs")]) == 0
@@ -258,5 +262,5 @@ def test_doctor_tells_permissions_and_changes_nothing(
     checks = {check["name"]: check["state"] for check in json.loads(capsys.readouterr().out)}
     assert checks[f"Write on topic {CANARY}"] == checks[f"Read on topic {CANARY}"] == "ok"
     assert execute([*servers, "--canary-topic", "nowhere"]) == 1
-    assert "not there" in capsys.readouterr().out
+    assert "does not exist" in capsys.readouterr().out
     assert everything(clusters[0]) == before

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
-from shoal.experiment.faults.fault_injection import check, prepared
+from shoal.experiment.faults.fault_injection import check, prepare_environment
 from shoal.experiment.presets import find
 from shoal.experiment.run import run_workload
 from shoal.experiment.spec import ExperimentSpec, load, load_variants
@@ -20,16 +20,16 @@ from shoal.model.result import Result
 
 def outcome(spec: ExperimentSpec, run_dir: Path) -> Result:
     check(spec)
-    with prepared(spec) as ground:
-        trouble = ground.trouble(spec)
+    with prepare_environment(spec) as environment:
+        faults = environment.fault_injection(spec)
         run_workload(
             spec,
-            addresses=ground.addresses(spec),
+            addresses=environment.addresses(spec),
             run_dir=run_dir,
             watch=lambda _progress: None,
-            trouble=trouble,
+            faults=faults,
         )
-    assert trouble.failures == []
+    assert faults.failures == []
     return audit(open_ledger([run_dir]))
 
 
@@ -96,7 +96,7 @@ def test_links_to_somebody_elses_cluster_can_be_cut(tmp_path: Path) -> None:
         assert cluster.faults() == []
     assert result.verdict is Verdict.PROVEN, result.sentence
     latency = result.metrics.latency_us["producer"]
-    # Whoever sent while it lasted waited for its end.
+    # Producers that sent during the fault waited for its end.
     assert latency.max is not None
     assert latency.max >= 250_000
 
@@ -104,15 +104,15 @@ def test_links_to_somebody_elses_cluster_can_be_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "target", "more", "message"),
     [
-        ("kill", 'target = "source/1"', "", "not ours"),
-        ("cut", 'between = ["source/1", "source/2"]', "", "not ours to change"),
+        ("kill", 'target = "source/1"', "", "did not start this cluster"),
+        ("cut", 'between = ["source/1", "source/2"]', "", "do not go through shoal.s proxy"),
         (
             "cut",
             'between = ["producers", "source"]',
             'client = { "security.protocol" = "SSL" }',
-            "cannot rewrite the addresses",
+            "cannot rewrite broker addresses",
         ),
-        ("kill", 'target = "mirror"', "", "cannot hit 'mirror'"),
+        ("kill", 'target = "mirror"', "", "unknown target 'mirror'"),
     ],
 )
 def test_what_cannot_be_done_to_others_is_refused(
@@ -125,5 +125,5 @@ def test_what_cannot_be_done_to_others_is_refused(
 def test_a_fault_after_the_end_is_refused(tmp_path: Path) -> None:
     spec = external(tmp_path, "kafka.invalid:9092", "reset", 'between = ["producers", "source"]')
     late = replace(spec.faults.faults[0], when=replace(spec.faults.faults[0].when, at_s=2.5))
-    with pytest.raises(ConfigError, match=r"would begin at 2\.5 s"):
+    with pytest.raises(ConfigError, match=r"would start at 2\.5 s"):
         check(replace(spec, faults=Timeline((late,))))

@@ -50,7 +50,7 @@ def kill(process: "subprocess.Popen[str]", log_name: str) -> None:
     raise AssertionError(f"no process writes {log_name}")
 
 
-def judged(folder: Path) -> Result:
+def judge_run(folder: Path) -> Result:
     return audit(open_ledger([folder]))
 
 
@@ -59,7 +59,7 @@ def test_a_killed_member_is_replaced_by_the_other(tmp_path: Path) -> None:
     with driver(folder, "group") as process:
         kill(process, "consumer-1")
         assert process.wait(110) == 0
-    result = judged(folder)
+    result = judge_run(folder)
     assert result.verdict is Verdict.PROVEN, result.findings
     assert result.metrics.attempts == MESSAGES
     assert result.metrics.failed == ABORTED
@@ -75,7 +75,7 @@ def test_a_killed_transactional_producer_leaves_nothing_unexplained(tmp_path: Pa
     with driver(folder, "group") as process:
         kill(process, "producer-1")
         assert process.wait(110) == 0
-    result = judged(folder)
+    result = judge_run(folder)
     assert result.verdict is not Verdict.VIOLATED, result.findings
     assert result.findings == {}
     assert result.metrics.unknown > 0

@@ -57,7 +57,7 @@ def worker(process: subprocess.Popen[str], log_name: str) -> psutil.Process:
     raise AssertionError(f"no process writes {log_name}")
 
 
-def judged(tmp_path: Path) -> Result:
+def judge_run(tmp_path: Path) -> Result:
     return audit(open_ledger([run_dir(tmp_path)]))
 
 
@@ -66,7 +66,7 @@ def test_a_killed_producer_leaves_an_honest_verdict(
 ) -> None:
     worker(driver, "producer-1").kill()
     assert driver.wait(60) == 0
-    result = judged(tmp_path)
+    result = judge_run(tmp_path)
     assert not LOST & set(map(Finding, result.findings))
     assert result.verdict is not Verdict.VIOLATED
     assert 0 < result.metrics.delivered <= result.metrics.attempts < MESSAGES
@@ -78,7 +78,7 @@ def test_a_killed_consumer_leaves_pending_messages_and_no_loss(
 ) -> None:
     worker(driver, "consumer-1").kill()
     assert driver.wait(60) == 0
-    result = judged(tmp_path)
+    result = judge_run(tmp_path)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.metrics.pending > 0
     assert result.metrics.lost == 0
@@ -96,7 +96,7 @@ def test_a_killed_driver_leaves_readable_ledgers_and_no_process(
         assert time.monotonic() < deadline, alive
         time.sleep(0.1)
     assert summarise(run_dir(tmp_path)).state == "interrupted"
-    result = judged(tmp_path)
+    result = judge_run(tmp_path)
     # Proven if by chance everything that was recorded as sent was also recorded as received.
     assert result.verdict is not Verdict.VIOLATED
     assert result.metrics.lost == 0
@@ -108,6 +108,6 @@ def test_ctrl_c_drains_and_ends_in_order(driver: subprocess.Popen[str], tmp_path
     driver.send_signal(signal.SIGINT)
     assert driver.wait(60) == 0
     assert summarise(run_dir(tmp_path)).state == "interrupted"
-    result = judged(tmp_path)
+    result = judge_run(tmp_path)
     assert result.verdict is Verdict.PROVEN
     assert 0 < result.metrics.attempts < MESSAGES

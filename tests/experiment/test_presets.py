@@ -7,7 +7,7 @@ import pytest
 
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
-from shoal.experiment.faults.fault_injection import check, prepared
+from shoal.experiment.faults.fault_injection import check, prepare_environment
 from shoal.experiment.presets import find, presets
 from shoal.experiment.run import run_workload
 from shoal.experiment.spec import ExperimentSpec, load_variants
@@ -19,7 +19,7 @@ SPEED_UP = 5
 _TIMES = re.compile(r'^(at|for|duration|grow_after) = "(\d+)s"', re.MULTILINE)
 
 
-def scaled_down(name: str, tmp_path: Path) -> ExperimentSpec:
+def scale_down(name: str, tmp_path: Path) -> ExperimentSpec:
     """The last variant of a preset with times a fifth as long, or with few messages."""
     text = _TIMES.sub(
         lambda found: f'{found[1]} = "{1000 * int(found[2]) // SPEED_UP}ms"',
@@ -37,28 +37,28 @@ def scaled_down(name: str, tmp_path: Path) -> ExperimentSpec:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(presets()) - {"shoal-vs-mm2"}))
 def test_a_preset_ends_with_its_verdict(name: str, tmp_path: Path) -> None:
-    spec = scaled_down(name, tmp_path)
+    spec = scale_down(name, tmp_path)
     check(spec)
     run_dir = tmp_path / "run"
-    with prepared(spec) as ground:
-        trouble = ground.trouble(spec)
+    with prepare_environment(spec) as environment:
+        faults = environment.fault_injection(spec)
         run_workload(
             spec,
-            addresses=ground.addresses(spec),
+            addresses=environment.addresses(spec),
             run_dir=run_dir,
             watch=lambda _progress: None,
-            trouble=trouble,
+            faults=faults,
         )
     result = audit(open_ledger([run_dir]))
-    assert trouble.failures == []
+    assert faults.failures == []
     assert result.verdict is Verdict.PROVEN, result.sentence
     assert set(result.groups) == set(spec.consumers.groups)
     assert result.metrics.attempts >= MESSAGES
-    told = [fault["name"] for fault in result.faults]
+    fault_names = [fault["name"] for fault in result.faults]
     if spec.topics.grow_after_s is None:
-        assert sorted(told) == sorted(fault.name for fault in spec.faults.faults)
+        assert sorted(fault_names) == sorted(fault.name for fault in spec.faults.faults)
     else:
-        assert told in (["new_topic"], ["new_partitions"])
+        assert fault_names in (["new_topic"], ["new_partitions"])
     if spec.target:
         assert result.mirror is not None
         assert result.mirror["usage"]["cpu_s"] > 0

@@ -54,10 +54,10 @@ def test_a_killed_sweep_makes_the_missing_runs_only(tmp_path: Path) -> None:
     after = results(folder)
     assert len(after) == 2
     assert before.items() <= after.items()
-    told = json.loads((folder / "result.json").read_text())
-    assert (told["done"], told["planned"]) == (2, 2)
-    assert [len(column["runs"]) for column in told["comparison"]["columns"]] == [1, 1]
-    assert {effect["parameter"] for effect in told["effects"]} == {"producer.acks"}
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["done"], result["planned"]) == (2, 2)
+    assert [len(column["runs"]) for column in result["comparison"]["columns"]] == [1, 1]
+    assert {effect["parameter"] for effect in result["effects"]} == {"producer.acks"}
     page = (folder / "sweep.html").read_bytes()
     assert b"2 of 2 runs" in page
     # A sweep that is over tells the same again, and starts nothing for it.

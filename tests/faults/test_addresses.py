@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.faults.addresses import AddressTranslator, NodeGreeter, node_of
+from shoal.faults.addresses import AddressRewriter, NodeIdentifier, node_of
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.errors import Malformed
@@ -14,9 +14,9 @@ from shoal.wire.messages import (
     decode_response,
     encode_request,
     encode_response,
-    known_versions,
     request_class,
     response_class,
+    schema_versions,
 )
 from support.wire_messages import random_message
 
@@ -24,7 +24,7 @@ APIS = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKe
 CASES = [
     (key, version)
     for key in APIS
-    for version in range(known_versions(key)[0], known_versions(key)[1] + 1)
+    for version in range(schema_versions(key)[0], schema_versions(key)[1] + 1)
     if key != ApiKey.PRODUCE or version >= 10
 ]
 
@@ -68,20 +68,20 @@ def addresses_in(message: Any) -> list[tuple[str, int]]:
 def test_every_address_is_moved_and_nothing_else(key: ApiKey, version: int) -> None:
     source = random.Random(version * 100 + key)
     for number in range(20):
-        translator = AddressTranslator(moved)
+        rewriter = AddressRewriter(moved)
         answer = random_message(response_class(key, version), source)
         other = b"\0\0\0\x63" + source.randbytes(5000)  # to a request that is of no interest
         frame = encode_response(answer, correlation_id=number)
         asked = request(ApiKey.FETCH, 4, 0x63) + request(key, version, number)
         passed = b"".join(
-            piece for part in in_pieces(asked, source) for piece in translator.asked(part)
+            piece for part in in_pieces(asked, source) for piece in rewriter.rewrite_request(part)
         )
         assert passed == asked
         stream = framed(other) + framed(frame) + framed(other)
         out = b"".join(
             bytes(piece)
             for part in in_pieces(stream, source)
-            for piece in translator.answered(part)
+            for piece in rewriter.rewrite_response(part)
         )
         assert out.startswith(framed(other))
         assert out.endswith(framed(other))
@@ -93,9 +93,9 @@ def test_every_address_is_moved_and_nothing_else(key: ApiKey, version: int) -> N
         for (host, port), (new_host, new_port) in zip(before, after, strict=True):
             assert (new_host, new_port) in [(f"proxy-of-{host}", (port + 1) % 1000), (host, port)]
             assert new_host != host or not host or new_port == port
-        restored = AddressTranslator(lambda _node, host, port: (host, port))
-        list(restored.asked(request(key, version, number)))
-        assert b"".join(map(bytes, restored.answered(framed(frame)))) == framed(frame)
+        restored = AddressRewriter(lambda _node, host, port: (host, port))
+        list(restored.rewrite_request(request(key, version, number)))
+        assert b"".join(map(bytes, restored.rewrite_response(framed(frame)))) == framed(frame)
 
 
 def test_versions_that_could_not_be_followed_are_not_offered() -> None:
@@ -111,23 +111,23 @@ def test_versions_that_could_not_be_followed_are_not_offered() -> None:
             ],
         },
     )
-    translator = AddressTranslator(moved)
-    list(translator.asked(request(ApiKey.API_VERSIONS, 3, 1)))
+    rewriter = AddressRewriter(moved)
+    list(rewriter.rewrite_request(request(ApiKey.API_VERSIONS, 3, 1)))
     out = b"".join(
-        map(bytes, translator.answered(framed(encode_response(answer, correlation_id=1))))
+        map(bytes, rewriter.rewrite_response(framed(encode_response(answer, correlation_id=1))))
     )
     _, changed = decode_response(out[4:], response_class(ApiKey.API_VERSIONS, 3))
     assert {api.api_key: api.max_version for api in changed.api_keys} == {
         ApiKey.FETCH: 15,
-        ApiKey.METADATA: known_versions(ApiKey.METADATA)[1],
-        ApiKey.PRODUCE: known_versions(ApiKey.PRODUCE)[1],
+        ApiKey.METADATA: schema_versions(ApiKey.METADATA)[1],
+        ApiKey.PRODUCE: schema_versions(ApiKey.PRODUCE)[1],
         ApiKey.JOIN_GROUP: 99,
     }
 
 
 def test_a_frame_that_cannot_be_is_refused() -> None:
     with pytest.raises(Malformed):
-        list(AddressTranslator(moved).answered(b"\xff\xff\xff\xff\0\0\0\1"))
+        list(AddressRewriter(moved).rewrite_response(b"\xff\xff\xff\xff\0\0\0\1"))
 
 
 def test_brokers_are_known_by_their_client_ids() -> None:
@@ -135,14 +135,18 @@ def test_brokers_are_known_by_their_client_ids() -> None:
     assert [node_of(name) for name in ("", "rdkafka", "broker-", "99999999999", "shoal")] == [
         None
     ] * 5
-    greeter = NodeGreeter(lambda node: frozenset({f"node {node}"}), frozenset({"nobody"}))
-    for client_id, expected in (("broker-2-fetcher-1", "node 2"), ("console", "nobody")):
+    caller_identifier = NodeIdentifier(
+        lambda node: frozenset({f"node {node}"}), frozenset({"unknown"})
+    )
+    for client_id, expected in (("broker-2-fetcher-1", "node 2"), ("console", "unknown")):
         for version in (0, 3):
             body = build(
                 request_class(ApiKey.API_VERSIONS, version),
                 {"client_software_name": "x", "client_software_version": "1"} if version else {},
             )
             data = framed(encode_request(body, correlation_id=1, client_id=client_id))
-            heard = [greeter.hear(data[:size]) for size in range(len(data) + 1)]
+            heard = [
+                caller_identifier.identify_caller(data[:size]) for size in range(len(data) + 1)
+            ]
             assert heard[-1] == frozenset({expected})
             assert set(heard) == {None, frozenset({expected})}

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.experiment.faults.fault_injection import prepared
+from shoal.experiment.faults.fault_injection import prepare_environment
 from shoal.experiment.spec import ClusterSpec, ExperimentSpec, ProducersSpec, TopicsSpec
-from shoal.faults.network import Network
+from shoal.faults.network import ProxyNetwork
 from shoal.faults.zones import Zones
-from shoal.net.ways import Effect
+from shoal.net.link_faults import LinkEffect
 from shoal.systems.clusters import Cluster
 from shoal.systems.probe import ask_metadata
 from support.apache import PROPERTIES, short_lived_jvm
@@ -22,7 +22,7 @@ SETTINGS = PROPERTIES | {
 
 
 @pytest.fixture
-def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Network]]:
+def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, ProxyNetwork]]:
     short_lived_jvm(monkeypatch)
     spec = ExperimentSpec(
         "links",
@@ -31,14 +31,16 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Network]]
         source=ClusterSpec("apache", brokers=3, properties=SETTINGS),
         zones=Zones(("a", "b"), {"source/3": "a", "source": "b"}),
     )
-    with prepared(spec) as made:
+    with prepare_environment(spec) as made:
         assert made.network is not None
-        yield made.stage.clusters["source"], made.network
+        yield made.running.clusters["source"], made.network
 
 
 @pytest.mark.apache
 @pytest.mark.slow
-def test_a_zone_that_is_cut_off_is_fenced_and_comes_back(ground: tuple[Cluster, Network]) -> None:
+def test_a_zone_that_is_cut_off_is_fenced_and_comes_back(
+    ground: tuple[Cluster, ProxyNetwork],
+) -> None:
     cluster, network = ground
     nodes = {node.id: node for node in cluster.nodes()}
 
@@ -49,9 +51,9 @@ def test_a_zone_that_is_cut_off_is_fenced_and_comes_back(ground: tuple[Cluster, 
     eventually(lambda: seen_by(1) == {1, 2, 3}, PATIENCE_S)
     assert cluster.bootstrap.count(",") == 2
     numbers = [
-        *network.hinder(["zone/a"], ["zone/b"], Effect(is_cut=True)),
-        *network.hinder(["zone/b"], ["zone/a"], Effect(is_cut=True)),
+        *network.add_fault(["zone/a"], ["zone/b"], LinkEffect(is_cut=True)),
+        *network.add_fault(["zone/b"], ["zone/a"], LinkEffect(is_cut=True)),
     ]
     eventually(lambda: seen_by(1) == {1, 2} and seen_by(2) == {1, 2}, PATIENCE_S)
-    network.relieve(numbers)
+    network.remove_faults(numbers)
     eventually(lambda: all(seen_by(node_id) == {1, 2, 3} for node_id in nodes), PATIENCE_S)

@@ -9,7 +9,7 @@ import pytest
 from shoal.experiment.faults.fault_targets import ClusterAdmin, ClusterNodes, LiteNodeLinks
 from shoal.faults import timeline
 from shoal.faults.executor import FaultRunner
-from shoal.faults.network import Network
+from shoal.faults.network import ProxyNetwork
 from shoal.faults.targets import Targets
 from shoal.model.errors import SystemFailure
 from shoal.model.tables import parse_toml
@@ -40,7 +40,7 @@ class Mirror:
 
 
 class World:
-    def __init__(self, cluster: LiteSystem, network: Network) -> None:
+    def __init__(self, cluster: LiteSystem, network: ProxyNetwork) -> None:
         self.cluster = cluster
         self.lines: list[dict[str, Any]] = []
         self.mirror = Mirror()
@@ -75,8 +75,8 @@ def cluster() -> Iterator[LiteSystem]:
 
 @pytest.fixture
 def world(cluster: LiteSystem) -> Iterator[World]:
-    with Network() as network:
-        network.join("source", LiteNodeLinks(cluster))
+    with ProxyNetwork() as network:
+        network.attach_nodes("source", LiteNodeLinks(cluster))
         made = World(cluster, network)
         try:
             yield made

@@ -9,11 +9,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from shoal.experiment.faults.fault_targets import ClusterAdmin, LiteNodeLinks
-from shoal.faults.network import Network, refuse_encrypted
+from shoal.faults.network import ProxyNetwork, refuse_encrypted_clients
 from shoal.faults.zones import Zones
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError
-from shoal.net.ways import Effect
+from shoal.net.link_faults import LinkEffect
 from support.lite_clusters import create_topic, eventually, in_sync, partition_of, send
 
 PATIENCE_S = 60.0
@@ -26,9 +26,9 @@ def cluster() -> Iterator[LiteCluster]:
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
+def network() -> Iterator[ProxyNetwork]:
     zones = Zones(("a", "b"), {"producers": "a", "source/1": "a", "source": "b"})
-    with Network(zones) as running:
+    with ProxyNetwork(zones) as running:
         yield running
 
 
@@ -51,9 +51,9 @@ def delivered(bootstrap: str, topic: str, count: int, **settings: object) -> int
     return sum(error is None for error in outcomes)
 
 
-def test_librdkafka_stays_on_the_proxy(cluster: LiteCluster, network: Network) -> None:
+def test_librdkafka_stays_on_the_proxy(cluster: LiteCluster, network: ProxyNetwork) -> None:
     create_topic(cluster, "through", 6, 3)
-    bootstrap = network.enter(["producer-1", "producers"], "source", cluster.bootstrap)
+    bootstrap = network.add_client(["producer-1", "producers"], "source", cluster.bootstrap)
     direct = set(cluster.bootstrap.split(","))
     seen = brokers_seen(bootstrap)
     assert len(seen) == 3
@@ -62,7 +62,7 @@ def test_librdkafka_stays_on_the_proxy(cluster: LiteCluster, network: Network) -
     assert delivered(bootstrap, "through", 500) == 500
     consumer = Consumer(
         {
-            "bootstrap.servers": network.enter(["consumers"], "source", cluster.bootstrap),
+            "bootstrap.servers": network.add_client(["consumers"], "source", cluster.bootstrap),
             "group.id": "through-the-proxy",
             "auto.offset.reset": "earliest",
             "log_level": 0,
@@ -81,60 +81,60 @@ def test_librdkafka_stays_on_the_proxy(cluster: LiteCluster, network: Network) -
     consumer.close()
 
 
-def test_a_cut_concerns_those_it_names(cluster: LiteCluster, network: Network) -> None:
+def test_a_cut_concerns_those_it_names(cluster: LiteCluster, network: ProxyNetwork) -> None:
     create_topic(cluster, "cut", 1, 3)
     leader = partition_of(cluster, "cut").leader
-    cut_off = network.enter(["producer-1", "producers"], "source", cluster.bootstrap)
-    free = network.enter(["producer-2"], "source", cluster.bootstrap)
+    cut_off = network.add_client(["producer-1", "producers"], "source", cluster.bootstrap)
+    free = network.add_client(["producer-2"], "source", cluster.bootstrap)
     assert delivered(cut_off, "cut", 1) == 1
-    numbers = network.hinder(["producers"], [f"source/{leader}"], Effect(is_cut=True))
+    numbers = network.add_fault(["producers"], [f"source/{leader}"], LinkEffect(is_cut=True))
     assert delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
     assert delivered(free, "cut", 1) == 1
-    network.relieve(numbers)
+    network.remove_faults(numbers)
     assert delivered(cut_off, "cut", 1) == 1
-    network.hinder(["zone/a"], ["zone/b"], Effect(is_cut=True))
-    network.hinder(["zone/a"], ["zone/a"], Effect(is_cut=True))
+    network.add_fault(["zone/a"], ["zone/b"], LinkEffect(is_cut=True))
+    network.add_fault(["zone/a"], ["zone/a"], LinkEffect(is_cut=True))
     assert delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
 
 
-def test_nodes_of_kafka_lite_mind_their_links(cluster: LiteCluster, network: Network) -> None:
+def test_nodes_of_kafka_lite_mind_their_links(cluster: LiteCluster, network: ProxyNetwork) -> None:
     create_topic(cluster, "links", 1, 3, min_insync_replicas="1")
     leader, followers = ClusterAdmin({"bootstrap.servers": cluster.bootstrap}).replicas("links")
-    network.join("source", LiteNodeLinks(cluster))
+    network.attach_nodes("source", LiteNodeLinks(cluster))
     eventually(lambda: in_sync(cluster, "links") == {1, 2, 3}, PATIENCE_S)
     names = [f"source/{node}" for node in followers]
-    numbers = network.hinder(names, [f"source/{leader}"], Effect(is_cut=True))
+    numbers = network.add_fault(names, [f"source/{leader}"], LinkEffect(is_cut=True))
     eventually(lambda: delivered(cluster.bootstrap, "links", 1) == 1, PATIENCE_S)
     eventually(lambda: in_sync(cluster, "links") == {leader}, PATIENCE_S)
-    network.relieve(numbers)
+    network.remove_faults(numbers)
     eventually(lambda: in_sync(cluster, "links") == {1, 2, 3}, PATIENCE_S)
     assert cluster.faults() == []
 
 
 def test_a_narrow_link_between_nodes_slows_what_waits_for_all(
-    cluster: LiteCluster, network: Network
+    cluster: LiteCluster, network: ProxyNetwork
 ) -> None:
     create_topic(cluster, "narrow", 1, 3)
     leader, followers = ClusterAdmin({"bootstrap.servers": cluster.bootstrap}).replicas("narrow")
-    network.join("source", LiteNodeLinks(cluster))
+    network.attach_nodes("source", LiteNodeLinks(cluster))
     assert send(cluster, "narrow", b"small") == [None]
     ends = [f"source/{leader}"], [f"source/{followers[0]}"]
-    numbers = network.hinder(*ends, Effect(bytes_per_s=50_000))
-    numbers += network.hinder(*ends, Effect(bytes_per_s=1e9, delay_ms=1))
+    numbers = network.add_fault(*ends, LinkEffect(bytes_per_s=50_000))
+    numbers += network.add_fault(*ends, LinkEffect(bytes_per_s=1e9, delay_ms=1))
     assert [fault["bytes_per_s"] for fault in cluster.faults()] == [50_000]
     began = time.monotonic()
     assert send(cluster, "narrow", b"x" * 50_000, message_timeout_ms=60_000) == [None]
     assert time.monotonic() - began >= 1.0
-    network.relieve(numbers)
+    network.remove_faults(numbers)
     assert cluster.faults() == []
 
 
 def test_nodes_of_kafka_lite_connect_again_after_a_reset(
-    cluster: LiteCluster, network: Network
+    cluster: LiteCluster, network: ProxyNetwork
 ) -> None:
     create_topic(cluster, "reset", 1, 3)
     leader, followers = ClusterAdmin({"bootstrap.servers": cluster.bootstrap}).replicas("reset")
-    network.join("source", LiteNodeLinks(cluster))
+    network.attach_nodes("source", LiteNodeLinks(cluster))
     nodes = {node.id: node for node in cluster.nodes()}
 
     def connections(follower: int) -> set[int]:
@@ -155,14 +155,14 @@ def test_nodes_of_kafka_lite_connect_again_after_a_reset(
 
 def test_zones_are_apart_between_nodes_too(cluster: LiteCluster) -> None:
     zones = Zones(("a", "b"), {"source/1": "a", "source/2": "b"}, {("a", "b"): 30.0})
-    with Network(zones) as network:
-        network.join("source", LiteNodeLinks(cluster))
+    with ProxyNetwork(zones) as network:
+        network.attach_nodes("source", LiteNodeLinks(cluster))
         assert len(cluster.faults()) == 1
     cluster.heal()
 
 
-def test_what_cannot_be_read_cannot_be_hindered() -> None:
-    refuse_encrypted("source", {})
-    refuse_encrypted("source", {"security.protocol": "sasl_plaintext"})
+def test_links_of_encrypted_clients_are_refused() -> None:
+    refuse_encrypted_clients("source", {})
+    refuse_encrypted_clients("source", {"security.protocol": "sasl_plaintext"})
     with pytest.raises(ConfigError, match="SASL_SSL"):
-        refuse_encrypted("target", {"security.protocol": "SASL_SSL"})
+        refuse_encrypted_clients("target", {"security.protocol": "SASL_SSL"})

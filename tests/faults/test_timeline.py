@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from shoal.faults import timeline, zones
-from shoal.faults.targets import Cast
+from shoal.faults.targets import PlannedTargets
 from shoal.faults.timeline import Timeline
 from shoal.model.errors import ConfigError
 from shoal.model.tables import parse_toml
@@ -44,16 +44,16 @@ def test_faults_come_in_order_of_time() -> None:
     assert endless[-1] > 1000
 
 
-def test_chance_is_the_same_for_the_same_seed() -> None:
+def test_choices_are_the_same_for_the_same_seed() -> None:
     def times(seed: int) -> list[tuple[float, int]]:
         text = fault(name="kill", target="source/any", random=5, at="10s", until="60s", seed=seed)
-        return [(one.at_s, one.chance) for one in parsed(text).occurrences()]
+        return [(one.at_s, one.choice_seed) for one in parsed(text).occurrences()]
 
     assert times(1) == times(1)
     assert times(1) != times(2)
     assert len(times(1)) == 5
     assert all(10 <= moment <= 60 for moment, _ in times(3))
-    assert len({chance for _, chance in times(1)}) == 5
+    assert len({choice_seed for _, choice_seed in times(1)}) == 5
 
 
 def test_a_link_fault_says_what_it_does() -> None:
@@ -81,8 +81,8 @@ MISTAKES = [
     (fault(name="kill", target="source/1", every=0), "every must be above 0"),
     (fault(name="kill", target="source/1", random=3), "until is missing"),
     (fault(name="kill", target="source/1", at=9, until=3, every=1), "before the first"),
-    (fault(name="kill", target="source/1", at=1, delay="1s"), "delay means nothing to kill"),
-    (fault(name="restart", target="source/1", at=1, for_=2), "for means nothing to restart"),
+    (fault(name="kill", target="source/1", at=1, delay="1s"), "delay is not a key of kill"),
+    (fault(name="restart", target="source/1", at=1, for_=2), "for is not a key of restart"),
     (fault(name="cut", at=1), "between or from and to"),
     (fault(name="cut", at=1, between=["a"]), "a link has two ends"),
     (fault(name="cut", at=1, from_="a"), "to is missing"),
@@ -91,7 +91,7 @@ MISTAKES = [
     (fault(name="delay", at=1, between=["a", "b"], delay=0), "delay must be above 0"),
     (fault(name="bandwidth", at=1, between=["a", "b"]), "bandwidth is missing"),
     (fault(name="grow", at=1, target="source"), "partitions is missing"),
-    (fault(name="kill", target="source/1", every=1, random=2, until=9), "cannot stand together"),
+    (fault(name="kill", target="source/1", every=1, random=2, until=9), "exclude each other"),
 ]
 
 
@@ -99,12 +99,12 @@ MISTAKES = [
 def test_mistakes_are_explained(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(text)
-    told = f"{caught.value} {caught.value.remedy or ''}"
-    assert message in told
-    assert "test.toml" in told
+    message_and_remedy = f"{caught.value} {caught.value.remedy or ''}"
+    assert message in message_and_remedy
+    assert "test.toml" in message_and_remedy
 
 
-CAST = Cast(
+PLANNED = PlannedTargets(
     brokers={"source": 3, "target": None},
     workers={"producers": ["producer-1"], "consumers": ["consumer-1"]},
     groups=["readers"],
@@ -131,7 +131,7 @@ CAST = Cast(
     ],
 )
 def test_targets_that_will_be_there_are_known(keys: dict[str, object]) -> None:
-    CAST.check(parsed(fault(at=1, **keys)))
+    PLANNED.check(parsed(fault(at=1, **keys)))
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_targets_that_will_be_there_are_known(keys: dict[str, object]) -> None:
         {"name": "cut", "between": ["zone/a", "zone/c"]},
     ],
 )
-def test_targets_that_will_not_be_there_are_refused(keys: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="cannot hit"):
-        CAST.check(parsed(fault(at=1, **keys)))
+def test_unknown_targets_are_refused(keys: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="unknown target"):
+        PLANNED.check(parsed(fault(at=1, **keys)))
 
 
 ZONES = """
@@ -167,14 +167,14 @@ latency = { a = "50ms" }
 """
 
 
-def test_zones_know_their_members_and_distances() -> None:
+def test_zones_have_members_and_latencies() -> None:
     made = zones.parse(
         parse_toml(ZONES, name="zones.toml").tables("zone"), {"group-1": "c", "other": "x"}
     )
-    assert made.named("source/1", "source") == {"source/1", "source", "zone/a"}
-    assert made.named("source/2", "source") == {"source/2", "source", "zone/b"}
-    assert made.named("group-1", "consumers") == {"group-1", "consumers", "zone/c"}
-    assert made.named("other") == {"other"}
+    assert made.with_zone("source/1", "source") == {"source/1", "source", "zone/a"}
+    assert made.with_zone("source/2", "source") == {"source/2", "source", "zone/b"}
+    assert made.with_zone("group-1", "consumers") == {"group-1", "consumers", "zone/c"}
+    assert made.with_zone("other") == {"other"}
     delays = {(source, target): effect.delay_ms for source, target, effect in made.effects()}
     assert delays == {
         ("zone/a", "zone/b"): 20,
@@ -190,8 +190,11 @@ def test_zones_know_their_members_and_distances() -> None:
     ("text", "message"),
     [
         ('[[zone]]\nname = "a"\nlatency = { d = "1ms" }', "zone.latency.d is not known"),
-        ('[[zone]]\nname = "a"\n[[zone]]\nname = "a"', "another for each"),
-        ('[[zone]]\nname = "a"\nmembers = ["x"]\n[[zone]]\nname = "b"\nmembers = ["x"]', "too"),
+        ('[[zone]]\nname = "a"\n[[zone]]\nname = "a"', "must be unique"),
+        (
+            '[[zone]]\nname = "a"\nmembers = ["x"]\n[[zone]]\nname = "b"\nmembers = ["x"]',
+            "already in",
+        ),
         ('[[zone]]\nnam = "a"', "zone.name is missing"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.lite.base.spec import BrokerSpec, ControllerSpec, SupervisorSpec
 from shoal.lite.metadata.data import records, values
-from shoal.lite.metadata.server.founding import DRAFT_NAME, Draft
+from shoal.lite.metadata.server.founding import FOUNDING_NAME, FoundingState
 from shoal.lite.nodes.cluster_folder import ClusterFolder, ControlAddress
 from shoal.lite.raft.storage.small_files import (
     MEMBER_NAME,
@@ -25,7 +25,7 @@ from shoal.lite.raft.storage.small_files import (
     write_quorum_state,
 )
 from shoal.lite.storage.files import DamagedFile
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.lite.storage.recovery.shutdown_marker import MARKER_NAME, ShutdownMarker
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.offsets import checkpoints
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_an_unknown_format_is_refused() -> None:
         topic._partition = TopicPartition("__shoal_mirror_x", 0)
         value = json.dumps(json.loads(text) | change).encode()
         with pytest.raises(ConfigError, match=reason):
-            topic._take(Record(0, 0, b'{"topic": "t", "partition": 0}', value))
+            topic._apply_record(Record(0, 0, b'{"topic": "t", "partition": 0}', value))
 
 
 @pytest.mark.parametrize("cls", [BrokerSpec, SupervisorSpec, Assignment])
@@ -179,17 +179,17 @@ def test_the_disk_of_a_controller_of_commit_4ac8f05(tmp_path: Path) -> None:
 
 
 def test_the_draft_of_a_quorum(tmp_path: Path) -> None:
-    draft = Draft(101, UUID(int=1), ((101, UUID(int=1)),))
+    draft = FoundingState(101, UUID(int=1), ((101, UUID(int=1)),))
     draft.save(tmp_path)
-    file = tmp_path / DRAFT_NAME
+    file = tmp_path / FOUNDING_NAME
     one = "00000000-0000-0000-0000-000000000001"
     proposal = f'"directory_id": "{one}", "proposal": [[101, "{one}"]]'
     assert file.read_text() == f'{{"version": 2, "node_id": 101, {proposal}}}'
     file.write_text(f'{{"node_id": 101, {proposal}}}')  # as commit 4ac8f05 wrote it
-    assert Draft.open(tmp_path, 101) == draft
+    assert FoundingState.open(tmp_path, 101) == draft
     file.write_text(f'{{"version": 3, "node_id": 101, {proposal}}}')
     with pytest.raises(DamagedFile, match="has version 3"):
-        Draft.open(tmp_path, 101)
+        FoundingState.open(tmp_path, 101)
 
 
 def test_a_shutdown_marker(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_shutdown_marker(tmp_path: Path) -> None:
     file = folder / MARKER_NAME
     said = json.loads(file.read_text())
     marker = ShutdownMarker(folder)
-    assert marker.begin("next") is Ended.CLEANLY
+    assert marker.begin("next") is LastShutdown.CLEANLY
     assert (marker.clean_incarnation, marker.directory_id) == (
         said["incarnation"],
         said["directory_id"],

@@ -2,7 +2,7 @@
 
 `schemas.json` has every declared name. A test that fails here means that the bytes of a format
 have changed. If that is wanted, the format gets a new version, its reader says what becomes of the
-old one (`docs/formats.md`), and `schemas.json` is written again:
+old one (`docs/reference/formats.md`), and `schemas.json` is written again:
 
     SHOAL_WRITE_SCHEMAS=1 pytest tests/formats/test_schemas.py
 """
@@ -150,6 +150,6 @@ def test_a_class_that_declares_no_names_cannot_be_written() -> None:
         one: Annotated[int, "n"]
         two: Annotated[int, "n"]
 
-    for cls, reason in ((Nameless, "declares no name"), (Twice, "two fields under one name")):
+    for cls, reason in ((Nameless, "declares no serialised name"), (Twice, "one serialised name")):
         with pytest.raises(TypeError, match=reason):
             names_of(cls)

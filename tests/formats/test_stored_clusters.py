@@ -26,7 +26,7 @@ def settings_of(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, 
     return {key: entry.value for key, entry in answer.result(PATIENCE_S).items()}
 
 
-def committed_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
+def fetch_committed_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     found = asked[group].result(PATIENCE_S).topic_partitions
     return {(each.topic, each.partition): each.offset for each in found}
@@ -54,7 +54,10 @@ def test_a_quorum_that_was_killed_serves_all_that_it_had(tmp_path: Path) -> None
                 name for name in admin.list_topics(timeout=PATIENCE_S).topics if name[0] != "_"
             }
             assert topics == {"orders", "compacted", "eligible"}
-            assert committed_offsets(admin, "billing") == {("orders", 0): 33, ("orders", 1): 7}
+            assert fetch_committed_offsets(admin, "billing") == {
+                ("orders", 0): 33,
+                ("orders", 1): 7,
+            }
             orders = settings_of(admin, ResourceType.TOPIC, "orders")
             assert orders["retention.ms"] == "-1"
             assert orders["min.insync.replicas"] == "2"
@@ -81,4 +84,4 @@ def go_on(cluster: LiteCluster) -> None:
         assert place.offset == 33
         consumer.commit(offsets=[TopicPartition("orders", 0, 34)], asynchronous=False)
     with admin_of(cluster) as admin:
-        assert committed_offsets(admin, "billing")["orders", 0] == 34
+        assert fetch_committed_offsets(admin, "billing")["orders", 0] == 34

@@ -1,4 +1,4 @@
-"""A mirror goes on from the checkpoints that an earlier version left, without loss or duplicates.
+"""A mirror resumes from the checkpoints of an earlier version, without loss or duplicates.
 
 The stored clusters have 60 records that the mirror has copied, five that were aborted, and 40
 that came when it had ended.
@@ -30,7 +30,7 @@ def expected() -> dict[int, list[bytes]]:
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_checkpoints_are_of_the_format_before(delivery: str) -> None:
-    """So that nobody replaces them by others that prove nothing."""
+    """Guards against replacing the stored files by files that prove nothing."""
     with ZipFile(STORED / f"mirror-{delivery}.zip") as stored:
         [name] = [n for n in stored.namelist() if "__shoal_mirror_" in n and n.endswith(".log")]
         assert b'"format": 1' in stored.read(name)

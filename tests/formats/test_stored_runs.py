@@ -9,7 +9,7 @@ import pytest
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.cli.main import execute
-from shoal.experiment.compare.sweep import SweepFolder, planned_sweep
+from shoal.experiment.compare.sweep import SweepFolder, plan_sweep
 from shoal.experiment.manifest import Manifest
 from shoal.mirror.offsets.positions import read_positions
 from shoal.mirror.offsets.re_encoded import read_re_encoded
@@ -76,10 +76,10 @@ def test_the_same_sweep_goes_on_in_its_stored_folder(tmp_path: Path) -> None:
     file = tmp_path / "swept.toml"
     text = (STORED / "README.md").read_text()
     file.write_text(text.partition("`swept.toml`:\n\n```toml\n")[2].partition("```")[0])
-    sweep = planned_sweep(file, [], ["producer.acks=1,all"], repeats=1, seed=None)
+    sweep = plan_sweep(file, [], ["producer.acks=1,all"], repeats=1, seed=None)
     assert sweep.name == SWEEP
     with SweepFolder(unpack("sweep", tmp_path / SWEEP), sweep) as folder:
-        assert folder.left() == []
+        assert folder.remaining_runs() == []
         assert (folder.result().done, folder.result().planned) == (2, 2)
 
 

@@ -91,7 +91,7 @@ def test_no_module_is_dead() -> None:
 
     names = {module_name(path) for path, _ in parsed("src/*.py")}
     modules = {name for name in names if not name.endswith(".__main__")}
-    # Spark looks for `pyspark_…` by itself.
+    # Spark imports `pyspark_…` automatically.
     used = {"shoal", "pyspark_shoal"}
     for path, tree in parsed("src/*.py"):
         own_name = module_name(path)

@@ -27,7 +27,7 @@ def send(client: PlainClient, topic: str, *pairs: tuple[bytes, bytes | None]) ->
     assert client.produce(topic, encode_batch(records)).error_code == 0
 
 
-def stored(client: PlainClient, topic: str) -> list[Record]:
+def read_stored(client: PlainClient, topic: str) -> list[Record]:
     records: list[Record] = []
     offset = 0
     while True:
@@ -57,12 +57,12 @@ def test_the_last_value_of_each_key_stays(client: PlainClient, new_topic: NewTop
     def is_compact() -> bool:
         # Compaction looks again only when something was written.
         send(client, topic, (b"filler", b"more " * 40))
-        kept = [record for record in stored(client, topic) if record.key != b"filler"]
+        kept = [record for record in read_stored(client, topic) if record.key != b"filler"]
         found = {record.key: (record.offset, record.value) for record in kept}
         return len(found) == len(kept) and b"once3" not in found
 
     eventually(is_compact, PATIENCE_S)
-    kept = [record for record in stored(client, topic) if record.key != b"filler"]
+    kept = [record for record in read_stored(client, topic) if record.key != b"filler"]
     found = {record.key: (record.offset, record.value) for record in kept}
     expected = {b"once%d" % number: (2 * number + 1, b"v") for number in range(40) if number != 3}
     assert found == expected | {b"often": (78, b"39")}

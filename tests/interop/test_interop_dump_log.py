@@ -27,7 +27,7 @@ def files_of(cluster: LiteCluster, suffix: str) -> list[Path]:
     return sorted(path for folder in cluster.log_dirs().values() for path in folder.rglob(suffix))
 
 
-def dumped(tools: KafkaTools, files: list[Path], *options: str) -> list[str]:
+def dump_log(tools: KafkaTools, files: list[Path], *options: str) -> list[str]:
     """What the tool prints about files, among it nothing that is wrong."""
     assert files
     said = tools("dump-log", *options, "--files", ",".join(map(str, files)))
@@ -45,7 +45,7 @@ def dumped(tools: KafkaTools, files: list[Path], *options: str) -> list[str]:
 def check_disks(tools: KafkaTools, cluster: LiteCluster) -> dict[Path, list[int]]:
     """All files of all brokers; returns the offsets of the records in each log."""
     logs = files_of(cluster, "t-*/*.log")
-    lines = dumped(tools, logs, "--deep-iteration", "--print-data-log")
+    lines = dump_log(tools, logs, "--deep-iteration", "--print-data-log")
     offsets: dict[Path, list[int]] = {}
     current: list[int] = []
     for line in lines:
@@ -57,14 +57,14 @@ def check_disks(tools: KafkaTools, cluster: LiteCluster) -> dict[Path, list[int]
     indexes = files_of(cluster, "t-*/*.index")
     times = files_of(cluster, "t-*/*.timeindex")
     assert len(indexes) == len(times) == len(logs)
-    dumped(tools, indexes)
-    dumped(tools, times)
+    dump_log(tools, indexes)
+    dump_log(tools, times)
     for kind in (indexes, times):
-        sane = dumped(tools, kind, "--index-sanity-check")
+        sane = dump_log(tools, kind, "--index-sanity-check")
         # That of a segment that has just begun has no entry.
         ends = ("passed sanity check.", "is empty.")
         assert sum(line.endswith(ends) for line in sane) == len(kind)
-    producers = dumped(tools, files_of(cluster, "t-*/*.snapshot"))
+    producers = dump_log(tools, files_of(cluster, "t-*/*.snapshot"))
     assert any("producerId: " in line and "lastSequence: " in line for line in producers)
     return offsets
 

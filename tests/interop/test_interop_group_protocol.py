@@ -54,7 +54,7 @@ def pair(bootstrap: str, group: str, *topics: str) -> Iterator[tuple[Member, Mem
 def test_a_member_joins_and_gets_what_the_leader_assigned(bootstrap: str, group: str) -> None:
     with Member(bootstrap, group) as member:
         member.send_join(protocols=[("range", b"meta"), ("other", b"")])
-        asked = member.hear_join()
+        asked = member.receive_join()
         assert (asked.error_code, asked.generation_id) == (ID_REQUIRED, -1)
         assert member.member_id.startswith("test-")
         joined = member.join(protocols=[("range", b"meta"), ("other", b"")])
@@ -87,11 +87,11 @@ def test_a_member_joins_and_gets_what_the_leader_assigned(bootstrap: str, group:
 def test_every_version_of_joining(bootstrap: str, group: str, version: int) -> None:
     with Member(bootstrap, group) as member:
         member.send_join(version=version)
-        first = member.hear_join()
+        first = member.receive_join()
         assert first.error_code == (ID_REQUIRED if version >= 4 else OK)
         if version >= 4:
             member.send_join(version=version)
-            first = member.hear_join()
+            first = member.receive_join()
         assert (first.error_code, first.generation_id, first.protocol_name) == (OK, 1, "range")
         assert member.sync(assignments={member.member_id: b"A"}).assignment == b"A"
 
@@ -102,7 +102,7 @@ def test_nobody_is_a_member_of_a_group_that_there_is_not(
     with Member(bootstrap, group) as member:
         member.member_id, member.generation = "nobody", 1
         member.send_join()
-        assert member.hear_join().error_code == UNKNOWN_MEMBER
+        assert member.receive_join().error_code == UNKNOWN_MEMBER
         assert member.sync().error_code == UNKNOWN_MEMBER
         assert member.heartbeat() == UNKNOWN_MEMBER
         left = member.leave()
@@ -123,7 +123,7 @@ def test_a_group_that_has_members_needs_a_name(bootstrap: str) -> None:
     find_coordinator(bootstrap, "")
     with Member(bootstrap, "") as member:
         member.send_join()
-        assert member.hear_join().error_code == INVALID_GROUP
+        assert member.receive_join().error_code == INVALID_GROUP
         assert member.sync().error_code == INVALID_GROUP
         assert member.heartbeat() == INVALID_GROUP
         assert member.leave().error_code == INVALID_GROUP
@@ -133,7 +133,7 @@ def test_a_group_that_has_members_needs_a_name(bootstrap: str) -> None:
 def test_sessions_have_limits(bootstrap: str, group: str, session_ms: int) -> None:
     with Member(bootstrap, group) as member:
         member.send_join(session_ms=session_ms)
-        assert member.hear_join().error_code == INVALID_SESSION
+        assert member.receive_join().error_code == INVALID_SESSION
         assert member.described().group_state == "Dead"
 
 
@@ -142,19 +142,19 @@ def test_members_have_a_protocol_in_common(bootstrap: str, group: str) -> None:
         empty: list[dict[str, Any]] = [{"protocols": []}, {"protocol_type": ""}]
         for values in empty:
             other.send_join(**values)
-            assert other.hear_join().error_code == INCONSISTENT_PROTOCOL
+            assert other.receive_join().error_code == INCONSISTENT_PROTOCOL
         assert first.join(protocols=[("a", b""), ("b", b"")]).error_code == OK
         alien: list[dict[str, Any]] = [{"protocols": [("c", b"")]}, {"protocol_type": "connect"}]
         for values in alien:
             other.send_join(**values)
-            assert other.hear_join().error_code == INCONSISTENT_PROTOCOL
+            assert other.receive_join().error_code == INCONSISTENT_PROTOCOL
         other.enter(protocols=[("b", b"2"), ("c", b"")])
         eventually(lambda: first.heartbeat() == REBALANCING)
         first.send_join(protocols=[("a", b""), ("b", b"1")])
-        joined = first.hear_join()
+        joined = first.receive_join()
         assert (joined.generation_id, joined.protocol_name) == (2, "b")
         assert {member.metadata for member in joined.members} == {b"1", b"2"}
-        assert other.hear_join().members == ()
+        assert other.receive_join().members == ()
 
 
 def test_a_follower_waits_for_its_assignment_and_can_ask_again(bootstrap: str, group: str) -> None:
@@ -196,7 +196,7 @@ def test_while_a_group_rebalances(bootstrap: str, group: str, topic: str) -> Non
         assert follower.commit(topic, 3) == OK
         leader.send_join()
         follower.send_join()
-        assert [member.hear_join().generation_id for member in (leader, follower, third)] == [
+        assert [member.receive_join().generation_id for member in (leader, follower, third)] == [
             3,
             3,
             3,
@@ -208,14 +208,14 @@ def test_while_a_group_rebalances(bootstrap: str, group: str, topic: str) -> Non
         third.send_sync()
         # Someone leaves: the assignment is not to come any more.
         follower.leave()
-        assert third.hear_sync().error_code == REBALANCING
+        assert third.receive_sync().error_code == REBALANCING
 
 
 def test_joining_again(bootstrap: str, group: str) -> None:
     meta = [("range", subscription())]
     with pair(bootstrap, group) as (leader, follower):
         follower.send_join(protocols=meta)
-        again = follower.hear_join()
+        again = follower.receive_join()
         assert (again.error_code, again.generation_id) == (OK, 2)
         assert (again.leader, again.members) == (leader.member_id, ())
         assert leader.heartbeat() == OK
@@ -223,15 +223,15 @@ def test_joining_again(bootstrap: str, group: str) -> None:
         leader.send_join(protocols=meta)
         eventually(lambda: follower.heartbeat() == REBALANCING)
         follower.send_join(protocols=meta)
-        assert follower.hear_join().generation_id == 3
-        assert len(leader.hear_join().members) == 2
+        assert follower.receive_join().generation_id == 3
+        assert len(leader.receive_join().members) == 2
         # The answer was lost: the same again, in the same generation.
         leader.send_join(protocols=meta)
-        assert leader.hear_join().generation_id == 3
+        assert leader.receive_join().generation_id == 3
         follower.send_join(protocols=[("range", subscription("changed"))])
         eventually(lambda: leader.heartbeat() == REBALANCING)
         leader.send_join(protocols=meta)
-        assert leader.hear_join().generation_id == follower.hear_join().generation_id == 4
+        assert leader.receive_join().generation_id == follower.receive_join().generation_id == 4
 
 
 def test_who_does_not_join_again_is_out(bootstrap: str, group: str) -> None:
@@ -239,7 +239,7 @@ def test_who_does_not_join_again_is_out(bootstrap: str, group: str) -> None:
         slow.join(rebalance_ms=300)
         slow.sync(assignments={slow.member_id: b"A"})
         quick.enter(rebalance_ms=300)
-        joined = quick.hear_join()
+        joined = quick.receive_join()
         assert (joined.generation_id, joined.leader) == (2, quick.member_id)
         assert slow.heartbeat() == UNKNOWN_MEMBER
 
@@ -257,10 +257,10 @@ def test_a_session_ends_and_the_others_rebalance(bootstrap: str, group: str) -> 
         other.enter(session_ms=60_000, rebalance_ms=60_000)
         eventually(lambda: silent.heartbeat() == REBALANCING)
         silent.send_join(session_ms=6_000)
-        assert silent.hear_join().generation_id == other.hear_join().generation_id == 2
+        assert silent.receive_join().generation_id == other.receive_join().generation_id == 2
         other.send_sync()
         silent.sync(assignments={other.member_id: b"B"})
-        assert other.hear_sync().assignment == b"B"
+        assert other.receive_sync().assignment == b"B"
         eventually(lambda: other.heartbeat() == REBALANCING)
         assert silent.heartbeat() == UNKNOWN_MEMBER
 
@@ -338,7 +338,7 @@ def test_members_that_are_no_consumers(bootstrap: str, group: str, topic: str) -
 
 
 def test_groups_are_listed_by_state_and_type(bootstrap: str, group: str, topic: str) -> None:
-    def listed(version: int, **filters: Any) -> dict[str, Any]:
+    def list_groups(version: int, **filters: Any) -> dict[str, Any]:
         with Talker(bootstrap) as client:
             answer = client.request(ApiKey.LIST_GROUPS, version, **filters)
         assert answer.error_code == OK
@@ -347,14 +347,14 @@ def test_groups_are_listed_by_state_and_type(bootstrap: str, group: str, topic: 
     everything: dict[str, Any] = {"states_filter": [], "types_filter": []}
     with pair(bootstrap, group), Member(bootstrap, f"{group}-simple") as admin:
         admin.commit(topic, 1)
-        assert listed(0)[group].protocol_type == "consumer"
-        assert listed(4, states_filter=["stable"])[group].group_state == "Stable"
-        simple = listed(5, **everything)[f"{group}-simple"]
+        assert list_groups(0)[group].protocol_type == "consumer"
+        assert list_groups(4, states_filter=["stable"])[group].group_state == "Stable"
+        simple = list_groups(5, **everything)[f"{group}-simple"]
         assert (simple.protocol_type, simple.group_state) == ("", "Empty")
         assert simple.group_type == "classic"
-        assert group not in listed(5, **(everything | {"states_filter": ["Empty"]}))
-        assert group not in listed(5, **(everything | {"types_filter": ["consumer"]}))
-        assert group in listed(5, **(everything | {"types_filter": ["Classic"]}))
+        assert group not in list_groups(5, **(everything | {"states_filter": ["Empty"]}))
+        assert group not in list_groups(5, **(everything | {"types_filter": ["consumer"]}))
+        assert group in list_groups(5, **(everything | {"types_filter": ["Classic"]}))
 
 
 # Static members
@@ -373,14 +373,14 @@ def test_a_static_leader_comes_back_unnoticed(
         follower.enter()
         eventually(lambda: leader.heartbeat() == REBALANCING)
         leader.send_join()
-        leader.hear_join()
-        follower.hear_join()
+        leader.receive_join()
+        follower.receive_join()
         follower.send_sync()
         leader.sync(assignments={leader.member_id: b"A", follower.member_id: b"B"})
-        assert follower.hear_sync().assignment == b"B"
+        assert follower.receive_sync().assignment == b"B"
         assert leader.member_id.startswith("i1-")
         reborn.send_join(version=version)
-        joined = reborn.hear_join()
+        joined = reborn.receive_join()
         assert (joined.error_code, joined.generation_id) == (OK, 2)
         assert joined.member_id not in {"", leader.member_id}
         if version >= 9:
@@ -395,7 +395,7 @@ def test_a_static_leader_comes_back_unnoticed(
         assert leader.sync().error_code == FENCED
         assert leader.commit(topic, 1) == FENCED
         leader.send_join()
-        assert leader.hear_join().error_code == FENCED
+        assert leader.receive_join().error_code == FENCED
         left = leader.leave()
         assert (left.error_code, left.members[0].error_code) == (OK, FENCED)
         assert reborn.heartbeat(group_instance_id="unknown") == UNKNOWN_MEMBER
@@ -419,9 +419,9 @@ def test_a_static_member_that_joins_twice_at_once(bootstrap: str, group: str) ->
         waiting.enter()
         eventually(lambda: first.heartbeat() == REBALANCING)
         second.enter()
-        assert waiting.hear_join().error_code == FENCED
+        assert waiting.receive_join().error_code == FENCED
         first.send_join()
-        assert first.hear_join().generation_id == second.hear_join().generation_id == 2
+        assert first.receive_join().generation_id == second.receive_join().generation_id == 2
 
 
 def test_static_members_are_removed_by_their_names(bootstrap: str, group: str) -> None:

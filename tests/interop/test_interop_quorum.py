@@ -59,4 +59,4 @@ def test_a_controller_is_removed(kafka_tools: KafkaTools, quorum: LiteCluster) -
     eventually(lambda: voters() == {101, 102, 103} - {removed.id})
     again = kafka_tools.run("metadata-quorum", *server, *remove, *directory)
     assert again.code != 0
-    assert "does not vote" in again.text
+    assert "is not a voter" in again.text

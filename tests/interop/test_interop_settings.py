@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from shoal.lite.base.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Change, Setting, Source
+from shoal.lite.base.settings import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    ConfigSetting,
+    ConfigSource,
+    UpdateMode,
+)
 from shoal.wire.api_keys import ApiKey
 from support.lite_client import PlainClient
 from support.lite_clusters import eventually
@@ -61,12 +67,12 @@ def alter(client: PlainClient, kind: int, name: str, *changes: tuple[str, int, s
     return int(response.responses[0].error_code)
 
 
-def visible(settings: dict[str, Setting]) -> set[str]:
+def visible(settings: dict[str, ConfigSetting]) -> set[str]:
     return {name for name, setting in settings.items() if not setting.is_hidden}
 
 
 def default_of(described: Any) -> str | None:
-    values = [one.value for one in described.synonyms if one.source == Source.DEFAULT]
+    values = [one.value for one in described.synonyms if one.source == ConfigSource.DEFAULT]
     return values[0] if values else None
 
 
@@ -88,7 +94,7 @@ def test_a_broker_has_every_setting_of_kafka(client: PlainClient) -> None:
             continue
         assert described[name].config_type == setting.kind, name
         assert described[name].is_sensitive == setting.is_secret, name
-        assert described[name].read_only == (setting.change is Change.START), name
+        assert described[name].read_only == (setting.change is UpdateMode.START), name
         if name not in OUR_OWN_DEFAULTS:
             assert default_of(described[name]) == setting.default, name
 
@@ -96,35 +102,35 @@ def test_a_broker_has_every_setting_of_kafka(client: PlainClient) -> None:
 def test_a_value_is_the_topics_or_the_brokers_or_the_default(
     client: PlainClient, topic: str
 ) -> None:
-    def told(name: str) -> list[tuple[str, str | None, int]]:
+    def value_and_synonyms(name: str) -> list[tuple[str, str | None, int]]:
         config = describe(client, TOPIC, topic, name)[name]
         places = [(one.name, one.value, int(one.source)) for one in config.synonyms]
         assert (config.value, config.config_source) == (places[0][1], places[0][2])
         return places
 
-    default = ("message.max.bytes", "1048588", Source.DEFAULT)
-    assert told("max.message.bytes") == [default]
+    default = ("message.max.bytes", "1048588", ConfigSource.DEFAULT)
+    assert value_and_synonyms("max.message.bytes") == [default]
     try:
         assert alter(client, BROKER, "", ("message.max.bytes", SET, "2000000")) == 0
         assert alter(client, BROKER, "1", ("message.max.bytes", SET, "3000000")) == 0
         assert alter(client, TOPIC, topic, ("max.message.bytes", SET, "4000000")) == 0
         layers = [
-            ("max.message.bytes", "4000000", Source.TOPIC),
-            ("message.max.bytes", "3000000", Source.DYNAMIC_BROKER),
-            ("message.max.bytes", "2000000", Source.DYNAMIC_DEFAULT_BROKER),
+            ("max.message.bytes", "4000000", ConfigSource.TOPIC),
+            ("message.max.bytes", "3000000", ConfigSource.DYNAMIC_BROKER),
+            ("message.max.bytes", "2000000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
             default,
         ]
         # A change is acknowledged before the broker acts on it.
-        eventually(lambda: told("max.message.bytes") == layers)
+        eventually(lambda: value_and_synonyms("max.message.bytes") == layers)
         everywhere = describe(client, BROKER, "")["message.max.bytes"]
         assert [(one.value, one.source) for one in everywhere.synonyms] == [
-            ("2000000", Source.DYNAMIC_DEFAULT_BROKER)
+            ("2000000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
         ]
     finally:
         alter(client, BROKER, "", ("message.max.bytes", DELETE, None))
         alter(client, BROKER, "1", ("message.max.bytes", DELETE, None))
     assert alter(client, TOPIC, topic, ("max.message.bytes", DELETE, None)) == 0
-    eventually(lambda: told("max.message.bytes") == [default])
+    eventually(lambda: value_and_synonyms("max.message.bytes") == [default])
 
 
 def test_lists_grow_and_shrink(client: PlainClient, topic: str) -> None:

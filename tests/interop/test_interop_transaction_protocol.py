@@ -53,7 +53,7 @@ class Coordinated(PlainClient):
         )
         return int(answer.error_code), Who(who.name, answer.producer_id, answer.producer_epoch)
 
-    def started(self, name: str) -> Who:
+    def start(self, name: str) -> Who:
         """Find the coordinator and take the id over."""
         self.patient(ApiKey.FIND_COORDINATOR, 3, key=name, key_type=1)
         code, who = self.init(Who(name))
@@ -108,7 +108,7 @@ def client(bootstrap: str) -> Iterator[Coordinated]:
 
 @pytest.fixture
 def who(client: Coordinated, new_name: NewName) -> Who:
-    return client.started(new_name("id"))
+    return client.start(new_name("id"))
 
 
 def test_starting(client: Coordinated, who: Who) -> None:
@@ -278,17 +278,17 @@ def test_a_marker_by_hand(client: Coordinated, who: Who, topic: str) -> None:
 def test_transactions_are_listed(client: Coordinated, who: Who, topic: str) -> None:
     assert client.add(who, (topic, 0)) == [0]
 
-    def listed(version: int = 1, **filters: Any) -> set[str]:
+    def list_transactions(version: int = 1, **filters: Any) -> set[str]:
         values = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1} | filters
         answer = client.patient(ApiKey.LIST_TRANSACTIONS, version, **values)
         assert answer.error_code == 0
         return {state.transactional_id for state in answer.transaction_states} & {who.name}
 
-    assert listed() == {who.name}
-    assert listed(version=0, state_filters=["Ongoing"]) == {who.name}
-    assert listed(state_filters=["Empty"]) == set()
-    assert listed(producer_id_filters=[who.producer_id]) == {who.name}
-    assert listed(producer_id_filters=[who.producer_id + 1000]) == set()
-    assert listed(duration_filter=60_000) == set()
+    assert list_transactions() == {who.name}
+    assert list_transactions(version=0, state_filters=["Ongoing"]) == {who.name}
+    assert list_transactions(state_filters=["Empty"]) == set()
+    assert list_transactions(producer_id_filters=[who.producer_id]) == {who.name}
+    assert list_transactions(producer_id_filters=[who.producer_id + 1000]) == set()
+    assert list_transactions(duration_filter=60_000) == set()
     assert client.state("nobody-knows-me").error_code == ID_NOT_FOUND
     assert client.end(who, commits=True)[0] == 0

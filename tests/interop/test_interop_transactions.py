@@ -206,10 +206,10 @@ def test_librdkafka_commits_aborts_and_is_fenced(
     newer.produce(topic, b"last")
     newer.commit_transaction(PATIENCE_S)
     expected = [f"{number}-{record}" for number in (0, 2, 4) for record in range(20)]
-    assert _consumed(bootstrap, topic, len(expected) + 1) == [*expected, "last"]
+    assert _consume(bootstrap, topic, len(expected) + 1) == [*expected, "last"]
 
 
-def _consumed(bootstrap: str, topic: str, count: int) -> list[str]:
+def _consume(bootstrap: str, topic: str, count: int) -> list[str]:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -251,7 +251,7 @@ async def test_aiokafka_commits_and_aborts(bootstrap: str, topic: str, new_name:
                 await producer.commit_transaction()
     finally:
         await producer.stop()
-    assert _consumed(bootstrap, topic, 2) == ["0", "2"]
+    assert _consume(bootstrap, topic, 2) == ["0", "2"]
 
 
 def test_kafka_python_commits_and_aborts(bootstrap: str, topic: str, new_name: NewName) -> None:
@@ -265,4 +265,4 @@ def test_kafka_python_commits_and_aborts(bootstrap: str, topic: str, new_name: N
         else:
             producer.commit_transaction()
     producer.close()
-    assert _consumed(bootstrap, topic, 2) == ["0", "2"]
+    assert _consume(bootstrap, topic, 2) == ["0", "2"]

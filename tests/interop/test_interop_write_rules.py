@@ -35,7 +35,7 @@ def batch_of(*keys: bytes | None, ago_ms: tuple[int, ...] = (), **options: int) 
     return encode_batch(records, **header)
 
 
-def stored(client: PlainClient, topic: str) -> list[Batch]:
+def read_stored(client: PlainClient, topic: str) -> list[Batch]:
     [fetched] = client.fetch(at(topic, 0)).partitions
     return list(iter_batches(fetched.records))
 
@@ -43,14 +43,14 @@ def stored(client: PlainClient, topic: str) -> list[Batch]:
 @pytest.mark.parametrize("sent", CODECS)
 @pytest.mark.parametrize("wanted", [*CODECS, "producer"])
 def test_a_topic_may_have_a_codec_of_its_own(
-    client: PlainClient, new_topic: NewTopic, sent: str, wanted: str
+    client: PlainClient, new_topic: NewTopic, send_with_age: str, wanted: str
 ) -> None:
     topic = new_topic(compression_type=wanted)
-    batch = batch_of(b"a", b"b", None, codec=CODECS[sent])
+    batch = batch_of(b"a", b"b", None, codec=CODECS[send_with_age])
     assert client.produce(topic, bytearray(batch)).error_code == 0
-    [kept] = stored(client, topic)
+    [kept] = read_stored(client, topic)
     kept.check_crc()
-    assert kept.codec == CODECS[sent if wanted == "producer" else wanted]
+    assert kept.codec == CODECS[send_with_age if wanted == "producer" else wanted]
     before = decode_records(Batch(memoryview(batch)))
     assert [(r.key, r.value, r.timestamp, r.headers) for r in decode_records(kept)] == [
         (r.key, r.value, r.timestamp, r.headers) for r in before
@@ -65,7 +65,7 @@ def test_the_size_counts_before_and_after_packing(client: PlainClient, new_topic
     assert client.produce(topic, small_once_packed).error_code == MESSAGE_TOO_LARGE
     assert client.produce(topic, batch_of(b"a", b"b", b"c")).error_code == MESSAGE_TOO_LARGE
     assert client.produce(topic, batch_of(b"a")).error_code == 0
-    assert len(stored(client, topic)) == 1
+    assert len(read_stored(client, topic)) == 1
 
 
 @pytest.mark.parametrize("codec", CODECS.values())
@@ -75,7 +75,7 @@ def test_compacted_topics_want_keys(client: PlainClient, new_topic: NewTopic, co
     assert answer.error_code == INVALID_RECORD
     assert [error.batch_index for error in answer.record_errors] == [1, 3]
     assert client.produce(topic, batch_of(b"a", b"", codec=codec)).error_code == 0
-    [kept] = stored(client, topic)
+    [kept] = read_stored(client, topic)
     assert kept.record_count == 2
 
 
@@ -88,16 +88,16 @@ def test_timestamps_have_limits(client: PlainClient, new_topic: NewTopic, codec:
         message_timestamp_before_max_ms=str(HOUR_MS), message_timestamp_after_max_ms=str(HOUR_MS)
     )
 
-    def sent(*ago_ms: int) -> ProduceAnswer:
+    def send_with_age(*ago_ms: int) -> ProduceAnswer:
         batch = batch_of(*[b"k"] * len(ago_ms), ago_ms=ago_ms, codec=codec)
         return client.produce(topic, batch)
 
-    assert sent(0, HOUR_MS // 2, -HOUR_MS // 2).error_code == 0
-    past = sent(0, 2 * HOUR_MS)
+    assert send_with_age(0, HOUR_MS // 2, -HOUR_MS // 2).error_code == 0
+    past = send_with_age(0, 2 * HOUR_MS)
     assert past.error_code == INVALID_TIMESTAMP
     assert [error.batch_index for error in past.record_errors] == [1]
-    assert sent(0, -2 * HOUR_MS).error_code == INVALID_TIMESTAMP
-    assert len(stored(client, topic)) == 1
+    assert send_with_age(0, -2 * HOUR_MS).error_code == INVALID_TIMESTAMP
+    assert len(read_stored(client, topic)) == 1
 
 
 def test_the_future_has_a_limit_by_default(client: PlainClient, topic: str) -> None:
@@ -115,7 +115,7 @@ def test_append_time(client: PlainClient, new_topic: NewTopic, codec: int) -> No
     answer = client.produce(topic, batch)
     assert answer.error_code == 0
     assert began_ms <= answer.append_time_ms <= now_ms()
-    [kept] = stored(client, topic)
+    [kept] = read_stored(client, topic)
     kept.check_crc()
     assert kept.timestamp_type == 1
     assert {record.timestamp for record in decode_records(kept)} == {answer.append_time_ms}

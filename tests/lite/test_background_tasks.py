@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from shoal.lite.base.dial import Peer
+from shoal.lite.base.dial import NodeAddress
 from shoal.lite.cluster import LiteCluster, NodeStatus
-from shoal.lite.partitions.cleaner import Cleaner
+from shoal.lite.partitions.cleaner import LogCleaner
 from shoal.lite.partitions.housekeeping import Housekeeper
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.replica_fetcher import Follower, ReplicaFetcher
+from shoal.lite.partitions.replica_fetcher import FetcherIdentity, ReplicaFetcher
 from shoal.model.errors import UsageError
 from support.lite_clusters import (
     Load,
@@ -55,7 +55,7 @@ async def calls_reach(partitions: FailingOnce, count: int) -> bool:
 
 async def test_a_cleaner_continues_after_an_unexpected_error() -> None:
     partitions = FailingOnce()
-    cleaner = Cleaner(partitions, on_failed=lambda _: None)
+    cleaner = LogCleaner(partitions, on_log_failed=lambda _: None)
     cleaner.configure(10, is_enabled=True)
     assert await calls_reach(partitions, 3)
     await cleaner.stop()
@@ -64,7 +64,7 @@ async def test_a_cleaner_continues_after_an_unexpected_error() -> None:
 async def test_a_housekeeper_continues_after_an_unexpected_error() -> None:
     partitions = FailingOnce()
     partitions.calls = -1  # it is asked once for the pause
-    housekeeper = Housekeeper(partitions, on_failed=lambda _: None)
+    housekeeper = Housekeeper(partitions, on_log_failed=lambda _: None)
     housekeeper.configure(10)
     housekeeper.start()
     assert await calls_reach(partitions, 6)
@@ -74,7 +74,7 @@ async def test_a_housekeeper_continues_after_an_unexpected_error() -> None:
 async def test_housekeeping_is_done_however_often_the_metadata_changes() -> None:
     partitions = FailingOnce()
     partitions.calls = 1
-    housekeeper = Housekeeper(partitions, on_failed=lambda _: None)
+    housekeeper = Housekeeper(partitions, on_log_failed=lambda _: None)
     housekeeper.configure(200)
     housekeeper.start()
     for _ in range(500):
@@ -89,7 +89,10 @@ async def test_housekeeping_is_done_however_often_the_metadata_changes() -> None
 async def test_a_replica_fetcher_continues_after_an_unexpected_error() -> None:
     partitions = FailingOnce()
     fetcher = ReplicaFetcher(
-        Peer(2, "127.0.0.1", 1), Follower(1, 1, 100), partitions.of_leader, lambda _: None
+        NodeAddress(2, "127.0.0.1", 1),
+        FetcherIdentity(1, 1, 100),
+        partitions.of_leader,
+        lambda _: None,
     )
     assert await calls_reach(partitions, 2)
     await fetcher.close()

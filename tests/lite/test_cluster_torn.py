@@ -10,7 +10,7 @@ from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from support.lite_clusters import (
     await_values,
     create_topic,
@@ -37,7 +37,7 @@ def garble(log: Path) -> None:
 def cut_and_open(log: Path) -> None:
     """A process has opened the log, and written its marks, and was killed before it told."""
     cut(log)
-    PartitionLog(log.parent, LogSettings(), ended=Ended.CLEANLY).close()
+    PartitionLog(log.parent, LogSettings(), last_shutdown=LastShutdown.CLEANLY).close()
     (log.parents[1] / HIGH_WATERMARKS).unlink()
 
 

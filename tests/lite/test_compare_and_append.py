@@ -11,7 +11,7 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.consume.consumer import RawConsumer
-from shoal.client.produce.compare_and_append import Appendix, AppendResult
+from shoal.client.produce.compare_and_append import AppendRequest, AppendResult
 from shoal.client.results import EARLIEST, LATEST
 from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
@@ -51,7 +51,7 @@ async def new_partition(client: Client) -> TopicPartition:
 async def append(
     client: Client, tp: TopicPartition, end: int, *batches: bytearray, epoch: int = 1
 ) -> AppendResult:
-    return (await client.compare_and_append({tp: Appendix(end, epoch, batches)}))[tp]
+    return (await client.compare_and_append({tp: AppendRequest(end, epoch, batches)}))[tp]
 
 
 async def read(client: Client, tp: TopicPartition) -> list[tuple[int, str]]:
@@ -104,8 +104,8 @@ async def test_all_of_an_entry_or_nothing(lite: LiteCluster) -> None:
         for second, code in wrong:
             results = await client.compare_and_append(
                 {
-                    tp: Appendix(0, 1, [batch(0, "a"), second]),
-                    other: Appendix(0, 1, [batch(0, "good")]),
+                    tp: AppendRequest(0, 1, [batch(0, "a"), second]),
+                    other: AppendRequest(0, 1, [batch(0, "good")]),
                 }
             )
             assert results[tp].error_code == code

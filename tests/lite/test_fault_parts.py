@@ -13,11 +13,11 @@ from shoal.client.errors import ConnectionLost
 from shoal.client.transport.connection import Connection, connect
 from shoal.lite.api.table import APIS
 from shoal.lite.base.codes import Code
-from shoal.lite.base.hooks.links import FREE, Link, Links, Way
+from shoal.lite.base.hooks.links import NO_FAULT, LinkCondition, NodeLink, NodeLinkFaults
 from shoal.lite.base.hooks.request_faults import NODE_CLIENT_PREFIX, RequestFaults
-from shoal.lite.broker.registry import Request
+from shoal.lite.broker.registry import ApiRequest
 from shoal.lite.testing.faults.answers import error_values
-from shoal.lite.testing.faults.plan import FIRST_OF_OURS, FaultPlan
+from shoal.lite.testing.faults.plan import FIRST_SHOAL_API_KEY, FaultPlan
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import shape_of
 from shoal.wire.messages import (
@@ -32,7 +32,7 @@ from shoal.wire.messages import (
 EVERY_VERSION = [
     (key, version)
     for key, api in APIS.items()
-    if key < FIRST_OF_OURS
+    if key < FIRST_SHOAL_API_KEY
     for version in range(api.least, api.most + 1)
 ]
 
@@ -71,7 +71,7 @@ def codes_in(message: Any) -> set[int]:
 def test_every_api_can_answer_with_an_error(key: int, version: int) -> None:
     asked = sample(request_class(key, version))
     frame = memoryview(encode_request(asked, correlation_id=7, client_id="me"))
-    request = Request(frame, decode_request_header(frame))
+    request = ApiRequest(frame, decode_request_header(frame))
     answer = request.answer(**error_values(request, Code.INVALID_REQUEST))
     assert answer is not None
     data = b"".join(bytes(part) for part in answer)
@@ -110,10 +110,14 @@ def ask(connection: Connection) -> "asyncio.Future[memoryview]":
     return connection.submit(lambda number: [number.to_bytes(4, "big")], name="Echo", timeout_s=20)
 
 
-@pytest.mark.parametrize("link", [Link(Way(True), FREE), Link(FREE, Way(True))])
-async def test_a_cut_link_stalls_and_nothing_is_lost(connection: Connection, link: Link) -> None:
-    links = Links()
-    links.made(2, connection)
+@pytest.mark.parametrize(
+    "link", [NodeLink(LinkCondition(True), NO_FAULT), NodeLink(NO_FAULT, LinkCondition(True))]
+)
+async def test_a_cut_link_stalls_and_nothing_is_lost(
+    connection: Connection, link: NodeLink
+) -> None:
+    links = NodeLinkFaults()
+    links.on_connected(2, connection)
     first = await ask(connection)
     links.change({2: link})
     held = [ask(connection) for _ in range(3)]
@@ -136,9 +140,9 @@ async def test_while_a_link_is_cut_even_the_end_of_the_other_side_is_not_heard()
     server = await asyncio.start_server(answer_and_close, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     connection = await connect(host, port, max_in_flight=1, limit_bytes=1000)
-    links = Links()
-    links.change({2: Link(incoming=Way(True))})
-    links.made(2, connection)
+    links = NodeLinkFaults()
+    links.change({2: NodeLink(incoming=LinkCondition(True))})
+    links.on_connected(2, connection)
     answer = ask(connection)
     await asyncio.sleep(0.2)
     assert not connection.is_closed
@@ -151,9 +155,9 @@ async def test_while_a_link_is_cut_even_the_end_of_the_other_side_is_not_heard()
 
 
 async def test_a_slow_link_keeps_the_order(connection: Connection) -> None:
-    links = Links()
-    links.made(2, connection)
-    links.change({2: Link(Way(delay_ms=30), Way(delay_ms=40))})
+    links = NodeLinkFaults()
+    links.on_connected(2, connection)
+    links.change({2: NodeLink(LinkCondition(delay_ms=30), LinkCondition(delay_ms=40))})
     loop = asyncio.get_running_loop()
     began = loop.time()
     frames = await asyncio.gather(*(ask(connection) for _ in range(4)))
@@ -165,9 +169,9 @@ async def test_a_slow_link_keeps_the_order(connection: Connection) -> None:
 async def test_a_narrow_link_lets_so_many_bytes_pass(
     connection: Connection, direction: str
 ) -> None:
-    links = Links()
-    links.made(2, connection)
-    links.change({2: Link(**{direction: Way(bytes_per_s=40)})})
+    links = NodeLinkFaults()
+    links.on_connected(2, connection)
+    links.change({2: NodeLink(**{direction: LinkCondition(bytes_per_s=40)})})
     loop = asyncio.get_running_loop()
     began = loop.time()
     frames = await asyncio.gather(*(ask(connection) for _ in range(4)))
@@ -183,14 +187,21 @@ async def test_connections_share_a_narrow_link() -> None:
     server = await asyncio.start_server(_echo, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     both = [await connect(host, port, max_in_flight=5, limit_bytes=1000) for _ in range(2)]
-    links = Links()
-    links.change({2: Link(incoming=Way(bytes_per_s=40)), 3: Link(Way(is_cut=True))})
+    links = NodeLinkFaults()
+    links.change(
+        {
+            2: NodeLink(incoming=LinkCondition(bytes_per_s=40)),
+            3: NodeLink(LinkCondition(is_cut=True)),
+        }
+    )
     for connection in both:
-        links.made(2, connection)
+        links.on_connected(2, connection)
     loop = asyncio.get_running_loop()
     began = loop.time()
     asked = [ask(connection) for connection in both for _ in range(2)]
-    links.change({2: Link(incoming=Way(bytes_per_s=40))})  # which changes nothing here
+    links.change(
+        {2: NodeLink(incoming=LinkCondition(bytes_per_s=40))}
+    )  # which changes nothing here
     await asyncio.gather(*asked)
     assert loop.time() - began >= 4 * 4 / 40
     for connection in both:
@@ -212,10 +223,10 @@ async def test_a_reset_is_heard_at_both_ends_and_happens_once() -> None:
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    links = Links()
+    links = NodeLinkFaults()
     links.reset({2: 7})  # before this node was there
     connection = await connect(host, port, max_in_flight=5, limit_bytes=1000)
-    links.made(2, connection)
+    links.on_connected(2, connection)
     waiting = ask(connection)
     links.reset({2: 7, 3: 1})
     assert not connection.is_closed
@@ -228,10 +239,10 @@ async def test_a_reset_is_heard_at_both_ends_and_happens_once() -> None:
 
 
 async def test_no_connection_is_made_over_a_cut_link() -> None:
-    links = Links()
-    links.change({2: Link(incoming=Way(True))})
-    await links.way_is_open(3)
-    waiting = asyncio.create_task(links.way_is_open(2))
+    links = NodeLinkFaults()
+    links.change({2: NodeLink(incoming=LinkCondition(True))})
+    await links.wait_until_open(3)
+    waiting = asyncio.create_task(links.wait_until_open(2))
     await asyncio.sleep(0.02)
     assert not waiting.done()
     links.change({})
@@ -244,18 +255,21 @@ async def test_no_connection_is_made_over_a_cut_link() -> None:
 def test_each_node_is_told_its_own_end_of_a_link() -> None:
     plan = FaultPlan()
     wish = {"kind": "link", "source": 1, "target": 2, "is_cut": True, "delay_ms": 0}
-    plan.plant(wish | {"bytes_per_s": 0, "one_way": True}, {1, 2, 3})
-    assert plan.part_of(1)["links"] == {2: [Way(True), FREE]}
-    assert plan.part_of(2)["links"] == {1: [FREE, Way(True)]}
-    assert plan.part_of(3)["links"] == {}
-    plan.plant({"kind": "isolate", "node": 3}, {1, 2, 3})
-    assert plan.part_of(3)["links"] == {1: [Way(True)] * 2, 2: [Way(True)] * 2}
+    plan.inject(wish | {"bytes_per_s": 0, "one_way": True}, {1, 2, 3})
+    assert plan.faults_of(1)["links"] == {2: [LinkCondition(True), NO_FAULT]}
+    assert plan.faults_of(2)["links"] == {1: [NO_FAULT, LinkCondition(True)]}
+    assert plan.faults_of(3)["links"] == {}
+    plan.inject({"kind": "isolate", "node": 3}, {1, 2, 3})
+    assert plan.faults_of(3)["links"] == {
+        1: [LinkCondition(True)] * 2,
+        2: [LinkCondition(True)] * 2,
+    }
     for _ in range(2):
-        plan.plant({"kind": "reset", "source": 3, "target": 1}, {1, 2, 3})
-    assert [plan.part_of(node)["resets"] for node in (1, 2, 3)] == [{3: 2}, {}, {1: 2}]
+        plan.inject({"kind": "reset", "source": 3, "target": 1}, {1, 2, 3})
+    assert [plan.faults_of(node)["resets"] for node in (1, 2, 3)] == [{3: 2}, {}, {1: 2}]
     plan.forget(3)
-    assert plan.part_of(1)["links"] == {2: [Way(True), FREE]}
-    assert plan.part_of(1)["resets"] == {}
+    assert plan.faults_of(1)["links"] == {2: [LinkCondition(True), NO_FAULT]}
+    assert plan.faults_of(1)["resets"] == {}
 
 
 def test_a_fault_goes_on_counting_when_others_come_and_when_its_node_is_restarted() -> None:
@@ -269,21 +283,21 @@ def test_a_fault_goes_on_counting_when_others_come_and_when_its_node_is_restarte
         "error_code": 0,
         "client_id": None,
     }
-    number = plan.plant(wish, {1})["fault"]
+    number = plan.inject(wish, {1})["fault"]
     node = RequestFaults()
-    node.on_hit = plan.hit
-    node.change(plan.part_of(1)["requests"])
+    node.on_hit = plan.on_request_hit
+    node.change(plan.faults_of(1)["requests"])
     header = RequestFrame(ApiKey.FETCH, 12, 1, "me", 0)
     assert node.take(header) is not None
     assert node.take(header._replace(api_key=ApiKey.PRODUCE)) is None
     assert node.take(header._replace(client_id=f"{NODE_CLIENT_PREFIX}2")) is None
-    node.change(plan.part_of(1)["requests"])
-    assert plan.left(number) == 2
+    node.change(plan.faults_of(1)["requests"])
+    assert plan.requests_left(number) == 2
     again = RequestFaults()
-    again.on_hit = plan.hit
-    again.change(plan.part_of(1)["requests"])
+    again.on_hit = plan.on_request_hit
+    again.change(plan.faults_of(1)["requests"])
     assert again.take(header)
     assert again.take(header)
     assert again.take(header) is None
     assert not again
-    assert plan.left(number) == 0
+    assert plan.requests_left(number) == 0

@@ -1,9 +1,9 @@
-"""Fetch sessions as a pure machine: room, turns, and what is told."""
+"""Fetch sessions without a broker: limits, session epochs, and the answers that are sent."""
 
 import pytest
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.replication.fetch_sessions import FetchSessions, Turn
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.replication.fetch_sessions import FetchContext, FetchSessions
 from shoal.wire.fetch import FetchPartition, FetchRequest, ForgottenPartition, PartitionAnswer
 
 MINUTE_MS = 60_000
@@ -21,47 +21,47 @@ def answer(index: int, high_watermark: int = 0, records: bytes = b"") -> Partiti
     return PartitionAnswer("t", None, index, high_watermark=high_watermark, records=records)
 
 
-def turn(sessions: FetchSessions, wish: FetchRequest, now_ms: int = 0) -> Turn:
-    return sessions.turn(now_ms, wish, uses_ids=False)
+def new_context(sessions: FetchSessions, request: FetchRequest, now_ms: int = 0) -> FetchContext:
+    return sessions.new_context(now_ms, request, uses_ids=False)
 
 
 def test_partitions_with_data_go_to_the_end_of_the_line() -> None:
     sessions = FetchSessions(10)
-    first = turn(sessions, request(asked(0), asked(1), asked(2)))
-    assert len(first.told([answer(0, 5, b"x"), answer(1), answer(2)])) == 3
-    second = turn(sessions, request(session_id=first.session_id, epoch=1))
+    first = new_context(sessions, request(asked(0), asked(1), asked(2)))
+    assert len(first.select_changed([answer(0, 5, b"x"), answer(1), answer(2)])) == 3
+    second = new_context(sessions, request(session_id=first.session_id, epoch=1))
     assert [item.partition for item in second.partitions] == [1, 2, 0]
-    told = second.told([answer(1), answer(2, 7), answer(0, 5)])
-    assert [item.partition for item in told] == [2]
+    changed = second.select_changed([answer(1), answer(2, 7), answer(0, 5)])
+    assert [item.partition for item in changed] == [2]
 
 
 def test_a_request_without_partitions_makes_no_session() -> None:
     sessions = FetchSessions(10)
-    assert turn(sessions, request()).session_id == 0
-    assert turn(sessions, request(asked(0), epoch=-1)).session_id == 0
+    assert new_context(sessions, request()).session_id == 0
+    assert new_context(sessions, request(asked(0), epoch=-1)).session_id == 0
     assert len(sessions) == 0
 
 
 def test_sessions_make_room_only_when_they_are_old() -> None:
     sessions = FetchSessions(2)
-    small = turn(sessions, request(asked(0)))
-    large = turn(sessions, request(*map(asked, range(5))))
-    assert turn(sessions, request(asked(0)), now_ms=MINUTE_MS).session_id == 0
-    # After two minutes the one that nobody used goes.
-    turn(sessions, request(session_id=large.session_id, epoch=1), now_ms=2 * MINUTE_MS)
-    third = turn(sessions, request(asked(1)), now_ms=2 * MINUTE_MS + 1)
+    small = new_context(sessions, request(asked(0)))
+    large = new_context(sessions, request(*map(asked, range(5))))
+    assert new_context(sessions, request(asked(0)), now_ms=MINUTE_MS).session_id == 0
+    # After two minutes, an unused session is evicted.
+    new_context(sessions, request(session_id=large.session_id, epoch=1), now_ms=2 * MINUTE_MS)
+    third = new_context(sessions, request(asked(1)), now_ms=2 * MINUTE_MS + 1)
     assert third.session_id != 0
-    with pytest.raises(Refused) as refused:
-        turn(sessions, request(session_id=small.session_id, epoch=1))
-    assert refused.value.code is Code.FETCH_SESSION_ID_NOT_FOUND
-    # Nobody is idle: an old one goes only for a larger one.
+    with pytest.raises(ApiError) as raised:
+        new_context(sessions, request(session_id=small.session_id, epoch=1))
+    assert raised.value.code is Code.FETCH_SESSION_ID_NOT_FOUND
+    # None is idle: an old session is evicted only for a larger one.
     for epoch, minutes in enumerate(range(3, 6), start=1):
         used = request(session_id=third.session_id, epoch=epoch)
-        turn(sessions, used, now_ms=minutes * MINUTE_MS)
+        new_context(sessions, used, now_ms=minutes * MINUTE_MS)
         used = request(session_id=large.session_id, epoch=epoch + 1)
-        turn(sessions, used, now_ms=minutes * MINUTE_MS)
-    assert turn(sessions, request(asked(0)), now_ms=5 * MINUTE_MS).session_id == 0
-    larger = turn(sessions, request(*map(asked, range(3))), now_ms=5 * MINUTE_MS)
+        new_context(sessions, used, now_ms=minutes * MINUTE_MS)
+    assert new_context(sessions, request(asked(0)), now_ms=5 * MINUTE_MS).session_id == 0
+    larger = new_context(sessions, request(*map(asked, range(3))), now_ms=5 * MINUTE_MS)
     assert larger.session_id != 0
     assert len(sessions) == 2
 
@@ -69,23 +69,23 @@ def test_sessions_make_room_only_when_they_are_old() -> None:
 def test_what_all_sessions_remember_is_limited() -> None:
     sessions = FetchSessions(10)
     many = [asked(index) for index in range(150_000)]
-    first = turn(sessions, request(*many))
+    first = new_context(sessions, request(*many))
     assert first.session_id != 0
-    assert turn(sessions, request(*many)).session_id == 0
+    assert new_context(sessions, request(*many)).session_id == 0
     grown = request(*map(asked, range(60_000)), session_id=first.session_id, epoch=1)
-    with pytest.raises(Refused):
-        turn(sessions, grown)
+    with pytest.raises(ApiError):
+        new_context(sessions, grown)
     assert len(sessions) == 0
-    assert turn(sessions, request(*many)).session_id != 0
+    assert new_context(sessions, request(*many)).session_id != 0
 
 
 def test_epochs_begin_again_after_the_last() -> None:
     sessions = FetchSessions(10)
-    session_id = turn(sessions, request(asked(0))).session_id
+    session_id = new_context(sessions, request(asked(0))).session_id
     sessions._sessions[session_id].epoch = (1 << 31) - 1
-    turn(sessions, request(session_id=session_id, epoch=(1 << 31) - 1))
+    new_context(sessions, request(session_id=session_id, epoch=(1 << 31) - 1))
     forgets = request(session_id=session_id, epoch=1)._replace(
         forgotten=[ForgottenPartition("t", None, 0)]
     )
-    assert turn(sessions, forgets).partitions == []
+    assert new_context(sessions, forgets).partitions == []
     assert len(sessions) == 0

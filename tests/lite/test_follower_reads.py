@@ -39,7 +39,7 @@ def client_of(cluster: LiteCluster, broker_id: int) -> PlainClient:
     return PlainClient(f"{node.host}:{node.port}")
 
 
-def fetched(
+def fetch_from(
     cluster: LiteCluster,
     broker_id: int,
     topic: str,
@@ -58,11 +58,11 @@ def test_followers_serve_what_is_committed(racks: LiteCluster) -> None:
     assert send(racks, "t", b"a", b"b") == [None, None]
     leader = partition_of(racks, "t").leader
     for follower in {1, 2, 3} - {leader}:
-        eventually(lambda broker_id=follower: fetched(racks, broker_id, "t").high_watermark == 2)  # type: ignore[misc]
-        answer = fetched(racks, follower, "t")
+        eventually(lambda broker_id=follower: fetch_from(racks, broker_id, "t").high_watermark == 2)  # type: ignore[misc]
+        answer = fetch_from(racks, follower, "t")
         assert (answer.error_code, values_of(bytes(answer.records))) == (0, [b"a", b"b"])
-        assert fetched(racks, follower, "t", offset=3).error_code == Code.OFFSET_OUT_OF_RANGE
-        old = fetched(racks, follower, "t", version=10)
+        assert fetch_from(racks, follower, "t", offset=3).error_code == Code.OFFSET_OUT_OF_RANGE
+        old = fetch_from(racks, follower, "t", version=10)
         assert old.error_code == Code.NOT_LEADER_OR_FOLLOWER
 
 
@@ -95,18 +95,19 @@ def test_the_leader_sends_consumers_to_their_rack(racks: LiteCluster) -> None:
     leader = partition_of(racks, "near").leader
     for broker_id, rack in ((1, "a"), (2, "b"), (3, "c")):
         if broker_id == leader:
-            answer = fetched(racks, leader, "near", rack_id=rack)
+            answer = fetch_from(racks, leader, "near", rack_id=rack)
             assert (answer.preferred_read_replica, values_of(bytes(answer.records))) == (-1, [b"a"])
         else:
-            # Only a follower that is known to have the offset is told of.
+            # Only a follower that is known to have the offset is preferred.
             eventually(
                 lambda broker_id=broker_id, rack=rack: (  # type: ignore[misc]
-                    fetched(racks, leader, "near", rack_id=rack).preferred_read_replica == broker_id
+                    fetch_from(racks, leader, "near", rack_id=rack).preferred_read_replica
+                    == broker_id
                 )
             )
-            assert len(fetched(racks, leader, "near", rack_id=rack).records) == 0
-    assert fetched(racks, leader, "near", rack_id="elsewhere").preferred_read_replica == -1
-    assert fetched(racks, leader, "near").preferred_read_replica == -1
+            assert len(fetch_from(racks, leader, "near", rack_id=rack).records) == 0
+    assert fetch_from(racks, leader, "near", rack_id="elsewhere").preferred_read_replica == -1
+    assert fetch_from(racks, leader, "near").preferred_read_replica == -1
 
 
 @pytest.mark.parametrize("rack", ["a", "b", "c"])
@@ -158,7 +159,7 @@ def test_a_deletion_waits_for_all_live_replicas() -> None:
                 text = (folder / "log-start-offset-checkpoint").read_text()
                 assert text == "0\n1\n0 2\n"
             cluster.pause(follower)
-            # The held fetch of a paused follower is answered, which tells nobody what it did.
+            # The held fetch of a paused follower is answered, which shows nothing of its progress.
             assert delete(client, "deleted", 3, 200) == (Code.REQUEST_TIMED_OUT, -1)
             cluster.kill(follower)
             assert delete(client, "deleted", 3, int(PATIENCE_S * 1000)) == (0, 3)

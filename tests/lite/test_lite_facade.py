@@ -182,7 +182,8 @@ def test_a_message_is_written_once_though_leaders_die() -> None:
 
 
 def test_the_example_of_the_page_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "simple-api.md").read_text(encoding="utf-8")
+    guides = Path(__file__).parents[2] / "docs" / "guides"
+    page = (guides / "simple-api.md").read_text(encoding="utf-8")
     code = page.split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102 - our own page
@@ -218,7 +219,7 @@ def test_a_message_has_the_time_it_was_given_also_when_nobody_answers() -> None:
         cluster.pause(1)
         for data in (b"b", b"c"):
             began_s = time.monotonic()
-            with pytest.raises(BrokerDisconnected, match="within 1 s") as caught:
+            with pytest.raises(BrokerDisconnected, match="unknown after 1 s") as caught:
                 producer.add_message_timeout(0, data, timeout=1)
             assert caught.value.may_be_written
             assert time.monotonic() - began_s < 10

@@ -124,7 +124,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_wait_leaves_nothing(
     assert client.produce(topic, batch_of(b"b")).base_offset == 1
 
 
-def listed(client: PlainClient, topic: str, timestamp: int) -> tuple[int, int, int, int]:
+def list_offset(client: PlainClient, topic: str, timestamp: int) -> tuple[int, int, int, int]:
     response = client.request(
         ApiKey.LIST_OFFSETS,
         7,
@@ -137,20 +137,20 @@ def listed(client: PlainClient, topic: str, timestamp: int) -> tuple[int, int, i
 
 
 def test_offsets_by_time(client: PlainClient, topic: str) -> None:
-    assert listed(client, topic, -1) == (0, 0, -1, 0)
-    assert listed(client, topic, -3) == (0, -1, -1, -1)
-    assert listed(client, topic, 0) == (0, -1, -1, -1)
+    assert list_offset(client, topic, -1) == (0, 0, -1, 0)
+    assert list_offset(client, topic, -3) == (0, -1, -1, -1)
+    assert list_offset(client, topic, 0) == (0, -1, -1, -1)
     client.produce(topic, batch_of(b"a", b"b", b"c", timestamp_ms=NOW_MS, codec=2))
     client.produce(topic, batch_of(b"d", b"e", timestamp_ms=NOW_MS + 10, codec=4))
     client.produce(topic, batch_of(b"f", timestamp_ms=NOW_MS + 5))
-    assert listed(client, topic, -1) == (0, 6, -1, 0)
-    assert listed(client, topic, -2) == (0, 0, -1, 0)
-    assert listed(client, topic, -3) == (0, 4, NOW_MS + 11, 0)
-    assert listed(client, topic, NOW_MS + 1) == (0, 1, NOW_MS + 1, 0)
-    assert listed(client, topic, NOW_MS + 4) == (0, 3, NOW_MS + 10, 0)
-    assert listed(client, topic, NOW_MS + 12) == (0, -1, -1, -1)
-    assert listed(client, topic, -4)[0] == Code.UNSUPPORTED_VERSION
-    assert listed(client, "nowhere", -1)[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert list_offset(client, topic, -1) == (0, 6, -1, 0)
+    assert list_offset(client, topic, -2) == (0, 0, -1, 0)
+    assert list_offset(client, topic, -3) == (0, 4, NOW_MS + 11, 0)
+    assert list_offset(client, topic, NOW_MS + 1) == (0, 1, NOW_MS + 1, 0)
+    assert list_offset(client, topic, NOW_MS + 4) == (0, 3, NOW_MS + 10, 0)
+    assert list_offset(client, topic, NOW_MS + 12) == (0, -1, -1, -1)
+    assert list_offset(client, topic, -4)[0] == Code.UNSUPPORTED_VERSION
+    assert list_offset(client, "nowhere", -1)[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_deleted_records_are_out_of_range(client: PlainClient, topic: str) -> None:
@@ -174,6 +174,6 @@ def test_deleted_records_are_out_of_range(client: PlainClient, topic: str) -> No
     assert client.fetch(at(topic, 1)).partitions[0].error_code == Code.OFFSET_OUT_OF_RANGE
     [fetched] = client.fetch(at(topic, 2)).partitions
     assert (fetched.log_start_offset, values_of(bytes(fetched.records))) == (2, [b"c"])
-    assert listed(client, topic, -2)[1] == 2
-    assert listed(client, topic, 0)[1] == 2
+    assert list_offset(client, topic, -2)[1] == 2
+    assert list_offset(client, topic, 0)[1] == 2
     assert delete(-1) == (0, 3)

@@ -26,7 +26,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def edited(batch: bytearray, **changes: int) -> bytearray:
+def edit_header(batch: bytearray, **changes: int) -> bytearray:
     Batch(memoryview(batch)).edit(**changes)
     return batch
 
@@ -37,20 +37,20 @@ def with_byte(batch: bytearray, position: int, value: int) -> bytearray:
 
 
 def with_last_offset_delta(batch: bytearray, delta: int) -> bytearray:
-    """A header field that `edit` does not know, with its checksum made anew."""
+    """A header field that `edit` does not know, with a new checksum."""
     batch[23:27] = delta.to_bytes(4, "big", signed=True)
     batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
     return batch
 
 
 REFUSED: list[tuple[str, Spoil, Code]] = [
-    ("base offset", lambda b: edited(b, base_offset=5), Code.INVALID_RECORD),
+    ("base offset", lambda b: edit_header(b, base_offset=5), Code.INVALID_RECORD),
     ("flipped bit", lambda b: with_byte(b, len(b) - 1, b[-1] ^ 1), Code.CORRUPT_MESSAGE),
     ("old format", lambda b: with_byte(b, 16, 1), Code.INVALID_RECORD),
     ("unknown format", lambda b: with_byte(b, 16, 9), Code.INVALID_RECORD),
-    ("control bit", lambda b: edited(b, attributes=0x20), Code.INVALID_RECORD),
-    ("unknown codec", lambda b: edited(b, attributes=7), Code.UNSUPPORTED_COMPRESSION_TYPE),
-    ("no sequence", lambda b: edited(b, producer_id=5, producer_epoch=0), Code.INVALID_RECORD),
+    ("control bit", lambda b: edit_header(b, attributes=0x20), Code.INVALID_RECORD),
+    ("unknown codec", lambda b: edit_header(b, attributes=7), Code.UNSUPPORTED_COMPRESSION_TYPE),
+    ("no sequence", lambda b: edit_header(b, producer_id=5, producer_epoch=0), Code.INVALID_RECORD),
     ("gap", lambda b: with_last_offset_delta(b, 7), Code.INVALID_RECORD),
     ("negative delta", lambda b: with_last_offset_delta(b, -3), Code.INVALID_RECORD),
     ("two batches", lambda b: b + b, Code.INVALID_RECORD),
@@ -218,12 +218,12 @@ def test_log_append_time(client: PlainClient) -> None:
     batch = Batch(fetched.records)
     batch.check_crc()
     assert (batch.timestamp_type, batch.max_timestamp) == (1, answer.append_time_ms)
-    spoiled = edited(batch_of(b"c"), attributes=0x08)
+    spoiled = edit_header(batch_of(b"c"), attributes=0x08)
     assert client.produce("appended", spoiled).error_code == Code.INVALID_TIMESTAMP
 
 
 def test_a_producers_append_time_bit_is_cleared(client: PlainClient, topic: str) -> None:
-    assert client.produce(topic, edited(batch_of(b"a"), attributes=0x08)).error_code == 0
+    assert client.produce(topic, edit_header(batch_of(b"a"), attributes=0x08)).error_code == 0
     [fetched] = client.fetch(at(topic, 0)).partitions
     batch = Batch(fetched.records)
     batch.check_crc()

@@ -65,7 +65,7 @@ def plugin_option() -> list[str]:
 
 
 def test_the_example_of_the_documentation_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "testing.md").read_text()
+    page = (ROOT / "docs" / "guides" / "testing.md").read_text()
     example = page.partition("```python\n")[2].partition("```")[0]
     assert "4 passed" in run_tests(tmp_path, example)
 

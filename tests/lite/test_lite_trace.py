@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from shoal.lite.base.hooks import tracer
-from shoal.lite.base.hooks.frames import CLOCK_TAG, Carrier, heard, stamped
+from shoal.lite.base.hooks.frames import CLOCK_TAG, ClockCarrier, merge_request_clock, stamp_answer
 from shoal.lite.base.hooks.tracer import Tracer
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.testing.trace.shiviz import events_of, merged
+from shoal.lite.testing.trace.shiviz import events_of, merge_logs
 from shoal.model.errors import UsageError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import (
@@ -123,9 +123,9 @@ def test_an_election_in_between_of_writes(tmp_path: Path) -> None:
     assert is_before(first, the(events, old, "t-0: leads in epoch 0"))
     # A write and its replication.
     written = the(events, old, "t-0: writes 1 record(s) at offset 0")
-    committed = the(events, old, "t-0: all in sync have what is below 1")
+    committed = the(events, old, "t-0: the high watermark is 1")
     for follower in {"b1", "b2", "b3"} - {old}:
-        copied = the(events, follower, "t-0: has copied what is below 1")
+        copied = the(events, follower, "t-0: has copied the records below 1")
         assert is_before(written, copied)
         assert is_before(copied, committed)
     # An election.
@@ -188,7 +188,7 @@ def test_a_trace_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(10):
         one.event(f"event {number}")
     one.close()
-    events = check_rules(merged([events_of((tmp_path / "b1-Log.txt").read_text())]))
+    events = check_rules(merge_logs([events_of((tmp_path / "b1-Log.txt").read_text())]))
     assert len(events) == 4
     assert events[-1].text.startswith("WARNING")
 
@@ -196,12 +196,12 @@ def test_a_trace_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_events_that_know_of_later_ones_are_left_out() -> None:
     first = events_of('b1 {"b1":1}\nx\nb1 {"b1":2, "b2":3}\ny\nb1 {"b1":3, "b2":3}\nz\n')
     second = events_of('b2 {"b2":1}\nx\nb2 {"b1":2, "b2":2}\ny\n')
-    assert [event.number for event in parsed(merged([first, second]))] == [1, 1]
+    assert [event.number for event in parsed(merge_logs([first, second]))] == [1, 1]
 
 
 def test_clocks_travel_in_headers_of_flexible_versions(own: Tracer) -> None:
     own.event("something")
-    carrier = Carrier(own)
+    carrier = ClockCarrier(own)
 
     def request(version: int, tags: Sequence[tuple[int, bytes]] = ()) -> bytearray:
         return put_request_header(
@@ -217,19 +217,19 @@ def test_clocks_travel_in_headers_of_flexible_versions(own: Tracer) -> None:
         assert bytes(first[header.body_position :]) + bytes(body) == b"andbody"
         assert request_header_tag(first, CLOCK_TAG) == own.stamp()
         assert request_header_tag(first, 10_000) == (b"other" if tags else None)
-        assert heard(memoryview(bytes(first)))
-    assert not heard(memoryview(bytes(plain)))
-    assert not heard(memoryview(bytes(request(16))))
+        assert merge_request_clock(memoryview(bytes(first)))
+    assert not merge_request_clock(memoryview(bytes(plain)))
+    assert not merge_request_clock(memoryview(bytes(request(16))))
     own.event("something else")
     answer = put_response_header(ApiKey.FETCH, 16, correlation_id=5) + b"body"
-    [sent] = stamped([bytes(answer)])
+    [sent] = stamp_answer([bytes(answer)])
     assert response_header_tag(sent, CLOCK_TAG) == own.stamp()
     position = decode_response_header(sent, ApiKey.FETCH, 16)[1]
     assert sent[position:] == b"body"
 
 
 def test_a_foreign_clock_becomes_part_of_ours(own: Tracer) -> None:
-    carrier = Carrier(own)
+    carrier = ClockCarrier(own)
     [first] = carrier.outgoing(
         [put_request_header(ApiKey.FETCH, 16, correlation_id=9, client_id=None)]
     )
@@ -241,6 +241,6 @@ def test_a_foreign_clock_becomes_part_of_ours(own: Tracer) -> None:
     for wrong in (b"rubbish", b"[]", b'{"b2":"x"}', b'{"b2":9}' + bytes(20_000)):
         tags = [(CLOCK_TAG, wrong)]
         frame = put_request_header(ApiKey.FETCH, 16, correlation_id=9, client_id=None, tags=tags)
-        assert not heard(memoryview(bytes(frame)))
+        assert not merge_request_clock(memoryview(bytes(frame)))
     assert own.clock == {"b1": 1, "b2": 4}
     assert first

@@ -15,8 +15,8 @@ from shoal.lite.storage.cleaning import cleaning
 from shoal.lite.storage.cleaning.cleaning import CleanJob
 from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.partition_log import PartitionLog
-from shoal.lite.storage.recovery.last_shutdown import Ended
-from shoal.lite.storage.recovery.log_end_file import EndMarks
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
+from shoal.lite.storage.recovery.log_end_file import LogEndFile
 from shoal.wire.batch import iter_batches
 from shoal.wire.records.records import (
     ControlType,
@@ -40,8 +40,8 @@ Pairs = list[tuple[bytes, bytes | None]]
 NO_PRODUCER = (-1, -1, -1)
 
 
-def opened(folder: Path, settings: LogSettings = SETTINGS) -> PartitionLog:
-    return PartitionLog(folder, settings, ended=Ended.KILLED)
+def open_log(folder: Path, settings: LogSettings = SETTINGS) -> PartitionLog:
+    return PartitionLog(folder, settings, last_shutdown=LastShutdown.KILLED)
 
 
 def write(
@@ -85,7 +85,7 @@ def compact(log: PartitionLog, now_ms: int = NOW_MS) -> CleanJob | None:
     job = log.due_cleaning(now_ms, stable_offset=log.end_offset)
     if job is not None:
         job.run()
-        log.cleaned(job)
+        log.on_cleaned(job)
     return job
 
 
@@ -118,7 +118,7 @@ def test_the_last_record_of_each_key_stays(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[list[Pairs]], codec: int
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    log = opened(folder)
+    log = open_log(folder)
     for number, round_of_batches in enumerate(rounds):
         for pairs in round_of_batches:
             write(log, pairs, codec=codec)
@@ -135,14 +135,14 @@ def test_the_last_record_of_each_key_stays(
         for offset in range(0, end_offset, 3):
             assert records_of(log, offset) == [r for r in after if r.offset >= offset]
     log.close()
-    again = opened(folder)
+    again = open_log(folder)
     assert records_of(again) == after
     assert again.end_offset == end_offset
     again.close()
 
 
 def test_tombstones_stay_until_their_horizon(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, [(b"gone", b"x"), (b"kept", b"y")])
     write(log, [(b"gone", None)])
     fill(log)
@@ -162,7 +162,7 @@ def test_tombstones_stay_until_their_horizon(tmp_path: Path) -> None:
 
 
 def test_what_was_aborted_goes_and_what_was_committed_stays(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, [(b"k", b"before")])
     write(log, [(b"k", b"aborted")], producer=(7, 0, 0), is_transactional=True)
     write(log, [(b"c", b"committed")], producer=(8, 0, 0), is_transactional=True)
@@ -189,13 +189,13 @@ def test_what_was_aborted_goes_and_what_was_committed_stays(tmp_path: Path) -> N
     ]
     assert markers == [8]
     log.close()
-    again = opened(tmp_path)
+    again = open_log(tmp_path)
     assert latest(records_of(again))[b"c"] == (2, b"committed")
     again.close()
 
 
 def test_an_open_transaction_holds_compaction_up(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, [(b"k", b"1")])
     write(log, [(b"k", b"2")], producer=(7, 0, 0), is_transactional=True)
     fill(log)
@@ -204,7 +204,7 @@ def test_an_open_transaction_holds_compaction_up(tmp_path: Path) -> None:
 
 
 def test_a_producers_last_batch_is_known_when_its_records_are_gone(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, [(b"k", b"1"), (b"j", b"1")], producer=(7, 0, 0))
     write(log, [(b"k", b"2"), (b"j", b"2")], producer=(9, 0, 0))
     write(log, [(b"k", b"3"), (b"j", b"3")])
@@ -214,14 +214,14 @@ def test_a_producers_last_batch_is_known_when_its_records_are_gone(tmp_path: Pat
     log.close()
     for path in tmp_path.glob("*.snapshot"):
         path.unlink()  # so that the log itself has to tell
-    again = opened(tmp_path)
+    again = open_log(tmp_path)
     assert write(again, [(b"k", b"1"), (b"j", b"1")], producer=(7, 0, 0))
     assert not write(again, [(b"k", b"4")], producer=(7, 0, 2))
     again.close()
 
 
 def test_small_segments_become_one(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     for number in range(40):
         write(log, [(b"same", b"%d" % number * 10)])
     many = len(log._segments)
@@ -238,7 +238,7 @@ class Crash(Exception):
 def test_no_crash_makes_a_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    log = opened(tmp_path, replace(SETTINGS, segment_bytes=700))
+    log = open_log(tmp_path, replace(SETTINGS, segment_bytes=700))
     for number in range(60):
         write(log, [(b"k%d" % (number % 7), b"%d" % number * 5), (b"only%d" % number, b"v")])
     expected = latest(records_of(log))
@@ -268,10 +268,10 @@ def test_no_crash_makes_a_difference(
         patch.setattr(Path, "unlink", unlink)
         patch.setattr(Path, "replace", replaced)
         try:
-            log.cleaned(job)
+            log.on_cleaned(job)
         except Crash:
             assert left == 0
-    again = opened(tmp_path)
+    again = open_log(tmp_path)
     assert latest(records_of(again)) == expected
     assert again.end_offset == end_offset
     assert not list(tmp_path.glob(f"*{cleaning.SWAP_SUFFIX}"))
@@ -280,41 +280,43 @@ def test_no_crash_makes_a_difference(
 
 
 def test_what_compaction_removed_at_the_begin_is_not_missing(tmp_path: Path) -> None:
-    marks = EndMarks(tmp_path, is_believed=True)
+    marks = LogEndFile(tmp_path, is_trusted=True)
     key = (UUID(int=1), 0)
-    log = PartitionLog(tmp_path / "t", SETTINGS, ended=Ended.CLEANLY, end_mark=marks.of(key))
+    log = PartitionLog(
+        tmp_path / "t", SETTINGS, last_shutdown=LastShutdown.CLEANLY, end_mark=marks.of(key)
+    )
     for number in range(30):
         write(log, [(b"key", b"%d" % number * 60)])
     compact(log)
     assert min(int(path.stem) for path in (tmp_path / "t").glob("*.log")) > 0
-    for ended in (Ended.KILLED, Ended.CLEANLY):
-        mark = EndMarks(tmp_path, is_believed=True).of(key)
-        again = PartitionLog(tmp_path / "t", SETTINGS, ended=ended, end_mark=mark)
-        assert (again.cut_mark.is_set, again.lacks_begin) == (False, False)
+    for ended in (LastShutdown.KILLED, LastShutdown.CLEANLY):
+        mark = LogEndFile(tmp_path, is_trusted=True).of(key)
+        again = PartitionLog(tmp_path / "t", SETTINGS, last_shutdown=ended, end_mark=mark)
+        assert (again.truncation_marker.is_set, again.lacks_start) == (False, False)
         assert (again.start_offset, again.end_offset) == (0, 30)
         again.close()
 
 
 def test_a_job_does_not_count_once_the_log_was_cut(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     for number in range(20):
         write(log, [(b"same", b"%d" % number * 10)])
     job = log.due_cleaning(NOW_MS, stable_offset=log.end_offset)
     assert job is not None
     job.run()
     log.truncate_to(3)
-    log.cleaned(job)
+    log.on_cleaned(job)
     assert [record.offset for record in records_of(log)] == [0, 1, 2]
     assert not list(tmp_path.glob(f"*{cleaning.CLEANED_SUFFIX}"))
     log.close()
 
 
 def test_a_follower_takes_what_compaction_left(tmp_path: Path) -> None:
-    log = opened(tmp_path / "leader")
+    log = open_log(tmp_path / "leader")
     for number in range(30):
         write(log, [(b"k%d" % (number % 3), b"%d" % number * 10)])
     compact(log)
-    follower = opened(tmp_path / "follower")
+    follower = open_log(tmp_path / "follower")
     while follower.end_offset < log.end_offset:
         data = log.read(follower.end_offset, 400, upper_offset=log.end_offset)
         follower.append_fetched(memoryview(bytearray(bytes(data))))
@@ -327,7 +329,7 @@ def test_more_keys_than_fit_take_several_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaning, "MOST_KEYS", 3)
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     for number in range(60):
         write(log, [(b"k%d" % (number % 10), b"%d" % number * 5)])
     expected = latest(records_of(log))
@@ -342,7 +344,7 @@ def test_more_keys_than_fit_take_several_passes(
 
 def test_young_records_and_clean_logs_are_left_alone(tmp_path: Path) -> None:
     patient = replace(SETTINGS, min_compaction_lag_ms=500, min_cleanable_dirty_ratio=0.5)
-    log = opened(tmp_path, patient)
+    log = open_log(tmp_path, patient)
     for number in range(20):
         write(log, [(b"same", b"%d" % number * 10)])
     assert log.due_cleaning(NOW_MS + 499, stable_offset=log.end_offset) is None

@@ -10,13 +10,13 @@ from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.storage.disk import DiskFault, set_fault
 from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import PartitionLog
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.model.errors import ConfigError
 from support.lite_batches import append, batch_of, everything_in
 
 
 @pytest.fixture(autouse=True)
-def mended() -> Iterator[None]:
+def without_fault() -> Iterator[None]:
     yield
     set_fault(None)
 
@@ -34,7 +34,7 @@ def mended() -> Iterator[None]:
 def test_a_failed_write_takes_the_log_offline_until_it_is_opened_again(
     tmp_path: Path, fault: DiskFault, settings: LogSettings, reason: str
 ) -> None:
-    log = PartitionLog(tmp_path / "t-0", settings, ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path / "t-0", settings, last_shutdown=LastShutdown.CLEANLY)
     append(log, batch_of(b"a"))
     set_fault(fault)
     with pytest.raises(LogOffline, match=f"t-0 is offline.*{reason}") as raised:
@@ -45,7 +45,7 @@ def test_a_failed_write_takes_the_log_offline_until_it_is_opened_again(
     with pytest.raises(LogOffline):
         append(log, batch_of(b"b"))
     log.close()
-    again = PartitionLog(tmp_path / "t-0", settings, ended=Ended.KILLED)
+    again = PartitionLog(tmp_path / "t-0", settings, last_shutdown=LastShutdown.KILLED)
     assert everything_in(again)[:1] == [b"a"]
     append(again, batch_of(b"c"))
     assert everything_in(again)[-1] == b"c"
@@ -53,7 +53,7 @@ def test_a_failed_write_takes_the_log_offline_until_it_is_opened_again(
 
 
 def test_what_was_written_before_the_disk_was_full_is_cut_off(tmp_path: Path) -> None:
-    log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path, LogSettings(), last_shutdown=LastShutdown.CLEANLY)
     first = batch_of(b"a")
     append(log, first)
     set_fault(DiskFault(room_bytes=len(first) - 1))
@@ -65,7 +65,7 @@ def test_what_was_written_before_the_disk_was_full_is_cut_off(tmp_path: Path) ->
 
 
 def test_a_slow_disk_is_slow_and_right(tmp_path: Path) -> None:
-    log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path, LogSettings(), last_shutdown=LastShutdown.CLEANLY)
     set_fault(DiskFault(delay_ms=1))
     append(log, batch_of(b"a"))
     assert everything_in(log) == [b"a"]
@@ -76,7 +76,7 @@ def test_only_errors_that_a_system_knows(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="EWRONG"):
         DiskFault(writes="EWRONG")
     for delay_ms in (-1, float("inf"), float("nan")):
-        with pytest.raises(ConfigError, match="no delay"):
+        with pytest.raises(ConfigError, match="disk delay"):
             DiskFault(delay_ms=delay_ms)
-    with pytest.raises(ConfigError, match="no disk has room"):
+    with pytest.raises(ConfigError, match="room_bytes"):
         DiskFault(room_bytes=-1)

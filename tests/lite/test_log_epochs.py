@@ -23,14 +23,14 @@ def test_an_epoch_that_wrote_nothing_gives_way() -> None:
 
 def test_cuts_at_both_ends() -> None:
     history = EpochHistory([(0, 0), (2, 10), (5, 30), (6, 40)])
-    assert history.cut_end(40)
-    assert not history.cut_end(40)
+    assert history.truncate_from_end(40)
+    assert not history.truncate_from_end(40)
     assert list(history.entries) == [(0, 0), (2, 10), (5, 30)]
-    assert not history.cut_start(12)
+    assert not history.truncate_from_start(12)
     # The epoch that holds the start, from its true begin, and the one before it.
-    assert history.cut_start(30)
+    assert history.truncate_from_start(30)
     assert list(history.entries) == [(2, 10), (5, 30)]
-    assert not history.cut_start(99)
+    assert not history.truncate_from_start(99)
     assert list(history.entries) == [(2, 10), (5, 30)]
 
 

@@ -37,8 +37,8 @@ def test_entries_are_big_endian_pairs_relative_to_the_base() -> None:
     builder.add(0, 150, last_offset=104, max_timestamp_ms=7000)
     builder.add(150, 90, last_offset=109, max_timestamp_ms=6000)
     builder.seal()
-    assert builder.offsets.encoded() == struct.pack(">II", 9, 150)
-    assert builder.times.encoded() == struct.pack(">qI", 7000, 4)
+    assert builder.offsets.encode() == struct.pack(">II", 9, 150)
+    assert builder.times.encode() == struct.pack(">qI", 7000, 4)
 
 
 def test_a_cut_last_entry_is_dropped() -> None:
@@ -54,7 +54,7 @@ def test_a_file_is_searched_as_memory_is(
     for value in sorted(values):
         memory.append(value, value * 2)
     path = tmp_path_factory.mktemp("index") / "entries"
-    path.write_bytes(memory.encoded())
+    path.write_bytes(memory.encode())
     file = FileEntries(path, TIME_ENTRY)
     assert file.last() == memory.last()
     assert file.floor_by_first(wanted) == memory.floor_by_first(wanted)
@@ -96,5 +96,5 @@ def test_everything_before_a_time_entry_is_older(
         if offset < until:
             assert batch_time < timestamp_ms
         offset += records
-    times = [entry[0] for entry in TIME_ENTRY.iter_unpack(builder.times.encoded())]
+    times = [entry[0] for entry in TIME_ENTRY.iter_unpack(builder.times.encode())]
     assert times == sorted(set(times))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.state.producer_state import ProducerStates
 from support.lite_batches import batch_of
@@ -14,7 +14,7 @@ def header(sequence: int, *, count: int = 1, epoch: int = 0, producer_id: int = 
     return unpack_header(batch_of(*[b"x"] * count, producer=(producer_id, epoch, sequence)))
 
 
-def written(*headers: BatchHeader) -> ProducerStates:
+def record_all(*headers: BatchHeader) -> ProducerStates:
     states = ProducerStates()
     offset = 0
     for one in headers:
@@ -25,7 +25,7 @@ def written(*headers: BatchHeader) -> ProducerStates:
 
 
 def refusal(states: ProducerStates, one: BatchHeader) -> Code:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         states.check(one)
     return refused.value.code
 
@@ -35,14 +35,14 @@ def test_an_unknown_producer_may_start_anywhere() -> None:
 
 
 def test_the_next_sequence_is_expected() -> None:
-    states = written(header(0, count=3), header(3, count=2))
+    states = record_all(header(0, count=3), header(3, count=2))
     assert states.check(header(5)) is None
     assert refusal(states, header(6)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refusal(states, header(4)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_the_last_five_batches_are_known_again() -> None:
-    states = written(*[header(sequence) for sequence in range(7)])
+    states = record_all(*[header(sequence) for sequence in range(7)])
     for sequence in range(2, 7):
         duplicate = states.check(header(sequence))
         assert duplicate is not None
@@ -51,19 +51,19 @@ def test_the_last_five_batches_are_known_again() -> None:
 
 
 def test_other_boundaries_are_no_duplicate() -> None:
-    states = written(header(0, count=2), header(2, count=2))
+    states = record_all(header(0, count=2), header(2, count=2))
     assert refusal(states, header(2, count=1)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_sequences_wrap() -> None:
-    states = written(header(LAST_SEQUENCE - 1, count=2))
+    states = record_all(header(LAST_SEQUENCE - 1, count=2))
     assert states.check(header(0)) is None
-    across = written(header(LAST_SEQUENCE - 2), header(LAST_SEQUENCE - 1, count=4))
+    across = record_all(header(LAST_SEQUENCE - 2), header(LAST_SEQUENCE - 1, count=4))
     assert across.check(header(2)) is None
 
 
 def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_zero() -> None:
-    states = written(header(0, epoch=3))
+    states = record_all(header(0, epoch=3))
     assert refusal(states, header(1, epoch=2)) is Code.INVALID_PRODUCER_EPOCH
     assert refusal(states, header(1, epoch=4)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     newer = header(0, epoch=4)
@@ -74,7 +74,7 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_zero() -> None:
 
 
 def test_producers_are_forgotten_by_the_time_of_their_batches() -> None:
-    states = written(header(0), header(0, producer_id=8))
+    states = record_all(header(0), header(0, producer_id=8))
     newest = header(0).max_timestamp
     states.forget_older_than(newest)
     assert len(states) == 2

@@ -16,15 +16,15 @@ from shoal.lite.base.configs import Layers
 from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.metadata.data.records import PartitionRecord, TopicRecord
-from shoal.lite.metadata.data.requests import Request
+from shoal.lite.metadata.data.requests import ControllerRequest
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.partitions.replicas import Replicas
-from shoal.lite.storage.cleaning.retention import KeptSegment, expired_before
+from shoal.lite.storage.cleaning.retention import RetentionSegment, find_expired_offset
 from shoal.lite.storage.flushing import RECOVERY_POINT
 from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import PartitionLog
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.lite.storage.recovery.start_offset import START_CHECKPOINT
 from support.lite_batches import NOW_MS, append, batch_of, everything_in
 from support.lite_clusters import create_topic, eventually, partition_of, read, send
@@ -35,12 +35,12 @@ def bases(folder: Path) -> list[int]:
 
 
 def test_a_segment_ends_when_its_timestamps_lie_too_far_apart(tmp_path: Path) -> None:
-    log = PartitionLog(tmp_path, LogSettings(segment_ms=1000), ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path, LogSettings(segment_ms=1000), last_shutdown=LastShutdown.CLEANLY)
     for after_ms in (0, 1000, 1001, 500, 2001, 2002):
         append(log, batch_of(b"x", timestamp_ms=NOW_MS + after_ms))
     assert bases(tmp_path) == [0, 2, 5]
     log.close()
-    again = PartitionLog(tmp_path, LogSettings(segment_ms=1000), ended=Ended.CLEANLY)
+    again = PartitionLog(tmp_path, LogSettings(segment_ms=1000), last_shutdown=LastShutdown.CLEANLY)
     append(again, batch_of(b"x", timestamp_ms=NOW_MS + 3002))
     append(again, batch_of(b"x", timestamp_ms=NOW_MS + 3003))
     assert bases(tmp_path) == [0, 2, 5, 7]
@@ -48,7 +48,7 @@ def test_a_segment_ends_when_its_timestamps_lie_too_far_apart(tmp_path: Path) ->
 
 
 def test_a_segment_without_timestamps_ends_by_the_clock(tmp_path: Path) -> None:
-    log = PartitionLog(tmp_path, LogSettings(segment_ms=1), ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path, LogSettings(segment_ms=1), last_shutdown=LastShutdown.CLEANLY)
     append(log, batch_of(b"x", timestamp_ms=-1))
 
     def has_rolled() -> bool:
@@ -61,7 +61,7 @@ def test_a_segment_without_timestamps_ends_by_the_clock(tmp_path: Path) -> None:
 
 def test_a_segment_ends_when_an_index_is_full(tmp_path: Path) -> None:
     settings = LogSettings(index_interval_bytes=1, segment_index_bytes=48)
-    log = PartitionLog(tmp_path, settings, ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path, settings, last_shutdown=LastShutdown.CLEANLY)
     for number in range(12):
         append(log, batch_of(b"x", timestamp_ms=NOW_MS + number))
     # Three entries of twelve bytes each, and room for a last one.
@@ -71,7 +71,7 @@ def test_a_segment_ends_when_an_index_is_full(tmp_path: Path) -> None:
 
 def test_jitter_ends_segments_earlier_but_not_before_their_time(tmp_path: Path) -> None:
     settings = LogSettings(segment_ms=1000, segment_jitter_ms=500)
-    log = PartitionLog(tmp_path, settings, ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path, settings, last_shutdown=LastShutdown.CLEANLY)
     for number in range(100):
         append(log, batch_of(b"x", timestamp_ms=NOW_MS + 100 * number))
     found = bases(tmp_path)
@@ -82,7 +82,11 @@ def test_jitter_ends_segments_earlier_but_not_before_their_time(tmp_path: Path) 
     log.close()
 
 
-SEGMENTS = [KeptSegment(10, 100, 1000), KeptSegment(20, 100, 2000), KeptSegment(30, 100, 3000)]
+SEGMENTS = [
+    RetentionSegment(10, 100, 1000),
+    RetentionSegment(20, 100, 2000),
+    RetentionSegment(30, 100, 3000),
+]
 
 
 @pytest.mark.parametrize(
@@ -103,26 +107,26 @@ SEGMENTS = [KeptSegment(10, 100, 1000), KeptSegment(20, 100, 2000), KeptSegment(
     ],
 )
 def test_what_is_kept(settings: LogSettings, committed: int, expected: int | None) -> None:
-    assert expired_before(SEGMENTS, settings, committed=committed, now_ms=4000) == expected
+    assert find_expired_offset(SEGMENTS, settings, committed=committed, now_ms=4000) == expected
 
 
 def test_an_empty_segment_stays() -> None:
-    segments = [KeptSegment(10, 100, 1000), KeptSegment(10, 0, 0)]
+    segments = [RetentionSegment(10, 100, 1000), RetentionSegment(10, 0, 0)]
     settings = LogSettings(retention_ms=0)
-    assert expired_before(segments, settings, committed=10, now_ms=4000) == 10
-    assert expired_before(segments[1:], settings, committed=10, now_ms=4000) is None
+    assert find_expired_offset(segments, settings, committed=10, now_ms=4000) == 10
+    assert find_expired_offset(segments[1:], settings, committed=10, now_ms=4000) is None
 
 
 def delete_expired(log: PartitionLog, now_ms: int, *, high_watermark: int) -> None:
     job = log.due_expiry(now_ms, high_watermark=high_watermark)
     assert job is not None
     job.run()
-    log.expired(job)
+    log.on_expired(job)
 
 
 def test_expired_segments_are_gone_also_the_one_that_is_written_to(tmp_path: Path) -> None:
     settings = LogSettings(segment_ms=1000, retention_ms=5000)
-    log = PartitionLog(tmp_path, settings, ended=Ended.CLEANLY)
+    log = PartitionLog(tmp_path, settings, last_shutdown=LastShutdown.CLEANLY)
     for number in range(6):
         append(log, batch_of(b"%d" % number, timestamp_ms=NOW_MS + 1001 * number))
     delete_expired(log, NOW_MS + 5500, high_watermark=6)
@@ -134,7 +138,7 @@ def test_expired_segments_are_gone_also_the_one_that_is_written_to(tmp_path: Pat
     append(log, batch_of(b"next"))
     assert everything_in(log) == [b"next"]
     log.close()
-    again = PartitionLog(tmp_path, settings, ended=Ended.KILLED)
+    again = PartitionLog(tmp_path, settings, last_shutdown=LastShutdown.KILLED)
     assert (again.start_offset, everything_in(again)) == (6, [b"next"])
     again.close()
 
@@ -176,7 +180,7 @@ def test_a_broker_that_has_just_started_deletes_nothing_yet() -> None:
 def expiring(folder: Path) -> PartitionLog:
     """A log of six segments with one record each, all of which have expired."""
     settings = LogSettings(segment_ms=1000, retention_ms=1)
-    log = PartitionLog(folder, settings, ended=Ended.CLEANLY)
+    log = PartitionLog(folder, settings, last_shutdown=LastShutdown.CLEANLY)
     for number in range(6):
         append(log, batch_of(b"%d" % number, timestamp_ms=NOW_MS + 1001 * number))
     return log
@@ -210,10 +214,10 @@ def test_expiry_never_overrides_what_happens_to_the_log_meanwhile(
     else:
         job.run()
         meanwhile(log)
-    log.expired(job)
+    log.on_expired(job)
     assert (log.start_offset, log.end_offset) == (start, end)
     log.close()
-    again = PartitionLog(tmp_path, log.settings, ended=Ended.CLEANLY)
+    again = PartitionLog(tmp_path, log.settings, last_shutdown=LastShutdown.CLEANLY)
     assert (again.start_offset, again.end_offset) == (start, end)
     assert everything_in(again) == [b"%d" % number for number in range(start, min(end, 6))]
     again.close()
@@ -227,12 +231,12 @@ def test_expiry_writes_nothing_to_a_log_that_is_deleted(tmp_path: Path) -> None:
     assert flush is not None
     log.abandon()
     (tmp_path / "t-0").rename(tmp_path / "t-0-delete")
-    anew = PartitionLog(tmp_path / "t-0", log.settings, ended=Ended.CLEANLY)
+    anew = PartitionLog(tmp_path / "t-0", log.settings, last_shutdown=LastShutdown.CLEANLY)
     append(anew, batch_of(b"new"))
     job.run()
     with pytest.raises(LogOffline):
-        log.expired(job)
-    log.flushed(flush)
+        log.on_expired(job)
+    log.on_flushed(flush)
     assert not (tmp_path / "t-0" / START_CHECKPOINT).exists()
     assert not (tmp_path / "t-0" / RECOVERY_POINT).exists()
     assert everything_in(anew) == [b"new"]
@@ -250,7 +254,7 @@ async def test_what_has_expired_is_forced_to_the_disk_outside_the_event_loop(
     static = {"log.retention.check.interval.ms": "10", "log.retention.ms": "1"}
     layers = Layers(dynamic={}, dynamic_default={}, static=static)
     replicas = Replicas(1, tmp_path, submit)
-    replicas.open(state, layers, Ended.CLEANLY)
+    replicas.open(state, layers, LastShutdown.CLEANLY)
     for partition in replicas.partitions.values():
         view = memoryview(batch_of(b"old", timestamp_ms=1))
         header = unpack_header(view)
@@ -273,5 +277,5 @@ async def test_what_has_expired_is_forced_to_the_disk_outside_the_event_loop(
     await replicas.close()
 
 
-async def submit(_: Request[Any]) -> None:
+async def submit(_: ControllerRequest[Any]) -> None:
     """A controller that takes note of everything."""

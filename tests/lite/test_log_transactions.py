@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.partition_log import PartitionLog
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
 from support.lite_batches import NOW_MS
 
@@ -20,8 +20,8 @@ SMALL = LogSettings(segment_bytes=300, producer_id_expiration_ms=1 << 60)
 Open = Callable[[], PartitionLog]
 
 
-def opened(folder: Path, ended: Ended = Ended.CLEANLY) -> PartitionLog:
-    return PartitionLog(folder, SMALL, ended=ended)
+def open_log(folder: Path, ended: LastShutdown = LastShutdown.CLEANLY) -> PartitionLog:
+    return PartitionLog(folder, SMALL, last_shutdown=ended)
 
 
 def data(producer_id: int, sequence: int, *, epoch: int = 0, count: int = 1) -> bytearray:
@@ -60,9 +60,9 @@ def end(
     return log.append_marker(view, header, leader_epoch=0, is_bumped=is_bumped).base_offset
 
 
-def aborted(log: PartitionLog, offset: int = 0) -> set[tuple[int, int]]:
+def find_aborted_spans(log: PartitionLog, offset: int = 0) -> set[tuple[int, int]]:
     records = log.read(offset, 1 << 30, upper_offset=log.end_offset)
-    return set(log.aborted_in(offset, records, log.end_offset))
+    return set(log.find_aborted(offset, records, log.end_offset))
 
 
 def unstable(log: PartitionLog, high_watermark: int | None = None) -> int:
@@ -71,13 +71,13 @@ def unstable(log: PartitionLog, high_watermark: int | None = None) -> int:
 
 
 def refusal(call: Callable[[], object]) -> Code:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         call()
     return refused.value.code
 
 
 def test_the_first_open_transaction_bounds_what_is_stable(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     assert unstable(log) == 0
     write(log, data(1, 0))
     write(log, data(2, 0))
@@ -89,7 +89,7 @@ def test_the_first_open_transaction_bounds_what_is_stable(tmp_path: Path) -> Non
 
 
 def test_a_marker_counts_once_it_is_replicated(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, data(1, 0))
     end(log, 1, COMMIT)
     assert unstable(log, 0) == 0
@@ -98,15 +98,15 @@ def test_a_marker_counts_once_it_is_replicated(tmp_path: Path) -> None:
 
 
 def test_a_marker_without_records_changes_nothing_to_read(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     end(log, 1, ABORT)
     assert unstable(log) == 1
-    assert aborted(log) == set()
+    assert find_aborted_spans(log) == set()
     assert not list(tmp_path.glob("*.txnindex"))
 
 
 def test_what_may_end_a_transaction(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, data(1, 0, epoch=3))
     assert refusal(lambda: end(log, 1, COMMIT, epoch=2)) is Code.INVALID_PRODUCER_EPOCH
     assert refusal(lambda: end(log, 1, COMMIT, epoch=3, is_bumped=True)) is (
@@ -122,7 +122,7 @@ def test_what_may_end_a_transaction(tmp_path: Path) -> None:
 def test_sequences_go_on_in_an_epoch_and_begin_anew_behind_a_bumped_marker(
     tmp_path: Path,
 ) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, data(1, 0, count=2))
     end(log, 1, COMMIT)
     out_of_order = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -135,7 +135,7 @@ def test_sequences_go_on_in_an_epoch_and_begin_anew_behind_a_bumped_marker(
 
 
 def test_nothing_outside_of_an_open_transaction(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, data(1, 0))
     plain = encode_batch(
         [Record(0, NOW_MS, None, b"x")], producer_id=1, producer_epoch=0, base_sequence=1
@@ -144,7 +144,7 @@ def test_nothing_outside_of_an_open_transaction(tmp_path: Path) -> None:
 
 
 def test_a_producer_with_an_open_transaction_is_not_forgotten(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     write(log, data(1, 0))
     log.producers.forget_older_than(NOW_MS + 1)
     assert len(log.producers) == 1
@@ -154,17 +154,17 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(tmp_path: Path) ->
 
 
 def test_only_the_aborted_that_touch_what_was_read_are_named(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     for sequence in range(0, 40, 2):
         write(log, data(1, sequence))
         end(log, 1, ABORT)
         write(log, data(1, sequence + 1))
         end(log, 1, COMMIT)
-    assert len(aborted(log)) <= 2  # a read ends with its segment
+    assert len(find_aborted_spans(log)) <= 2  # a read ends with its segment
     first = log.read(0, 1, upper_offset=log.end_offset)
-    assert log.aborted_in(0, first, log.end_offset) == [(1, 0)]
+    assert log.find_aborted(0, first, log.end_offset) == [(1, 0)]
     later = log.read(2, 1, upper_offset=log.end_offset)
-    assert log.aborted_in(2, later, log.end_offset) == []
+    assert log.find_aborted(2, later, log.end_offset) == []
 
 
 # Each step: a producer, and whether it writes, commits or aborts; or a cut to some share.
@@ -174,22 +174,22 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, ended=st.sampled_from(Ended), share=st.floats(0, 1))
+@given(steps=STEPS, ended=st.sampled_from(LastShutdown), share=st.floats(0, 1))
 # A marker below a snapshot that is cut off by a second cut.
 @example(
     steps=[(1, "write"), (1, "commit"), (2, "commit"), (1, "commit"), (1, "write")]
     + [(1, "cut")] * 2,
-    ended=Ended.CLEANLY,
+    ended=LastShutdown.CLEANLY,
     share=0.625,
 )
 def test_a_reopened_a_cut_and_a_replicated_log_know_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[int, str]],
-    ended: Ended,
+    ended: LastShutdown,
     share: float,
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    log = opened(folder / "leader")
+    log = open_log(folder / "leader")
     sequences: dict[int, int] = {}
     for producer_id, what in steps:
         if what == "write":
@@ -204,13 +204,13 @@ def test_a_reopened_a_cut_and_a_replicated_log_know_the_same(
             end(log, producer_id, COMMIT if what == "commit" else ABORT)
     assert _knowledge(log) == _knowledge(_replica_of(log, folder / "follower"))
     log.close()
-    reopened = opened(folder / "leader", ended)
+    reopened = open_log(folder / "leader", ended)
     assert _knowledge(reopened) == _knowledge(_replica_of(reopened, folder / "other"))
     reopened.close()
 
 
 def _replica_of(log: PartitionLog, folder: Path) -> PartitionLog:
-    replica = opened(folder)
+    replica = open_log(folder)
     while replica.end_offset < log.end_offset:
         records = log.read(replica.end_offset, 100, upper_offset=log.end_offset)
         replica.append_fetched(memoryview(bytes(records)))
@@ -219,7 +219,7 @@ def _replica_of(log: PartitionLog, folder: Path) -> PartitionLog:
 
 def _knowledge(log: PartitionLog) -> object:
     aborted_anywhere = [
-        log.aborted_in(offset, log.read(offset, 1, upper_offset=log.end_offset), log.end_offset)
+        log.find_aborted(offset, log.read(offset, 1, upper_offset=log.end_offset), log.end_offset)
         for offset in range(log.end_offset)
     ]
     producers = {

@@ -1,6 +1,6 @@
-"""What follows a batch that was refused for the moment is refused like it, until that is back."""
+"""Batches after a batch with a retriable error get the same error until it is retried."""
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.partitions.refusals import Refusals
 from shoal.lite.storage.header import BatchHeader, unpack_header
@@ -10,10 +10,10 @@ from support.lite_client import PlainClient
 from support.lite_clusters import create_topic, eventually, in_sync, partition_of
 
 T0 = TopicPartition("t", 0)
-EARLY = Refused(Code.NOT_ENOUGH_REPLICAS, "1 of 2")
+EARLY = ApiError(Code.NOT_ENOUGH_REPLICAS, "1 of 2")
 
 
-def is_early(found: Refused | None) -> bool:
+def is_early(found: ApiError | None) -> bool:
     return found is not None and (found.code, str(found)) == (EARLY.code, str(EARLY))
 
 
@@ -23,44 +23,44 @@ def header(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> BatchHeade
 
 def test_only_what_follows_is_held_back() -> None:
     refusals = Refusals()
-    refusals.note(T0, header(5), EARLY, 0)
-    assert is_early(refusals.before(T0, header(6), 1))
-    assert refusals.before(T0, header(4), 1) is None
-    assert refusals.before(T0, header(5), 1) is None
-    assert refusals.before(T0, header(6, producer_id=8), 1) is None
-    assert refusals.before(TopicPartition("t", 1), header(6), 1) is None
+    refusals.add(T0, header(5), EARLY, 0)
+    assert is_early(refusals.find_earlier_refusal(T0, header(6), 1))
+    assert refusals.find_earlier_refusal(T0, header(4), 1) is None
+    assert refusals.find_earlier_refusal(T0, header(5), 1) is None
+    assert refusals.find_earlier_refusal(T0, header(6, producer_id=8), 1) is None
+    assert refusals.find_earlier_refusal(TopicPartition("t", 1), header(6), 1) is None
 
 
 def test_the_first_that_was_refused_counts() -> None:
     refusals = Refusals()
-    refusals.note(T0, header(5), EARLY, 0)
-    refusals.note(T0, header(6), Refused(Code.NOT_LEADER_OR_FOLLOWER, "2 leads"), 1)
-    assert is_early(refusals.before(T0, header(6), 2))
-    # And it counts as long as what follows it comes.
-    assert is_early(refusals.before(T0, header(7), 5_001))
+    refusals.add(T0, header(5), EARLY, 0)
+    refusals.add(T0, header(6), ApiError(Code.NOT_LEADER_OR_FOLLOWER, "2 leads"), 1)
+    assert is_early(refusals.find_earlier_refusal(T0, header(6), 2))
+    # Each later batch extends the time for which it is remembered.
+    assert is_early(refusals.find_earlier_refusal(T0, header(7), 5_001))
 
 
 def test_sequences_begin_anew_behind_the_largest() -> None:
     refusals = Refusals()
-    refusals.note(T0, header(2**31 - 1), EARLY, 0)
-    assert is_early(refusals.before(T0, header(0), 1))
+    refusals.add(T0, header(2**31 - 1), EARLY, 0)
+    assert is_early(refusals.find_earlier_refusal(T0, header(0), 1))
 
 
 def test_it_ends_with_a_new_epoch_with_time_or_when_all_is_well() -> None:
     refusals = Refusals()
-    refusals.note(T0, header(5), EARLY, 0)
-    assert refusals.before(T0, header(6, epoch=1), 1) is None
-    refusals.note(T0, header(5), EARLY, 0)
-    assert refusals.before(T0, header(6), 60_000) is None
-    refusals.note(T0, header(5), EARLY, 0)
-    refusals.written(T0, header(6))
+    refusals.add(T0, header(5), EARLY, 0)
+    assert refusals.find_earlier_refusal(T0, header(6, epoch=1), 1) is None
+    refusals.add(T0, header(5), EARLY, 0)
+    assert refusals.find_earlier_refusal(T0, header(6), 60_000) is None
+    refusals.add(T0, header(5), EARLY, 0)
+    refusals.on_batch_written(T0, header(6))
     assert not refusals
 
 
 def test_what_is_wrong_for_good_holds_nothing_back() -> None:
     refusals = Refusals()
-    refusals.note(T0, header(5), Refused(Code.MESSAGE_TOO_LARGE, "too large"), 0)
-    refusals.note(T0, header(5, producer_id=-1), EARLY, 0)
+    refusals.add(T0, header(5), ApiError(Code.MESSAGE_TOO_LARGE, "too large"), 0)
+    refusals.add(T0, header(5, producer_id=-1), EARLY, 0)
     assert not refusals
 
 
@@ -81,7 +81,7 @@ def test_a_batch_behind_one_that_came_before_all_were_in_sync_waits_for_it() -> 
             assert send(1) == Code.NOT_ENOUGH_REPLICAS
             cluster.restart(3 - leader)
             eventually(lambda: in_sync(cluster, "t") == {1, 2})
-            # Out of order, had nothing been refused: then librdkafka would begin a new epoch.
+            # Without the rule it would be out of order, and librdkafka would begin a new epoch.
             assert send(2) == Code.NOT_ENOUGH_REPLICAS
             assert send(1) == Code.NONE
             assert send(2) == Code.NONE

@@ -1,4 +1,4 @@
-"""A follower's session with its leader, played by hand in the place of a dead broker."""
+"""A follower's fetch session with its leader; the test acts as a dead broker."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ PARTITIONS = 3
 PATIENCE_MS = 20_000
 NEVER_MS = 600_000
 FIRST = (0, 0)
-# Above all that the cluster has given out.
+# Above all broker epochs of the cluster.
 _BROKER_EPOCH = 1 << 40
 
 
@@ -62,18 +62,18 @@ class Stage:
         return self.receive()
 
     def begin(self) -> int:
-        """A session over all partitions, empty as they are; its id."""
+        """Begin a session over all partitions, which are empty; return its id."""
         everything = [self.at(number, 0) for number in range(PARTITIONS)]
         response = self.fetch(*everything, session=FIRST, wait_ms=0)
-        told = [(each.partition, each.error_code) for each in response.partitions]
-        assert told == [(number, 0) for number in range(PARTITIONS)]
+        values_by_partition = [(each.partition, each.error_code) for each in response.partitions]
+        assert values_by_partition == [(number, 0) for number in range(PARTITIONS)]
         assert response.session_id > 0
         return response.session_id
 
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    """Two brokers, of which the second is dead, and what it followed."""
+    """Two brokers, the second of which is dead, and the partitions that it followed."""
     with LiteCluster(brokers=2, properties={"min.insync.replicas": "1"}) as cluster:
         create_topic(cluster, "t", PARTITIONS, 2)
         cluster.kill(2)
@@ -94,25 +94,25 @@ def _is_alone(cluster: LiteCluster, number: int) -> bool:
     return found.leader == 1 and set(found.isrs) == {1}
 
 
-def told(response: FetchResponse) -> dict[int, list[bytes | None]]:
-    """The values that came, by partition; nothing may be wrong."""
+def values_by_partition(response: FetchResponse) -> dict[int, list[bytes | None]]:
+    """Return the received values by partition; assert that there is no error."""
     assert response.error_code == 0
     assert [each.error_code for each in response.partitions] == [0] * len(response.partitions)
     return {each.partition: values_of(bytes(each.records)) for each in response.partitions}
 
 
-def test_only_what_has_moved_is_named_and_told(stage: Stage) -> None:
+def test_only_changed_partitions_are_requested_and_answered(stage: Stage) -> None:
     session_id = stage.begin()
     stage.send(session=(session_id, 1))
     stage.write(1, b"a")
-    assert told(stage.receive()) == {1: [b"a"]}
+    assert values_by_partition(stage.receive()) == {1: [b"a"]}
     stage.write(1, b"b")
     stage.write(2, b"c")
-    # That the follower has the first is said by where it goes on; of the others it says nothing.
+    # The next fetch offset shows that the follower has the first; the others are omitted.
     response = stage.fetch(stage.at(1, 1), session=(session_id, 2))
-    assert told(response) == {1: [b"b"], 2: [b"c"]}
+    assert values_by_partition(response) == {1: [b"b"], 2: [b"c"]}
     response = stage.fetch(stage.at(1, 2), stage.at(2, 1), session=(session_id, 3), wait_ms=50)
-    assert all(not values for values in told(response).values())
+    assert all(not values for values in values_by_partition(response).values())
 
 
 def test_large_batches_are_told_too(stage: Stage) -> None:
@@ -121,21 +121,23 @@ def test_large_batches_are_told_too(stage: Stage) -> None:
     values = [bytes([number]) * 40_000 for number in range(3)]
     for value in values:
         stage.producer.send_produce([ProducePartition("t", 1, batch_of(value))], acks=0)
-    found = told(stage.receive())[1]
+    found = values_by_partition(stage.receive())[1]
     for epoch in count(2):
         if found == values:
             break
         assert found == values[: len(found)]
-        found += told(stage.fetch(stage.at(1, len(found)), session=(session_id, epoch)))[1]
+        found += values_by_partition(
+            stage.fetch(stage.at(1, len(found)), session=(session_id, epoch))
+        )[1]
 
 
 def test_what_the_follower_did_not_take_comes_again(stage: Stage) -> None:
     session_id = stage.begin()
     stage.write(0, b"a")
-    assert told(stage.fetch(session=(session_id, 1))) == {0: [b"a"]}
-    # The leader looks over the partitions that are not named only now and then.
+    assert values_by_partition(stage.fetch(session=(session_id, 1))) == {0: [b"a"]}
+    # The leader checks the omitted partitions only at intervals.
     for epoch in count(2):
-        if found := told(stage.fetch(session=(session_id, epoch), wait_ms=100)):
+        if found := values_by_partition(stage.fetch(session=(session_id, epoch), wait_ms=100)):
             assert found == {0: [b"a"]}
             break
 
@@ -147,17 +149,17 @@ def test_requests_out_of_turn_and_of_no_session_are_refused(stage: Stage) -> Non
         ((session_id + 1, 1), Code.FETCH_SESSION_ID_NOT_FOUND),
     ]:
         assert stage.fetch(session=session).error_code == code
-    assert told(stage.fetch(session=(session_id, 1), wait_ms=0)) == {}
+    assert values_by_partition(stage.fetch(session=(session_id, 1), wait_ms=0)) == {}
 
 
-def test_an_error_is_told_at_once_and_the_partition_leaves(stage: Stage) -> None:
+def test_an_error_is_answered_at_once_and_the_partition_leaves(stage: Stage) -> None:
     session_id = stage.begin()
     wrong = stage.at(0, 0)._replace(leader_epoch=stage.leader_epochs[0] + 5)
     [refused] = stage.fetch(wrong, session=(session_id, 1)).partitions
     assert refused.error_code == Code.UNKNOWN_LEADER_EPOCH
     stage.write(0, b"a")
-    assert told(stage.fetch(session=(session_id, 2), wait_ms=300)) == {}
-    assert told(stage.fetch(stage.at(0, 0), session=(session_id, 3))) == {0: [b"a"]}
+    assert values_by_partition(stage.fetch(session=(session_id, 2), wait_ms=300)) == {}
+    assert values_by_partition(stage.fetch(stage.at(0, 0), session=(session_id, 3))) == {0: [b"a"]}
 
 
 def test_a_new_session_ends_the_old_one_and_its_fetch(stage: Stage) -> None:
@@ -170,20 +172,20 @@ def test_a_new_session_ends_the_old_one_and_its_fetch(stage: Stage) -> None:
         assert stage.receive().error_code == Code.FETCH_SESSION_ID_NOT_FOUND
         assert stage.fetch(session=(session_id, 2)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
         stage.write(0, b"a")
-        assert told(heir.fetch(session=(heir_id, 1))) == {0: [b"a"]}
+        assert values_by_partition(heir.fetch(session=(heir_id, 1))) == {0: [b"a"]}
 
 
 def test_a_fetch_that_is_held_is_answered_when_another_request_comes(stage: Stage) -> None:
     session_id = stage.begin()
-    # Nobody waits that long: without the second request there is no answer.
+    # The test does not wait that long: without the second request no answer comes.
     stage.send(session=(session_id, 1), wait_ms=NEVER_MS)
     header = put_request_header(ApiKey.API_VERSIONS, 0, correlation_id=77, client_id="test")
     stage.follower.send_frame(header)
-    assert told(stage.receive()) == {}
+    assert values_by_partition(stage.receive()) == {}
     assert stage.follower.receive_frame()[:4] == (77).to_bytes(4, "big")
-    # The session goes on: what comes next names what has changed.
+    # The session continues: the next request contains only changes.
     stage.write(0, b"a")
-    assert told(stage.fetch(stage.at(0, 0), session=(session_id, 2))) == {0: [b"a"]}
+    assert values_by_partition(stage.fetch(stage.at(0, 0), session=(session_id, 2))) == {0: [b"a"]}
 
 
 def connections_between_brokers(cluster: LiteCluster) -> set[tuple[int, int]]:
@@ -198,7 +200,7 @@ def connections_between_brokers(cluster: LiteCluster) -> set[tuple[int, int]]:
 
 
 def test_new_partitions_join_a_session_that_goes_on() -> None:
-    """They are named at once, though their leaders hold a fetch for longer than anyone waits."""
+    """They are fetched at once, although their leaders hold a fetch for very long."""
     properties = {
         "replica.fetch.wait.max.ms": str(NEVER_MS),
         "replica.lag.time.max.ms": str(2 * NEVER_MS),

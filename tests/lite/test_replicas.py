@@ -1,4 +1,4 @@
-"""Logs of a broker that cannot be opened for a while, and what becomes of them."""
+"""Replicas of a broker: logs that cannot be opened, recreated topics, and work on many logs."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.base.codes import Refused
+from shoal.lite.base.codes import ApiError
 from shoal.lite.base.configs import Layers
 from shoal.lite.metadata.data.records import (
     NO_LEADER,
@@ -18,12 +18,12 @@ from shoal.lite.metadata.data.records import (
     TopicRecord,
     TopicRemovedRecord,
 )
-from shoal.lite.metadata.data.requests import Request
+from shoal.lite.metadata.data.requests import ControllerRequest
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.partitions.log_opening import topic_id_in
 from shoal.lite.partitions.replicas import Replicas
 from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.model.topics import TopicPartition
 from support.lite_batches import append, batch_of, everything_in
 
@@ -33,18 +33,18 @@ LAYERS = Layers(dynamic={}, dynamic_default={}, static={})
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What cannot be opened is told at length."""
+    """Disable logging: each log that cannot be opened is logged with a traceback."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
-async def submit(_: Request[Any]) -> None:
-    """A controller that takes note of everything."""
+async def submit(_: ControllerRequest[Any]) -> None:
+    """A controller that accepts every request."""
 
 
 def state_of(topic_id: int | None) -> ClusterState:
-    """A cluster with that topic, of which broker 1 has the only replica, or with none."""
+    """A cluster with that topic, whose only replica is on broker 1, or without topics."""
     state = ClusterState()
     if topic_id is not None:
         state.apply(TopicRecord(UUID(int=topic_id), "t"))
@@ -52,7 +52,7 @@ def state_of(topic_id: int | None) -> ClusterState:
     return state
 
 
-def opened(folder: Path, state: ClusterState, ended: Ended) -> Replicas:
+def open_replicas(folder: Path, state: ClusterState, ended: LastShutdown) -> Replicas:
     replicas = Replicas(1, folder, submit)
     replicas.open(state, LAYERS, ended)
     return replicas
@@ -64,56 +64,56 @@ def write(replicas: Replicas, *values: bytes) -> None:
 
 
 def obstacle(folder: Path) -> Path:
-    """Keeps the log from being opened for as long as it is there."""
+    """Create a folder that prevents the log from being opened."""
     path = folder / "t-0" / "log-start-offset-checkpoint"
     path.mkdir()
     return path
 
 
-async def test_a_topic_made_anew_has_nothing_of_one_that_could_not_be_opened(
+async def test_a_recreated_topic_has_nothing_of_one_that_could_not_be_opened(
     tmp_path: Path,
 ) -> None:
-    first = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    first = open_replicas(tmp_path, state_of(1), LastShutdown.CLEANLY)
     write(first, b"old", b"older")
     await first.close()
     trouble = obstacle(tmp_path)
-    second = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    second = open_replicas(tmp_path, state_of(1), LastShutdown.CLEANLY)
     assert second.offline.keys() == {FIRST}
     trouble.rmdir()
-    second.follow(state_of(None), LAYERS, [])
-    made_anew = state_of(2)
-    second.follow(made_anew, LAYERS, made_anew.partitions())
+    second.apply_metadata(state_of(None), LAYERS, [])
+    recreated = state_of(2)
+    second.apply_metadata(recreated, LAYERS, recreated.partitions())
     write(second, b"new")
     assert everything_in(second.partitions[FIRST].log) == [b"new"]
     await second.close()
-    third = opened(tmp_path, made_anew, Ended.CLEANLY)
+    third = open_replicas(tmp_path, recreated, LastShutdown.CLEANLY)
     assert everything_in(third.partitions[FIRST].log) == [b"new"]
-    assert third.losses() is None
+    assert third.loss_report() is None
     await third.close()
 
 
-async def test_who_could_not_open_a_log_does_not_vouch_for_it(tmp_path: Path) -> None:
-    first = opened(tmp_path, state_of(1), Ended.CLEANLY)
+async def test_a_broker_that_could_not_open_a_log_does_not_vouch_for_it(tmp_path: Path) -> None:
+    first = open_replicas(tmp_path, state_of(1), LastShutdown.CLEANLY)
     assert await first.close()
     trouble = obstacle(tmp_path)
-    second = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    second = open_replicas(tmp_path, state_of(1), LastShutdown.CLEANLY)
     assert not await second.close()
     trouble.rmdir()
 
 
-async def test_a_loss_that_was_told_is_not_told_again(tmp_path: Path) -> None:
-    first = opened(tmp_path, state_of(1), Ended.CLEANLY)
+async def test_a_reported_loss_is_not_reported_again(tmp_path: Path) -> None:
+    first = open_replicas(tmp_path, state_of(1), LastShutdown.CLEANLY)
     write(first, b"a", b"b", b"c")
     await first.close()
     marks = tmp_path / HIGH_WATERMARKS
     marks.write_text("0\n1\nt 0 3\n")
     (tmp_path / "t-0" / f"{0:020}.log").write_bytes(b"")
-    second = opened(tmp_path, state_of(1), Ended.KILLED)
-    assert second.losses() is not None
-    second.losses_told()
-    # Whoever comes after a kill now finds no trace of it.
+    second = open_replicas(tmp_path, state_of(1), LastShutdown.KILLED)
+    assert second.loss_report() is not None
+    second.mark_losses_reported()
+    # A process that starts after a kill now finds no trace of it.
     assert "t 0 0" in marks.read_text()
-    assert not second.partitions[FIRST].log.cut_mark.is_set
+    assert not second.partitions[FIRST].log.truncation_marker.is_set
     await second.close()
 
 
@@ -139,7 +139,7 @@ def folders_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_dir()}
 
 
-async def drained(replicas: Replicas, count: int) -> None:
+async def wait_until_open(replicas: Replicas, count: int) -> None:
     for _ in range(60_000):
         if len(replicas.partitions) == count:
             return
@@ -148,12 +148,12 @@ async def drained(replicas: Replicas, count: int) -> None:
 
 
 @pytest.mark.parametrize("is_in_one_batch", [True, False])
-async def test_a_topic_made_anew_while_many_wait_has_nothing_of_the_old_one(
+async def test_a_topic_recreated_while_many_wait_has_nothing_of_the_old_one(
     tmp_path: Path, *, is_in_one_batch: bool
 ) -> None:
     state = ClusterState()
     changed_by(state, *new_topic(1, "again", 1))
-    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     old = replicas.partitions[NAMESAKE]
     append(old.log, batch_of(b"old", timestamp_ms=1))
     batches: list[list[Record]] = [
@@ -164,24 +164,24 @@ async def test_a_topic_made_anew_while_many_wait_has_nothing_of_the_old_one(
     if is_in_one_batch:
         batches = [[record for batch in batches for record in batch]]
     for batch in batches:
-        replicas.follow(state, LAYERS, changed_by(state, *batch))
+        replicas.apply_metadata(state, LAYERS, changed_by(state, *batch))
         assert replicas.partitions.get(NAMESAKE) is not old or batch is batches[0]
     assert len(replicas.partitions) < BIG
-    # Nothing is written to the old log from now on, by whoever still holds it.
-    with pytest.raises(Refused):
+    # Nothing more is written to the old log, even through references to it.
+    with pytest.raises(ApiError):
         append(old.log, batch_of(b"late", timestamp_ms=1))
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         old.log.read(0, 1000, upper_offset=1)
-    await drained(replicas, BIG + 1)
+    await wait_until_open(replicas, BIG + 1)
     new = replicas.partitions[NAMESAKE]
     assert (new.log.end_offset, new.high_watermark, new.record.topic_id) == (0, 0, UUID(int=3))
     append(new.log, batch_of(b"new", timestamp_ms=1))
     assert everything_in(new.log) == [b"new"]
-    replicas.follow(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=2))))
+    replicas.apply_metadata(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=2))))
     assert list(replicas.partitions) == [NAMESAKE]
     await replicas.close()
-    # What was not removed by then goes at the next start.
-    after = opened(tmp_path, state, Ended.CLEANLY)
+    # Folders that were not removed by then are removed at the next start.
+    after = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     assert folders_in(tmp_path) == {"again-0"}
     assert everything_in(after.partitions[NAMESAKE].log) == [b"new"]
     await after.close()
@@ -192,41 +192,41 @@ def topic_ids(folder: Path) -> dict[str, UUID | None]:
 
 
 @pytest.mark.parametrize("partitions", [1, BIG])
-async def test_a_topic_made_anew_while_a_thread_opens_the_logs_of_the_old_one(
+async def test_a_topic_recreated_while_a_thread_opens_the_logs_of_the_old_one(
     tmp_path: Path, partitions: int
 ) -> None:
     state = ClusterState()
-    replicas = opened(tmp_path, state, Ended.CLEANLY)
-    replicas.follow(state, LAYERS, changed_by(state, *new_topic(1, "again", BIG)))
-    # The first logs are given to a thread; who takes them from it has no turn before the next wait.
+    replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
+    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(1, "again", BIG)))
+    # A thread opens the first logs; the event loop collects them only at the next await.
     for _ in range(2):
         await asyncio.sleep(0)
     records = [TopicRemovedRecord(UUID(int=1)), *new_topic(2, "again", partitions)]
-    replicas.follow(state, LAYERS, changed_by(state, *records))
-    await drained(replicas, partitions)
+    replicas.apply_metadata(state, LAYERS, changed_by(state, *records))
+    await wait_until_open(replicas, partitions)
     assert {p.record.topic_id for p in replicas.partitions.values()} == {UUID(int=2)}
     append(replicas.partitions[NAMESAKE].log, batch_of(b"new", timestamp_ms=1))
     await replicas.close()
-    after = opened(tmp_path, state, Ended.CLEANLY)
+    after = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     names = {f"again-{number}" for number in range(partitions)}
     assert topic_ids(tmp_path) == dict.fromkeys(names, UUID(int=2))
     assert everything_in(after.partitions[NAMESAKE].log) == [b"new"]
-    assert after.losses() is None
+    assert after.loss_report() is None
     await after.close()
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_broker_ends_while_a_thread_opens_logs(tmp_path: Path, *, is_deleted: bool) -> None:
     state = ClusterState()
-    replicas = opened(tmp_path, state, Ended.CLEANLY)
-    replicas.follow(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
+    replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
+    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
     for _ in range(2):
         await asyncio.sleep(0)
     if is_deleted:
-        replicas.follow(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
+        replicas.apply_metadata(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
     assert await replicas.close()
     assert not replicas.partitions
-    after = opened(tmp_path, state, Ended.CLEANLY)
+    after = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     count = 0 if is_deleted else BIG
     assert (len(after.partitions), len(folders_in(tmp_path))) == (count, count)
     await after.close()
@@ -234,12 +234,12 @@ async def test_a_broker_ends_while_a_thread_opens_logs(tmp_path: Path, *, is_del
 
 async def test_one_of_many_that_cannot_be_opened_is_offline_alone(tmp_path: Path) -> None:
     state = ClusterState()
-    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     (tmp_path / "big-7").write_bytes(b"where a folder should be")
-    replicas.follow(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
-    await drained(replicas, BIG - 1)
+    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
+    await wait_until_open(replicas, BIG - 1)
     assert replicas.offline.keys() == {TopicPartition("big", 7)}
-    replicas.follow(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
+    replicas.apply_metadata(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
     assert not replicas.offline
     await replicas.close()
 
@@ -247,34 +247,34 @@ async def test_one_of_many_that_cannot_be_opened_is_offline_alone(tmp_path: Path
 async def test_work_on_many_partitions_leaves_turns_for_others(tmp_path: Path) -> None:
     state = ClusterState()
     changed_by(state, *new_topic(1, "again", 1))
-    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     turns = 0
-    replicas.follow(state, LAYERS, changed_by(state, *new_topic(2, "big", BIG)))
+    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(2, "big", BIG)))
     while len(replicas.partitions) < BIG + 1:
         await asyncio.sleep(0)
         turns += 1
     # To open a log takes a third of a millisecond at the very least.
     assert turns >= 5
-    # A new leader of a replica that is open does not wait behind those that are to be opened.
+    # A new leader of an open replica is applied before the others are opened.
     records = new_topic(3, "bigger", BIG)
     moved = PartitionRecord(UUID(int=1), 0, (1,), (1,), 1, 1, 1)
-    replicas.follow(state, LAYERS, changed_by(state, *records, moved))
+    replicas.apply_metadata(state, LAYERS, changed_by(state, *records, moved))
     assert replicas.partitions[NAMESAKE].replica.role.leader_epoch == 1
     assert len(replicas.partitions) < 2 * BIG + 1
     await replicas.close()
 
 
 async def test_one_that_cannot_be_opened_is_forgotten_with_its_topic(tmp_path: Path) -> None:
-    first = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    first = open_replicas(tmp_path, state_of(1), LastShutdown.CLEANLY)
     write(first, b"old")
     await first.close()
     trouble = obstacle(tmp_path)
-    second = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    second = open_replicas(tmp_path, state_of(1), LastShutdown.CLEANLY)
     assert second.offline.keys() == {FIRST}
     trouble.rmdir()
-    # Deleted and made anew within one change of the metadata.
-    made_anew = state_of(2)
-    second.follow(made_anew, LAYERS, made_anew.partitions())
+    # Deleted and recreated within one change of the metadata.
+    recreated = state_of(2)
+    second.apply_metadata(recreated, LAYERS, recreated.partitions())
     assert not second.offline
     assert second.partitions[FIRST].high_watermark == 0
     assert everything_in(second.partitions[FIRST].log) == []

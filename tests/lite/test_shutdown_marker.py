@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.storage.recovery import shutdown_marker
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.lite.storage.recovery.shutdown_marker import MARKER_NAME, ShutdownMarker
 
 
-def begun(folder: Path, incarnation: str = "process") -> tuple[ShutdownMarker, Ended]:
+def begun(folder: Path, incarnation: str = "process") -> tuple[ShutdownMarker, LastShutdown]:
     marker = ShutdownMarker(folder)
     return marker, marker.begin(incarnation)
 
 
 def test_a_new_folder_keeps_its_id(tmp_path: Path) -> None:
     first, ended = begun(tmp_path)
-    assert ended is Ended.UNKNOWN
+    assert ended is LastShutdown.UNKNOWN
     second, ended = begun(tmp_path)
-    assert (second.directory_id, ended) == (first.directory_id, Ended.UNKNOWN)
+    assert (second.directory_id, ended) == (first.directory_id, LastShutdown.UNKNOWN)
     (tmp_path / MARKER_NAME).unlink()
     assert begun(tmp_path)[0].directory_id != first.directory_id
 
@@ -28,11 +28,11 @@ def test_a_killed_process_and_one_that_ended(tmp_path: Path) -> None:
     first, _ = begun(tmp_path)
     first.run("first")
     second, ended = begun(tmp_path)
-    assert (ended, second.clean_incarnation) == (Ended.KILLED, None)
+    assert (ended, second.clean_incarnation) == (LastShutdown.KILLED, None)
     second.run("second")
     second.end_cleanly()
     third, ended = begun(tmp_path)
-    assert (ended, third.clean_incarnation) == (Ended.CLEANLY, "second")
+    assert (ended, third.clean_incarnation) == (LastShutdown.CLEANLY, "second")
 
 
 def test_who_is_killed_before_its_logs_are_open_leaves_what_it_found(
@@ -42,18 +42,18 @@ def test_who_is_killed_before_its_logs_are_open_leaves_what_it_found(
     monkeypatch.setattr(shutdown_marker, "current_boot_id", lambda: "another boot")
     for _ in range(3):
         # Each is killed while it looks through its logs.
-        assert begun(tmp_path)[1] is Ended.UNKNOWN
+        assert begun(tmp_path)[1] is LastShutdown.UNKNOWN
     marker, ended = begun(tmp_path)
-    assert ended is Ended.UNKNOWN
+    assert ended is LastShutdown.UNKNOWN
     marker.run("looked through")
-    assert begun(tmp_path)[1] is Ended.KILLED
+    assert begun(tmp_path)[1] is LastShutdown.KILLED
 
 
 def test_who_ended_before_its_logs_were_open_has_not_ended_cleanly(tmp_path: Path) -> None:
     begun(tmp_path)[0].run("killed")
     marker, _ = begun(tmp_path)
     marker.end_cleanly()
-    assert begun(tmp_path)[1] is Ended.KILLED
+    assert begun(tmp_path)[1] is LastShutdown.KILLED
 
 
 def test_a_clean_end_counts_after_a_power_loss(
@@ -66,7 +66,7 @@ def test_a_clean_end_counts_after_a_power_loss(
     for _ in range(2):
         # The second time, because the first was killed before it wrote anything.
         marker, ended = begun(tmp_path)
-        assert (ended, marker.clean_incarnation) == (Ended.CLEANLY, "first")
+        assert (ended, marker.clean_incarnation) == (LastShutdown.CLEANLY, "first")
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
@@ -99,13 +99,13 @@ def test_a_folder_of_an_earlier_version_names_its_last_process(tmp_path: Path) -
     del content["begun"]
     path.write_text(json.dumps(content))
     marker, ended = begun(tmp_path)
-    assert (marker.earlier, ended) == (("ran",), Ended.KILLED)
+    assert (marker.earlier, ended) == (("ran",), LastShutdown.KILLED)
 
 
 def test_who_does_not_vouch_for_its_logs_leaves_them_to_be_looked_through(tmp_path: Path) -> None:
     first, _ = begun(tmp_path)
-    first.run("process", vouches=False)
-    assert begun(tmp_path)[1] is Ended.UNKNOWN
+    first.run("process", has_all_logs=False)
+    assert begun(tmp_path)[1] is LastShutdown.UNKNOWN
 
 
 def test_rubbish_is_trusted_in_nothing(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_rubbish_is_trusted_in_nothing(tmp_path: Path) -> None:
     odd = [{"state": "ended"}, sound | {"directory_id": "f"}, sound | {"begun": 1}]
     for rubbish in (b"", b"{}", b"[1]", *(json.dumps(one).encode() for one in odd)):
         (tmp_path / MARKER_NAME).write_bytes(rubbish)
-        assert begun(tmp_path)[1] is Ended.UNKNOWN
+        assert begun(tmp_path)[1] is LastShutdown.UNKNOWN

@@ -41,12 +41,12 @@ def test_the_caller_does_a_slice_or_as_many_as_it_must(
         clock.now_s += cost_s
 
     backlog: Backlog[int] = Backlog(clock)
-    backlog.take_new(range(keys), work, least)
+    backlog.process_new(range(keys), work, least)
     assert done == list(range(at_once))
     assert len(backlog) == keys - at_once
     while backlog:
         before_s = clock.now_s
-        backlog.take_slice(work)
+        backlog.process_slice(work)
         assert clock.now_s - before_s <= max(0.01 + cost_s, cost_s)
     assert done == list(range(keys))
 
@@ -60,11 +60,11 @@ def test_what_has_just_come_goes_first_and_what_waits_is_done_once() -> None:
         clock.now_s += 1
 
     backlog: Backlog[str] = Backlog(clock)
-    backlog.take_new(["a", "b", "c"], work, 1)
-    backlog.take_new(["c", "d", "b"], work, 1)
+    backlog.process_new(["a", "b", "c"], work, 1)
+    backlog.process_new(["c", "d", "b"], work, 1)
     assert done == ["a", "c"]
     while backlog:
-        backlog.take_slice(work)
+        backlog.process_slice(work)
     assert done == ["a", "c", "b", "d"]
 
 

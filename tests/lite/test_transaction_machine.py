@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from shoal.lite.base.codes import Code
 from shoal.lite.coordinator.transactions.machine import (
-    Decision,
     MachineSettings,
+    TransactionDecision,
     TransactionMachine,
 )
 from shoal.lite.coordinator.transactions.model import (
     LARGEST_EPOCH,
-    NOBODY,
+    NO_IDENTITY,
     PREPARED,
-    Identity,
-    State,
+    ProducerIdAndEpoch,
     Transaction,
+    TxnState,
 )
 from shoal.lite.coordinator.transactions.records import (
     decode_key,
@@ -49,13 +49,13 @@ class Script:
         return self.machine.transactions[ID]
 
     def commit(self, transaction: Transaction) -> None:
-        """As if the record came back from the log."""
-        self.machine.pend(transaction)
+        """Commit and replay a record."""
+        self.machine.set_pending(transaction)
         value = decode_value(ID, encode_value(transaction, 1))
         self.machine.replay(ID, value)
 
-    def _told(self, decide: Any) -> Decision:
-        decision: Decision = decide(None)
+    def _apply(self, decide: Any) -> TransactionDecision:
+        decision: TransactionDecision = decide(None)
         if decision.needs_producer_id:
             self.next_id += 1
             decision = decide(self.next_id)
@@ -63,21 +63,25 @@ class Script:
             self.commit(decision.write)
         return decision
 
-    def init(self, expected: Identity | None = None, protocol: int = 2) -> Decision:
-        return self._told(
+    def init(
+        self, expected: ProducerIdAndEpoch | None = None, protocol: int = 2
+    ) -> TransactionDecision:
+        return self._apply(
             lambda new: self.machine.init(
                 self.now_ms, ID, 60_000, expected=expected, protocol=protocol, new_producer_id=new
             )
         )
 
-    def add(self, who: Identity, *tps: TopicPartition, protocol: int = 2) -> Code:
+    def add(self, who: ProducerIdAndEpoch, *tps: TopicPartition, protocol: int = 2) -> Code:
         decision = self.machine.add_partitions(self.now_ms, ID, who, tps, protocol=protocol)
         if decision.write is not None:
             self.commit(decision.write)
         return decision.code
 
-    def end(self, who: Identity, *, commits: bool, protocol: int = 2) -> Decision:
-        return self._told(
+    def end(
+        self, who: ProducerIdAndEpoch, *, commits: bool, protocol: int = 2
+    ) -> TransactionDecision:
+        return self._apply(
             lambda new: self.machine.end(
                 self.now_ms, ID, who, is_commit=commits, protocol=protocol, new_producer_id=new
             )
@@ -89,7 +93,7 @@ class Script:
         self.commit(done)
 
 
-def begun(protocol: int = 2) -> tuple[Script, Identity]:
+def begun(protocol: int = 2) -> tuple[Script, ProducerIdAndEpoch]:
     script = Script()
     who = script.init().identity
     assert script.add(who, TP, protocol=protocol) == Code.NONE
@@ -99,7 +103,7 @@ def begun(protocol: int = 2) -> tuple[Script, Identity]:
 def test_the_first_protocol_keeps_its_epoch() -> None:
     script, who = begun(protocol=0)
     assert script.end(who, commits=True, protocol=0).code == Code.NONE
-    assert script.state.state is State.PREPARE_COMMIT
+    assert script.state.state is TxnState.PREPARE_COMMIT
     assert script.end(who, commits=True, protocol=0).code == Code.CONCURRENT_TRANSACTIONS
     assert script.end(who, commits=False, protocol=0).code == Code.CONCURRENT_TRANSACTIONS
     assert script.add(who, OTHER, protocol=0) == Code.CONCURRENT_TRANSACTIONS
@@ -114,49 +118,51 @@ def test_the_first_protocol_keeps_its_epoch() -> None:
 def test_the_second_protocol_has_an_epoch_for_each_transaction() -> None:
     script, who = begun()
     first = script.end(who, commits=True)
-    assert first.identity == Identity(who.producer_id, who.epoch + 1)
+    assert first.identity == ProducerIdAndEpoch(who.producer_id, who.epoch + 1)
     assert script.end(who, commits=True).code == Code.CONCURRENT_TRANSACTIONS
     # The producer is ahead, and its next transaction has nothing to write: it must come back.
     for commits in (True, False):
         code = script.end(first.identity, commits=commits).code
         assert code == Code.CONCURRENT_TRANSACTIONS
     script.complete()
-    assert script.end(who, commits=True) == Decision(identity=first.identity)
+    assert script.end(who, commits=True) == TransactionDecision(identity=first.identity)
     assert script.add(who, TP) == Code.PRODUCER_FENCED
     assert script.add(first.identity, TP) == Code.NONE
 
 
 def test_epochs_run_out_and_a_new_producer_id_follows() -> None:
     script, who = begun()
-    last = Identity(who.producer_id, LARGEST_EPOCH - 1)
+    last = ProducerIdAndEpoch(who.producer_id, LARGEST_EPOCH - 1)
     script.commit(replace(script.state, epoch=last.epoch))
     ended = script.end(last, commits=True)
     assert (ended.identity.producer_id > who.producer_id, ended.identity.epoch) == (True, 0)
-    assert script.state.identity == Identity(who.producer_id, LARGEST_EPOCH), "for the markers"
+    assert script.state.identity == ProducerIdAndEpoch(who.producer_id, LARGEST_EPOCH), (
+        "for the markers"
+    )
     assert script.end(last, commits=True).code == Code.CONCURRENT_TRANSACTIONS
     script.complete()
     assert script.state.identity == ended.identity
-    assert script.end(last, commits=True) == Decision(identity=ended.identity)
+    assert script.end(last, commits=True) == TransactionDecision(identity=ended.identity)
     assert script.add(ended.identity, TP) == Code.NONE
 
 
 def test_starting_again_with_used_up_epochs() -> None:
     script = Script()
     who = script.init().identity
-    last = Identity(who.producer_id, LARGEST_EPOCH - 1)
+    last = ProducerIdAndEpoch(who.producer_id, LARGEST_EPOCH - 1)
     script.commit(replace(script.state, epoch=last.epoch))
     newer = script.init(last)
     assert (newer.identity.producer_id > who.producer_id, newer.identity.epoch) == (True, 0)
-    # The answer was lost, and the producer asks again as who it was.
+    # The answer was lost, and the producer retries with its old identity.
     again = script.init(last)
     assert (again.code, again.identity.producer_id) == (Code.NONE, newer.identity.producer_id)
 
 
 @pytest.mark.parametrize("protocol", [0, 2])
-def test_who_takes_over_fences_and_comes_back(protocol: int) -> None:
+def test_a_producer_that_takes_over_fences_and_retries(protocol: int) -> None:
     script, who = begun(protocol)
     assert script.init(protocol=protocol).code == Code.CONCURRENT_TRANSACTIONS
-    assert script.state.state is State.PREPARE_ABORT
+    assert script.state.state is TxnState.PREPARE_ABORT
     assert script.state.epoch == who.epoch + 1
     assert script.end(who, commits=True, protocol=0).code == Code.PRODUCER_FENCED
     assert script.init().code == Code.CONCURRENT_TRANSACTIONS
@@ -175,7 +181,7 @@ def test_a_producer_recovers_from_a_time_out_by_its_old_epoch() -> None:
     recovered = script.init(who)
     assert (recovered.code, recovered.identity) == (
         Code.NONE,
-        Identity(who.producer_id, who.epoch + 1),
+        ProducerIdAndEpoch(who.producer_id, who.epoch + 1),
     )
 
 
@@ -183,14 +189,14 @@ def test_what_is_pending_keeps_others_waiting() -> None:
     script, who = begun()
     decision = script.machine.end(2_000, ID, who, is_commit=True, protocol=2, new_producer_id=None)
     assert decision.write is not None
-    script.machine.pend(decision.write)
+    script.machine.set_pending(decision.write)
     assert script.end(who, commits=True).code == Code.CONCURRENT_TRANSACTIONS
     assert script.add(who, OTHER) == Code.CONCURRENT_TRANSACTIONS
     assert script.init().code == Code.CONCURRENT_TRANSACTIONS
     assert script.machine.complete(2_000, ID) is None
     # It was certainly not written: nothing has happened.
     script.machine.forget_pending(ID)
-    assert script.state.state is State.ONGOING
+    assert script.state.state is TxnState.ONGOING
     assert script.add(who, OTHER) == Code.NONE
 
 
@@ -199,7 +205,7 @@ def test_time_aborts_what_is_open_and_forgets_what_is_not_used() -> None:
     assert script.machine.tick(script.now_ms + 59_999) == []
     [abort] = script.machine.tick(script.now_ms + 60_000)
     assert isinstance(abort, Transaction)
-    assert (abort.state, abort.epoch) == (State.PREPARE_ABORT, who.epoch + 1)
+    assert (abort.state, abort.epoch) == (TxnState.PREPARE_ABORT, who.epoch + 1)
     script.commit(abort)
     assert script.machine.tick(script.now_ms + 8 * DAY_MS) == []
     script.complete()
@@ -218,7 +224,7 @@ def test_partitions_are_verified() -> None:
 
 
 @given(
-    state=st.sampled_from(State),
+    state=st.sampled_from(TxnState),
     partitions=st.frozensets(
         st.builds(TopicPartition, st.text(min_size=1, max_size=5), st.integers(0, 9)), max_size=5
     ),
@@ -229,7 +235,7 @@ def test_partitions_are_verified() -> None:
 )
 def test_records_come_back(
     *,
-    state: State,
+    state: TxnState,
     partitions: frozenset[TopicPartition],
     numbers: list[int],
     epoch: int,
@@ -243,7 +249,7 @@ def test_records_come_back(
         60_000,
         state,
         numbers[1],
-        frozenset() if state is State.EMPTY else partitions,
+        frozenset() if state is TxnState.EMPTY else partitions,
         numbers[2],
         numbers[3],
         numbers[4],
@@ -270,12 +276,12 @@ CALLS = st.lists(
 
 
 @given(calls=CALLS, protocol=st.sampled_from([0, 2]))
-def test_a_decision_stands_whoever_coordinates(
+def test_a_decision_survives_a_change_of_the_coordinator(
     calls: list[tuple[str, int, bool]], protocol: int
 ) -> None:
     """Producers come and go, records are not written, and coordinators change."""
     script = Script()
-    known: list[Identity] = [NOBODY]
+    known: list[ProducerIdAndEpoch] = [NO_IDENTITY]
     log: list[Transaction] = []
     for call, place, is_written in calls:
         who = known[-1 - place % len(known)]
@@ -287,7 +293,7 @@ def test_a_decision_stands_whoever_coordinates(
                 script.machine.replay(ID, record)
         if write is None:
             continue
-        script.machine.pend(write)
+        script.machine.set_pending(write)
         if not is_written:
             script.machine.forget_pending(ID)
             continue
@@ -301,7 +307,9 @@ def test_a_decision_stands_whoever_coordinates(
         assert (after.producer_id, after.epoch) >= (before.producer_id, before.epoch)
 
 
-def _decided(script: Script, call: str, who: Identity, protocol: int) -> Transaction | None:
+def _decided(
+    script: Script, call: str, who: ProducerIdAndEpoch, protocol: int
+) -> Transaction | None:
     machine, now_ms = script.machine, script.now_ms
     script.now_ms += 10
     if call == "init":

@@ -77,7 +77,7 @@ def test_who_looks_up_a_group_and_never_joins_is_named(
         reports.on_lookup(header, "/127.0.0.1", group="g", now_s=100.0)
         if joins:
             reports.on_group_request(header._replace(api_key=ApiKey.JOIN_GROUP), "/127.0.0.1")
-        reports.look(100.0 + waits_s)
+        reports.report_silent_clients(100.0 + waits_s)
     named = [record.getMessage() for record in caplog.records]
     assert len(named) == is_named
     assert all("client 'c' at 127.0.0.1 looked up the coordinator of group 'g'" in n for n in named)

@@ -4,7 +4,7 @@ import pytest
 
 from shoal.client.codes import Code
 from shoal.client.produce.compare_and_append import AppendResult
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
 from shoal.mirror.copy.partition import Outgoing
@@ -22,11 +22,11 @@ LOST = AppendResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 def _mirror(*, position: int = 0) -> AppendingMirror:
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
     tp = TopicPartition("t", 0)
-    return AppendingMirror(tp, Identity(-1, -1), position, backoff, mirror_epoch=4)
+    return AppendingMirror(tp, ProducerIdentity(-1, -1), position, backoff, mirror_epoch=4)
 
 
 def _feed(mirror: AppendingMirror, *batches: bytearray) -> None:
-    mirror.fetched(record_set(*batches), aborted=(), last_stable_offset=1000)
+    mirror.on_fetched(record_set(*batches), aborted=(), last_stable_offset=1000)
 
 
 def _ok(unit: list[Outgoing]) -> AppendResult:
@@ -47,9 +47,9 @@ def test_many_batches_go_in_one_request_at_their_own_offsets() -> None:
     assert {(out.batch.producer_id, out.batch.base_sequence) for out in unit} == {(-1, -1)}
     for out in unit:
         out.batch.check_crc()
-    assert mirror.appendix(unit)[:2] == (0, 4)
+    assert mirror.append_request(unit)[:2] == (0, 4)
     assert mirror.next_unit(0.0, ROOM) == []  # one request at a time
-    mirror.appended(unit, _ok(unit), now=0.0)
+    mirror.on_append_result(unit, _ok(unit), now=0.0)
     assert (mirror.target_offset, mirror.done, mirror.queued_bytes) == (63, 63, 0)
     assert (mirror.counts.batches, mirror.counts.records) == (3, 9)
 
@@ -72,7 +72,7 @@ def test_a_request_has_room_for_so_much_and_for_one_batch_always() -> None:
     _feed(mirror, *(stored_batch(n, 1) for n in range(4)))
     unit = mirror.next_unit(0.0, 1)
     assert len(unit) == 1
-    mirror.appended(unit, _ok(unit), now=0.0)
+    mirror.on_append_result(unit, _ok(unit), now=0.0)
     assert len(mirror.next_unit(0.0, unit[0].batch.size * 2)) == 2
 
 
@@ -81,15 +81,15 @@ def test_after_a_lost_answer_the_end_tells_what_became_of_it(was_written: bool) 
     mirror = _mirror()
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 2))
     unit = mirror.next_unit(0.0, 1)
-    mirror.appended(unit, LOST, now=0.0)
+    mirror.on_append_result(unit, LOST, now=0.0)
     assert mirror.next_unit(0.0, ROOM) == []  # not at once
     again = mirror.next_unit(9.0, ROOM)
-    assert mirror.appendix(again).expected_end == 0
+    assert mirror.append_request(again).expected_end == 0
     if was_written:
-        mirror.appended(again, _ends_at(2), now=9.0)
+        mirror.on_append_result(again, _ends_at(2), now=9.0)
         again = mirror.next_unit(9.0, ROOM)
         assert [out.batch.base_offset for out in again] == [2]
-    mirror.appended(again, _ok(again), now=9.0)
+    mirror.on_append_result(again, _ok(again), now=9.0)
     assert (mirror.parked, mirror.target_offset, mirror.counts.records) == (None, 4, 4)
 
 
@@ -97,10 +97,10 @@ def test_after_a_lost_answer_the_end_tells_what_became_of_it(was_written: bool) 
 def test_an_end_that_is_not_ours_parks_the_partition(end: int) -> None:
     mirror = _mirror()
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 2))
-    mirror.appended(mirror.next_unit(0.0, ROOM), _ends_at(end), now=0.0)
+    mirror.on_append_result(mirror.next_unit(0.0, ROOM), _ends_at(end), now=0.0)
     assert (mirror.parked, mirror.next_unit(9.0, ROOM)) == (None, [])
-    mirror.clear_suspicion()  # it is the same topic
-    assert "somebody else writes to it" in str(mirror.parked)
+    mirror.on_target_unchanged()  # it is the same topic
+    assert "another producer writes to it" in str(mirror.parked)
     assert mirror.done == 0
 
 
@@ -108,47 +108,52 @@ def test_a_mirror_that_was_taken_over_stops() -> None:
     mirror = _mirror()
     _feed(mirror, stored_batch(0, 2))
     fenced = AppendResult(Outcome.FAILED, Code.PRODUCER_FENCED)
-    mirror.appended(mirror.next_unit(0.0, ROOM), fenced, now=0.0)
-    assert "a later mirror of this name has taken over" in str(mirror.parked)
+    mirror.on_append_result(mirror.next_unit(0.0, ROOM), fenced, now=0.0)
+    assert "a newer mirror with the same name has taken over" in str(mirror.parked)
 
 
 def test_what_may_help_is_tried_again_and_what_may_not_parks() -> None:
     mirror = _mirror()
     _feed(mirror, stored_batch(0, 2))
     for code in (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS):
-        mirror.appended(mirror.next_unit(9.0, ROOM), AppendResult(Outcome.FAILED, code), now=0.0)
+        mirror.on_append_result(
+            mirror.next_unit(9.0, ROOM), AppendResult(Outcome.FAILED, code), now=0.0
+        )
         assert mirror.parked is None
     too_large = AppendResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE)
-    mirror.appended(mirror.next_unit(9.0, ROOM), too_large, now=9.0)
+    mirror.on_append_result(mirror.next_unit(9.0, ROOM), too_large, now=9.0)
     assert mirror.parked is None
     unit = mirror.next_unit(9.0, ROOM)
     assert [(out.batch.base_offset, out.batch.record_count) for out in unit] == [(0, 1), (1, 1)]
-    mirror.appended(unit, too_large, now=9.0)
+    mirror.on_append_result(unit, too_large, now=9.0)
     assert "refuses the record at" in str(mirror.waiting)
     assert (mirror.parked, mirror.next_unit(9.5, ROOM)) == (None, [])
     assert mirror.try_again(20.0)
     refused = AppendResult(Outcome.FAILED, Code.INVALID_RECORD)
-    mirror.appended(mirror.next_unit(20.0, ROOM), refused, now=20.0)
+    mirror.on_append_result(mirror.next_unit(20.0, ROOM), refused, now=20.0)
     assert "refuses the batches from 0 on" in str(mirror.parked)
 
 
 def _taken_over(tail: bytearray, *, end: int) -> AppendingMirror:
     mirror = _mirror(position=Batch(memoryview(tail)).base_offset)
-    mirror.tail, mirror.there_until, mirror.agreed_end = Batch(memoryview(tail)), end, 2
+    mirror.tail, mirror.existing_until, mirror.agreed_end = Batch(memoryview(tail)), end, 2
     mirror.target_offset = end
     return mirror
 
 
 def test_a_start_passes_over_what_the_target_has() -> None:
     mirror = _taken_over(stored_batch(40, 3), end=43)
-    assert mirror.mark[::2] == (40, 2)  # nothing is compared yet: the next start does it again
+    assert mirror.resume_point[::2] == (
+        40,
+        2,
+    )  # nothing is compared yet: the next start does it again
     _feed(mirror, stored_batch(40, 3, codec=Codec.ZSTD, producer_id=9), stored_batch(43, 2))
     unit = mirror.next_unit(0.0, ROOM)
     assert [out.batch.base_offset for out in unit] == [43]
-    assert mirror.appendix(unit)[:2] == (43, 4)
+    assert mirror.append_request(unit)[:2] == (43, 4)
     assert mirror.counts.already_there == 3
-    mirror.appended(unit, _ok(unit), now=0.0)
-    assert mirror.mark[::2] == (45, 45)
+    mirror.on_append_result(unit, _ok(unit), now=0.0)
+    assert mirror.resume_point[::2] == (45, 45)
 
 
 def test_a_start_continues_inside_of_a_batch() -> None:
@@ -170,8 +175,8 @@ def test_what_compaction_took_from_the_source_is_not_compared() -> None:
 
 def test_deleted_records_that_the_target_has_are_not_lost() -> None:
     mirror = _taken_over(stored_batch(40, 3), end=43)
-    mirror.lose(45)
-    assert (mirror.counts.lost, mirror.mark[::2]) == (2, (45, 43))
+    mirror.skip_deleted(45)
+    assert (mirror.counts.lost, mirror.resume_point[::2]) == (2, (45, 43))
 
 
 def test_records_of_somebody_else_in_the_place_of_the_source_s_park() -> None:
@@ -179,6 +184,6 @@ def test_records_of_somebody_else_in_the_place_of_the_source_s_park() -> None:
     foreign = encode_batch(records, base_offset=40)
     mirror = _taken_over(foreign, end=43)
     _feed(mirror, stored_batch(40, 1), stored_batch(43, 2))
-    assert "record at offset 40 is not the source's: somebody else" in str(mirror.parked)
+    assert "record at offset 40 differs from the source's: another producer" in str(mirror.parked)
     assert mirror.next_unit(0.0, ROOM) == []
-    assert mirror.mark[::2] == (40, 2)
+    assert mirror.resume_point[::2] == (40, 2)

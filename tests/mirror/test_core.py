@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.client.codes import Code
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.copy.intake import Counts
@@ -26,7 +26,7 @@ from shoal.wire.records.records import (
 from support.mirror_batches import SequencedTarget, record_set, records_of, stored_batch
 
 PARTITION = TopicPartition("t", 0)
-IDENTITY = Identity(77, 2)
+IDENTITY = ProducerIdentity(77, 2)
 OK = ProduceResult(Outcome.OK)
 
 
@@ -38,16 +38,16 @@ def _mirror(*, position: int = 0, handler: BatchHandler | None = None) -> Partit
 def _feed(
     mirror: PartitionMirror, *batches: bytearray, aborted: tuple[tuple[int, int], ...] = ()
 ) -> None:
-    mirror.fetched(record_set(*batches), aborted=aborted, last_stable_offset=1000)
+    mirror.on_fetched(record_set(*batches), aborted=aborted, last_stable_offset=1000)
 
 
 def _send_all(mirror: PartitionMirror, *, now: float = 0.0) -> list[Outgoing]:
     """Send and acknowledge one by one."""
     sent = []
-    while (outgoing := mirror.sendable(now)) is not None:
-        mirror.sent(outgoing)
+    while (outgoing := mirror.next_batch(now)) is not None:
+        mirror.mark_sent(outgoing)
         sent.append(outgoing)
-        mirror.answered(outgoing, OK, now=now)
+        mirror.on_produce_result(outgoing, OK, now=now)
     return sent
 
 
@@ -201,44 +201,44 @@ def test_a_bad_handler_parks_its_partition_at_the_batch(handler: BatchHandler, s
     mirror = _mirror(position=7, handler=handler)
     _feed(mirror, stored_batch(7, 2))
     assert said in str(mirror.parked)
-    assert mirror.sendable(0.0) is None
+    assert mirror.next_batch(0.0) is None
     assert mirror.done == 7
 
 
 def test_bytes_that_are_no_batch_park_the_partition() -> None:
     mirror = _mirror()
-    mirror.fetched(memoryview(bytearray(100)), aborted=(), last_stable_offset=10)
+    mirror.on_fetched(memoryview(bytearray(100)), aborted=(), last_stable_offset=10)
     assert "source offset 0 is damaged" in str(mirror.parked)
 
 
 def test_one_batch_is_in_flight_until_the_first_is_acknowledged_then_five() -> None:
     mirror = _mirror()
     _feed(mirror, *(stored_batch(offset, 1) for offset in range(10)))
-    first = mirror.sendable(0.0)
+    first = mirror.next_batch(0.0)
     assert first is not None
-    mirror.sent(first)
-    assert mirror.sendable(0.0) is None
-    mirror.answered(first, OK, now=0.0)
+    mirror.mark_sent(first)
+    assert mirror.next_batch(0.0) is None
+    mirror.on_produce_result(first, OK, now=0.0)
     for _ in range(IN_FLIGHT_LIMIT):
-        outgoing = mirror.sendable(0.0)
+        outgoing = mirror.next_batch(0.0)
         assert outgoing is not None
-        mirror.sent(outgoing)
-    assert mirror.sendable(0.0) is None
+        mirror.mark_sent(outgoing)
+    assert mirror.next_batch(0.0) is None
     assert (mirror.in_flight, mirror.done, mirror.lag) == (5, 1, 999)
 
 
 def _sent_two(mirror: PartitionMirror) -> tuple[Outgoing, Outgoing]:
     """A first batch is acknowledged, two are in flight, one waits."""
     _feed(mirror, *(stored_batch(offset, 1) for offset in range(4)))
-    outs = [mirror.sendable(0.0)]
+    outs = [mirror.next_batch(0.0)]
     assert outs[0] is not None
-    mirror.sent(outs[0])
-    mirror.answered(outs[0], OK, now=0.0)
+    mirror.mark_sent(outs[0])
+    mirror.on_produce_result(outs[0], OK, now=0.0)
     pair = []
     for _ in range(2):
-        outgoing = mirror.sendable(0.0)
+        outgoing = mirror.next_batch(0.0)
         assert outgoing is not None
-        mirror.sent(outgoing)
+        mirror.mark_sent(outgoing)
         pair.append(outgoing)
     return pair[0], pair[1]
 
@@ -250,17 +250,17 @@ def _result(code: Code) -> ProduceResult:
 def test_after_a_failure_all_that_is_in_flight_comes_back_before_anything_is_sent_again() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
-    mirror.answered(second, _result(Code.NOT_LEADER_OR_FOLLOWER), now=0.0)
-    assert mirror.sendable(9.0) is None
-    mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    assert mirror.sendable(0.05) is None  # back-off
+    mirror.on_produce_result(second, _result(Code.NOT_LEADER_OR_FOLLOWER), now=0.0)
+    assert mirror.next_batch(9.0) is None
+    mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    assert mirror.next_batch(0.05) is None  # back-off
     before = bytes(second.batch.view)
-    assert mirror.sendable(9.0) is second
-    mirror.sent(second)
+    assert mirror.next_batch(9.0) is second
+    mirror.mark_sent(second)
     assert bytes(second.batch.view) == before
-    assert mirror.sendable(9.0) is third
+    assert mirror.next_batch(9.0) is third
     assert mirror.counts.resent == 1
-    assert not mirror.inquiring
+    assert not mirror.needs_last_sequence
 
 
 @pytest.mark.parametrize(
@@ -269,47 +269,47 @@ def test_after_a_failure_all_that_is_in_flight_comes_back_before_anything_is_sen
 def test_a_refusal_for_good_parks_the_partition_with_the_brokers_word(code: Code) -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
-    mirror.answered(second, _result(code), now=0.0)
+    mirror.on_produce_result(second, _result(code), now=0.0)
     assert code.name in str(mirror.parked)
-    mirror.answered(third, OK, now=0.0)
+    mirror.on_produce_result(third, OK, now=0.0)
     assert mirror.done == 1
-    assert mirror.sendable(9.0) is None
+    assert mirror.next_batch(9.0) is None
 
 
 def test_a_record_that_is_too_large_waits_until_the_target_takes_it() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
-    mirror.answered(second, _result(Code.MESSAGE_TOO_LARGE), now=0.0)
-    mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    mirror.on_produce_result(second, _result(Code.MESSAGE_TOO_LARGE), now=0.0)
+    mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     assert mirror.parked is None
     assert "MESSAGE_TOO_LARGE" in str(mirror.waiting)
-    assert mirror.sendable(0.1) is None
+    assert mirror.next_batch(0.1) is None
     assert not mirror.try_again(0.1)
     assert mirror.try_again(9.0)
-    assert mirror.sendable(9.0) is second
-    mirror.sent(second)
-    mirror.answered(second, OK, now=9.0)
+    assert mirror.next_batch(9.0) is second
+    mirror.mark_sent(second)
+    mirror.on_produce_result(second, OK, now=9.0)
     assert mirror.waiting is None
-    assert mirror.sendable(9.0) is third
+    assert mirror.next_batch(9.0) is third
 
 
 def test_what_looks_lost_is_parked_only_after_the_topic_id_was_compared() -> None:
     mirror = _mirror()
     mirror.suspect_target("the target no longer has it", "compare both")
-    assert (mirror.may_send, mirror.parked) == (False, None)
-    mirror.clear_suspicion()
+    assert (mirror.can_send, mirror.parked) == (False, None)
+    mirror.on_target_unchanged()
     assert "the target no longer has it" in str(mirror.parked)
 
 
 def test_a_batch_below_what_was_acknowledged_raises_a_suspicion() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
-    mirror.answered(second, OK._replace(base_offset=0), now=0.0)
-    assert (mirror.may_send, mirror.parked) == (False, None)
-    mirror.answered(third, OK._replace(base_offset=second.batch.record_count), now=0.0)
+    mirror.on_produce_result(second, OK._replace(base_offset=0), now=0.0)
+    assert (mirror.can_send, mirror.parked) == (False, None)
+    mirror.on_produce_result(third, OK._replace(base_offset=second.batch.record_count), now=0.0)
     # All that the new topic holds is ours.
     assert mirror.own_end == second.batch.record_count + third.batch.record_count
-    mirror.clear_suspicion()  # it is the same topic
+    mirror.on_target_unchanged()  # it is the same topic
     assert "has lost records that it acknowledged" in str(mirror.parked)
 
 
@@ -318,38 +318,38 @@ def test_a_batch_damaged_at_the_source_is_found_by_the_target_and_named() -> Non
     stored = stored_batch(0, 1)
     stored[-1] ^= 1
     _feed(mirror, stored)
-    outgoing = mirror.sendable(0.0)
+    outgoing = mirror.next_batch(0.0)
     assert outgoing is not None
-    mirror.sent(outgoing)
+    mirror.mark_sent(outgoing)
     assert SequencedTarget().append(outgoing.batch).error_code == Code.CORRUPT_MESSAGE
-    mirror.answered(outgoing, _result(Code.CORRUPT_MESSAGE), now=0.0)
+    mirror.on_produce_result(outgoing, _result(Code.CORRUPT_MESSAGE), now=0.0)
     assert "source offset 0 is damaged" in str(mirror.parked)
 
 
 def test_a_batch_damaged_on_the_way_is_sent_again() -> None:
     mirror = _mirror()
     _feed(mirror, stored_batch(0, 1))
-    outgoing = mirror.sendable(0.0)
+    outgoing = mirror.next_batch(0.0)
     assert outgoing is not None
-    mirror.sent(outgoing)
-    mirror.answered(outgoing, _result(Code.CORRUPT_MESSAGE), now=0.0)
-    assert mirror.sendable(9.0) is outgoing
+    mirror.mark_sent(outgoing)
+    mirror.on_produce_result(outgoing, _result(Code.CORRUPT_MESSAGE), now=0.0)
+    assert mirror.next_batch(9.0) is outgoing
 
 
 def test_a_first_batch_out_of_sequence_is_asked_about() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
-    mirror.answered(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    asks = [mirror.inquiring]  # not while one is still in flight
-    mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    asks.append(mirror.inquiring)
+    mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    asks = [mirror.needs_last_sequence]  # not while one is still in flight
+    mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    asks.append(mirror.needs_last_sequence)
     assert asks == [False, True]
-    assert mirror.sendable(9.0) is None
-    mirror.told_last_sequence(2, now=0.0)  # both are written; the last one proves it
-    assert mirror.sendable(9.0) is third
+    assert mirror.next_batch(9.0) is None
+    mirror.on_last_sequence(2, now=0.0)  # both are written; the last one proves it
+    assert mirror.next_batch(9.0) is third
     assert mirror.done == 1
-    mirror.sent(third)
-    mirror.answered(third, OK, now=9.0)
+    mirror.mark_sent(third)
+    mirror.on_produce_result(third, OK, now=9.0)
     assert mirror.done == 3
 
 
@@ -357,28 +357,28 @@ def test_a_target_that_lost_what_it_acknowledged_parks_the_partition() -> None:
     for last in (None, (1 << 31) - 2):
         mirror = _mirror()
         second, third = _sent_two(mirror)
-        mirror.answered(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-        mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-        mirror.told_last_sequence(last, now=0.0)
+        mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+        mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+        mirror.on_last_sequence(last, now=0.0)
         assert mirror.parked is None
-        mirror.clear_suspicion()  # it is the same topic
+        mirror.on_target_unchanged()  # it is the same topic
         assert "no longer has" in str(mirror.parked)
 
 
 def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
-    mirror.answered(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    mirror.told_last_sequence(1000, now=0.0)
-    assert "another mirror of this name is ahead" in str(mirror.parked)
+    mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    mirror.on_last_sequence(1000, now=0.0)
+    assert "another mirror with the same name is ahead" in str(mirror.parked)
 
 
 def _resumed(target: SequencedTarget, *, written: int) -> PartitionMirror:
     tail = Batch(memoryview(bytearray(target.batches[-1])))
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
     return PartitionMirror(
-        PARTITION, IDENTITY, 0, backoff, already_there=written, is_known=True, tail=tail
+        PARTITION, IDENTITY, 0, backoff, already_there=written, is_producer_known=True, tail=tail
     )
 
 
@@ -390,12 +390,12 @@ def test_a_mirror_that_goes_on_passes_over_what_is_there_and_keeps_the_sequences
         target.append(outgoing.batch)
     second = _resumed(target, written=9)
     _feed(second, *batches)
-    assert (second.done, second.mark.sequence, second.target_offset) == (9, 9, 9)
+    assert (second.done, second.resume_point.sequence, second.target_offset) == (9, 9, 9)
     for outgoing in _send_all(second):
         assert target.append(outgoing.batch).is_ok
     assert [int(value) for value in target.values] == list(range(15))
     assert (second.counts.already_there, second.counts.records) == (9, 6)
-    assert (second.target_offset, second.mark.sequence) == (15, 15)
+    assert (second.target_offset, second.resume_point.sequence) == (15, 15)
 
 
 def test_a_source_that_has_changed_below_the_targets_end_parks_the_partition() -> None:
@@ -405,16 +405,16 @@ def test_a_source_that_has_changed_below_the_targets_end_parks_the_partition() -
         target.append(outgoing.batch)
     second = _resumed(target, written=3)
     _feed(second, stored_batch(20, 3))
-    assert "batches there have changed" in str(second.parked)
-    assert second.sendable(0.0) is None
+    assert "the source has changed" in str(second.parked)
+    assert second.next_batch(0.0) is None
     assert second.position == 0
 
 
 def test_a_batch_at_another_offset_than_expected_is_counted() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
-    mirror.answered(second, ProduceResult(Outcome.OK, base_offset=1), now=0.0)
-    mirror.answered(third, ProduceResult(Outcome.OK, base_offset=7), now=0.0)
+    mirror.on_produce_result(second, ProduceResult(Outcome.OK, base_offset=1), now=0.0)
+    mirror.on_produce_result(third, ProduceResult(Outcome.OK, base_offset=7), now=0.0)
     assert mirror.counts.displaced == 1
     assert mirror.target_offset == 8
 
@@ -423,9 +423,9 @@ def test_what_was_never_sent_is_forgotten_at_the_end() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
     mirror.forget_unsent()
-    mirror.answered(second, OK, now=0.0)
-    mirror.answered(third, OK, now=0.0)
-    assert mirror.sendable(0.0) is None
+    mirror.on_produce_result(second, OK, now=0.0)
+    mirror.on_produce_result(third, OK, now=0.0)
+    assert mirror.next_batch(0.0) is None
     assert (mirror.done, mirror.position, mirror.queued_bytes) == (3, 3, 0)
 
 
@@ -455,14 +455,14 @@ def test_whatever_fails_on_the_way_every_record_arrives_once_and_in_order(
         if source:
             _feed(mirror, *source[:fetched_at_once])
             del source[:fetched_at_once]
-        while (outgoing := mirror.sendable(now)) is not None:
-            mirror.sent(outgoing)
+        while (outgoing := mirror.next_batch(now)) is not None:
+            mirror.mark_sent(outgoing)
             flying.append((outgoing, _try(target, outgoing.batch, next(fate, "ok"))))
         for outgoing, result in flying:
-            mirror.answered(outgoing, result, now=now)
+            mirror.on_produce_result(outgoing, result, now=now)
         flying.clear()
-        if mirror.inquiring:
-            mirror.told_last_sequence(target.last_sequence, now=now)
+        if mirror.needs_last_sequence:
+            mirror.on_last_sequence(target.last_sequence, now=now)
     assert mirror.parked is None
     assert target.values == [f"{number:010d}".encode() for number in range(offset)]
     assert mirror.counts.records == offset

@@ -7,13 +7,13 @@ import pytest
 from shoal.mirror.watch.divergence import (
     MOST_EPOCHS,
     SAME,
-    EpochEnd,
     EpochStart,
     Judgement,
+    LeaderEpochEnd,
     ReadEpochs,
-    cut_epochs,
     judge,
     judge_unknown,
+    truncate_epochs,
 )
 
 ONE = [(0, 0)]
@@ -52,7 +52,7 @@ def test_an_answer_is_compared_with_all_that_was_read(
     expected: Judgement,
 ) -> None:
     starts = ReadEpochs(read).below(position)
-    assert judge(starts, position, asked, EpochEnd(*answer)) == expected
+    assert judge(starts, position, asked, LeaderEpochEnd(*answer)) == expected
 
 
 @pytest.mark.parametrize(("end", "expected"), [(100, SAME), (99, Judgement(0)), (0, Judgement(0))])
@@ -68,7 +68,7 @@ def test_what_is_read_again_replaces_what_was_read_above() -> None:
     assert (epochs.latest(80), epochs.latest(30), ReadEpochs().latest(5)) == (2, 0, -1)
     epochs.note(5, 30)
     assert epochs.below(80) == (EpochStart(0, 0), EpochStart(5, 30))
-    assert cut_epochs([(0, 0), (5, 30)], 30) == (EpochStart(0, 0),)
+    assert truncate_epochs([(0, 0), (5, 30)], 30) == (EpochStart(0, 0),)
 
 
 def test_few_epochs_are_kept() -> None:

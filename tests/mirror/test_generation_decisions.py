@@ -17,8 +17,8 @@ from shoal.mirror.routes import Route
 from shoal.mirror.watch.generations import (
     Action,
     Decision,
-    SourceNow,
-    TargetNow,
+    SourceState,
+    TargetState,
     adopt_ids,
     begin_generation,
     decide,
@@ -29,9 +29,9 @@ from shoal.model.topics import TopicPartition
 
 ROUTE = Route(TopicPartition("t", 0), TopicPartition("t", 0))
 KNOWN = Checkpoint("cluster", "S1", "T1", IDEMPOTENT, 100, 100, source_epoch=5, generation=1)
-SAME_SOURCE = SourceNow("cluster", "S1")
-SAME_TARGET = TargetNow("T1", 0, 100, holds_data=True)
-EMPTY = TargetNow("T2", 0, 0, holds_data=False)
+SAME_SOURCE = SourceState("cluster", "S1")
+SAME_TARGET = TargetState("T1", 0, 100, holds_data=True)
+EMPTY = TargetState("T2", 0, 0, holds_data=False)
 STOCK = (AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL)
 DELIVERIES = (*STOCK, COMPARE_AND_APPEND)
 
@@ -39,38 +39,38 @@ BEGIN, CONTINUE, REFUSE = Action.BEGIN, Action.CONTINUE, Action.REFUSE
 NEW_SOURCE, NEW_TARGET = Action.COPY_NEW_SOURCE, Action.FILL_NEW_TARGET
 
 
-def _decide(known: Checkpoint | None, source: SourceNow, target: TargetNow) -> Decision:
+def _decide(known: Checkpoint | None, source: SourceState, target: TargetState) -> Decision:
     return decide(ROUTE, known, source, target, wanted_delivery=AUTO)
 
 
 # What the source is: the same, another one, or without an id on one side.
 SOURCES = {
     "same": (KNOWN, SAME_SOURCE),
-    "another": (KNOWN, SourceNow("cluster", "S2")),
+    "another": (KNOWN, SourceState("cluster", "S2")),
     "id appears": (
         replace(KNOWN, source_topic_id=None),
-        SourceNow("cluster", "S1", end=100, leader_epoch=5),
+        SourceState("cluster", "S1", end=100, leader_epoch=5),
     ),
     "id appears, log grew": (
         replace(KNOWN, source_topic_id=None),
-        SourceNow("cluster", "S1", end=900, leader_epoch=7),
+        SourceState("cluster", "S1", end=900, leader_epoch=7),
     ),
     "id appears, shorter": (
         replace(KNOWN, source_topic_id=None),
-        SourceNow("cluster", "S1", end=99, leader_epoch=5),
+        SourceState("cluster", "S1", end=99, leader_epoch=5),
     ),
     "id appears, shorter, lower epoch": (
         replace(KNOWN, source_topic_id=None),
-        SourceNow("cluster", "S1", end=99, leader_epoch=0),
+        SourceState("cluster", "S1", end=99, leader_epoch=0),
     ),
     # A broker that lags behind may tell an old epoch: alone it proves nothing.
     "id appears, lower epoch": (
         replace(KNOWN, source_topic_id=None),
-        SourceNow("cluster", "S1", end=100, leader_epoch=4),
+        SourceState("cluster", "S1", end=100, leader_epoch=4),
     ),
-    "id is not told": (KNOWN, SourceNow("cluster", None, end=100)),
-    "never had an id": (replace(KNOWN, source_topic_id=None), SourceNow("cluster", None)),
-    "another cluster": (KNOWN, SourceNow("other", "S1")),
+    "id is not told": (KNOWN, SourceState("cluster", None, end=100)),
+    "never had an id": (replace(KNOWN, source_topic_id=None), SourceState("cluster", None)),
+    "another cluster": (KNOWN, SourceState("other", "S1")),
     "another topic": (replace(KNOWN, source_topic="u"), SAME_SOURCE),
 }
 # What the target is.
@@ -131,14 +131,14 @@ def test_every_situation_has_its_decision(source: str) -> None:
 
 @pytest.mark.parametrize(("holds_data", "action"), [(False, BEGIN), (True, REFUSE)])
 def test_a_target_that_no_checkpoint_tells_of(holds_data: bool, action: Action) -> None:
-    target = TargetNow("T1", 0, 50, holds_data)
+    target = TargetState("T1", 0, 50, holds_data)
     assert _decide(None, SAME_SOURCE, target).action is action
 
 
 def test_a_new_source_may_follow_at_kept_offsets_if_nothing_was_copied() -> None:
     known = replace(KNOWN, delivery=COMPARE_AND_APPEND, source_offset=0, target_offset=0)
-    target = TargetNow("T1", 0, 0, holds_data=False)
-    assert _decide(known, SourceNow("cluster", "S2"), target).action is NEW_SOURCE
+    target = TargetState("T1", 0, 0, holds_data=False)
+    assert _decide(known, SourceState("cluster", "S2"), target).action is NEW_SOURCE
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_ids_are_adopted_and_never_forgotten() -> None:
     unknown = replace(KNOWN, source_topic_id=None, target_topic_id=None)
     adopted = adopt_ids(unknown, SAME_SOURCE, SAME_TARGET)
     assert (adopted.source_topic_id, adopted.target_topic_id) == ("S1", "T1")
-    untold = adopt_ids(KNOWN, SourceNow("cluster", None), replace(SAME_TARGET, topic_id=None))
+    untold = adopt_ids(KNOWN, SourceState("cluster", None), replace(SAME_TARGET, topic_id=None))
     assert untold == KNOWN
 
 
 def test_a_new_generation_begins_behind_the_former_one_with_the_same_producer() -> None:
     known = replace(KNOWN, producer_id=7, producer_epoch=1, sequence=40, mirror_epoch=3)
-    new = begin_generation(known, SourceNow("cluster", "S2"), first=20)
+    new = begin_generation(known, SourceState("cluster", "S2"), first=20)
     assert (new.source_topic_id, new.source_offset, new.began_at) == ("S2", 20, 20)
     assert (new.generation, new.generation_target_offset, new.target_offset) == (2, 100, 100)
     assert (new.identity, new.sequence, new.mirror_epoch) == (known.identity, 40, 3)

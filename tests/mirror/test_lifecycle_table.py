@@ -50,7 +50,7 @@ def test_stock_targets_have_no_compare_and_append() -> None:
 
 
 def test_the_documents_state_the_outcomes() -> None:
-    assert outcome_table() in (ROOT / "docs/mirror-delivery.md").read_text()
+    assert outcome_table() in (ROOT / "docs/reference/mirror-delivery.md").read_text()
 
 
 def test_a_report_keeps_the_section_of_the_other_engine(tmp_path: Path) -> None:

@@ -90,17 +90,19 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(apache_bootst
     told = sorted(str(error) for error in status.refused)
     assert len(told) == 5
     for words in (
-        "us.unfit-codec has compression.type gzip",
-        "us.unfit-compact has cleanup.policy compact, the source's has delete",
-        "us.unfit-narrow has 1 partitions, the source's has 2",
+        "us.unfit-codec has compression.type=gzip",
+        "us.unfit-compact has cleanup.policy=compact, the source topic has delete",
+        "us.unfit-narrow has 1 partitions, the source topic has 2",
         "us.unfit-foreign-0 is not empty",
-        "the source has no topic missing",
+        "the source cluster has no topic missing",
     ):
         assert words in "\n".join(told)
 
 
 async def test_a_topic_that_does_not_exist_is_named(apache_bootstrap: str) -> None:
-    with pytest.raises(UsageError, match="the source has no topic nowhere-at-all") as caught:
+    with pytest.raises(
+        UsageError, match="the source cluster has no topic nowhere-at-all"
+    ) as caught:
         await mirror_until(asyncio.Event().wait, _config(apache_bootstrap, "nowhere-at-all"))
     assert caught.value.remedy
 
@@ -126,7 +128,7 @@ async def test_a_topic_that_may_not_be_written_is_parked_with_the_remedy(
         status = await mirror.until(lambda status: bool(status.parked))
         await mirror.copied(20)
     assert "not allowed to use this topic" in str(status.parked[0])
-    assert "allow the mirror's user to write" in str(status.parked[0].remedy)
+    assert "allow the mirror's principal to write" in str(status.parked[0].remedy)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

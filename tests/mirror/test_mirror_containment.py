@@ -94,7 +94,7 @@ async def test_a_partition_that_loses_its_leader_while_it_is_copied_is_shown(
     for cluster in pair:
         await make_placed(cluster, "t", PLACES)
     await asyncio.to_thread(fill, source.bootstrap, "t", range(300), partitions=3)
-    flow = Flow(_config(source, target, "t", delivery=delivery), hands=Copier)
+    flow = Flow(_config(source, target, "t", delivery=delivery), make_backend=Copier)
     running_flow = asyncio.create_task(flow.run())
     try:
         await _until(flow, lambda status: status.lag == 0)
@@ -140,11 +140,11 @@ async def _stick(source: LiteCluster, target: LiteCluster) -> None:
     await asyncio.to_thread(target.heal)
 
 
-async def _lanes(target: LiteCluster) -> dict[int, str]:
+async def _writers(target: LiteCluster) -> dict[int, str]:
     """Which transactional.id wrote each partition last."""
     async with client(target.bootstrap) as one:
         found = await CheckpointTopic(one, "m").read()
-    return {tp.partition: checkpoint.lane for tp, checkpoint in found.items()}
+    return {tp.partition: checkpoint.transactional_id for tp, checkpoint in found.items()}
 
 
 async def _copied_first(pair: tuple[LiteCluster, LiteCluster]) -> MirrorConfig:
@@ -166,7 +166,7 @@ async def test_partitions_of_a_stuck_transaction_continue_under_another_id(
         assert "no leader" in _waiting(status, 1)
         await asyncio.to_thread(fill, source.bootstrap, "t", range(900, 1200, 3), partitions=3)
         await _copied(mirror, {0: 400, 2: 300})
-        assert (await _lanes(target))[0] == "shoal-mirror-m-0.1"
+        assert (await _writers(target))[0] == "shoal-mirror-m-0.1"
         await asyncio.to_thread(target.restart, 2)
         await _copied(mirror, {0: 400, 1: 300, 2: 300})
         await asyncio.to_thread(fill, source.bootstrap, "t", range(1200, 1500), partitions=3)

@@ -60,8 +60,8 @@ async def test_positions_stand_in_the_transaction_of_their_records(
     for number in range(2):
         checkpoint = found[TopicPartition("positions", number)]
         assert (checkpoint.source_offset, checkpoint.delivery) == (100, "transactional")
-        assert (checkpoint.lane, checkpoint.mirror_epoch) == ("shoal-mirror-here-0", 1)
-    with pytest.raises(ConfigError, match="was mirrored by transactional"):
+        assert (checkpoint.transactional_id, checkpoint.mirror_epoch) == ("shoal-mirror-here-0", 1)
+    with pytest.raises(ConfigError, match="was mirrored with --delivery transactional"):
         await mirror_all(
             config_of(
                 source.bootstrap,
@@ -83,7 +83,7 @@ async def test_what_somebody_else_wrote_is_refused_when_a_transactional_mirror_g
     )
     await mirror_all(config)
     fill(target.bootstrap, "foreign", [1])
-    with pytest.raises(ConfigError, match="somebody else has written to it"):
+    with pytest.raises(ConfigError, match="another producer has written to it"):
         await mirror_all(config)
 
 
@@ -144,11 +144,11 @@ async def test_what_a_dead_one_left_open_is_not_waited_for(
     ):
         starter = Starter(reads, writes, replace(config, worker=worker))
         if what == "own-place":
-            await starter.look()
+            await starter.load_state()
         elif what == "partition-of-another":
-            await starter.look([route])
+            await starter.load_state([route])
         else:
-            await starter.look(workers=range(2))
+            await starter.load_state(workers=range(2))
         assert await starter.check([route])
     fill(source.bootstrap, topic, range(100, 150))
     assert (await mirror_all(config)).counts.records == 50
@@ -207,10 +207,10 @@ async def test_workers_that_take_each_others_partitions_over_all_begin(
     async def begin(worker: int, route: Route) -> None:
         async with client(source.bootstrap) as reads, client(target.bootstrap) as writes:
             starter = Starter(reads, writes, replace(config, worker=worker))
-            await starter.look()
+            await starter.load_state()
             assert list(await starter.begin([route])) == [route]
-            starter.lane.stop()
-            await starter.lane.run()
+            starter.transaction_writers.stop()
+            await starter.transaction_writers.run()
 
     for turn in range(5):
         mine, theirs = routes[turn % 2], routes[1 - turn % 2]
@@ -220,7 +220,7 @@ async def test_workers_that_take_each_others_partitions_over_all_begin(
 async def test_one_that_was_fenced_and_goes_on_before_it_is_replaced_writes_nothing_twice(
     source: LiteCluster, target: LiteCluster
 ) -> None:
-    """It begins anew between the look of its successor at the positions and its claim."""
+    """It restarts after its successor has read the positions and before the claim."""
     topic = "fenced-and-awake"
     for cluster in (source, target):
         await make_topic(cluster.bootstrap, topic)
@@ -247,8 +247,8 @@ async def test_one_that_was_fenced_and_goes_on_before_it_is_replaced_writes_noth
         await old.assign([route])
         tasks.create_task(old.run())
         await copied(old, 100)
-        lane = new._starter.lane._lanes[0]
-        check, looks = lane._check, 0
+        writer = new._starter.transaction_writers._writers[0]
+        check, looks = writer._check, 0
 
         async def goes_on_meanwhile(known: Checkpoints) -> None:
             nonlocal looks
@@ -258,7 +258,7 @@ async def test_one_that_was_fenced_and_goes_on_before_it_is_replaced_writes_noth
                 fill(source.bootstrap, topic, range(100, 150))
                 await copied(old, 150)
 
-        lane._check = goes_on_meanwhile  # type: ignore[method-assign]
+        writer._check = goes_on_meanwhile  # type: ignore[method-assign]
         await new.assign([route])
         tasks.create_task(new.run())
         fill(source.bootstrap, topic, range(150, 200))

@@ -20,7 +20,7 @@ from shoal.client.results import EARLIEST
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, HeartbeatRules, MirrorConfig, TopicRules
-from shoal.mirror.control import order
+from shoal.mirror.control import send_command
 from shoal.mirror.mm2.heartbeats import heartbeat_key
 from shoal.mirror.mm2.naming import Naming
 from shoal.model.errors import SystemFailure, UnreachableError
@@ -79,7 +79,7 @@ def _status(name: str) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         with suppress(UnreachableError):
-            (answer,) = order("status", name)
+            (answer,) = send_command("status", name)
             if answer["flows"].get(name) is not None:
                 found: dict[str, Any] = answer["flows"][name]
                 return found
@@ -131,8 +131,8 @@ def test_a_mirror_that_was_killed_is_not_shown(source: str, target: str, tmp_pat
         os.kill(process.pid, signal.SIGKILL)
         process.wait(PATIENCE_S)
         assert list((tmp_path / "shoal" / "mirrors").iterdir())
-        with pytest.raises(UnreachableError, match="no mirror is running here"):
-            order("status", None)
+        with pytest.raises(UnreachableError, match="no mirror is running on this machine"):
+            send_command("status", None)
         assert not list((tmp_path / "shoal" / "mirrors").iterdir())
 
 

@@ -107,7 +107,7 @@ async def test_a_target_with_too_few_partitions_is_refused(
     await _make(source, "narrow")
     async with _client(target) as client:
         await client.admin.create_topics([NewTopic("narrow", 1)])
-    with pytest.raises(ConfigError, match="has 1 partitions, the source's has 3") as caught:
+    with pytest.raises(ConfigError, match="has 1 partitions, the source topic has 3") as caught:
         await _mirror(_config(source, target, "narrow"), 1)
     assert caught.value.remedy
 
@@ -168,6 +168,9 @@ async def _copy_under_kills(
     def harm() -> None:
         nonlocal kills
         while not ended.wait(0.5) and kills < 3:
+            # Paused for a moment, so that requests are surely unanswered when the kill comes.
+            victim.pause(node)
+            time.sleep(0.3)
             victim.kill(node)
             victim.restart(node)
             kills += 1

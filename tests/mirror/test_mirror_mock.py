@@ -153,7 +153,7 @@ async def test_a_target_that_is_not_empty_is_refused(target: MockCluster) -> Non
     with mock_cluster() as source:
         _fill(source, "t", count=10)
         _fill(target, "t", count=1)
-        with pytest.raises(ConfigError, match="t-0 is not empty: it holds 1 offsets") as caught:
+        with pytest.raises(ConfigError, match="t-0 is not empty: it has 1 offsets") as caught:
             await _mirror_all(source, target, ("t",), 10)
     assert caught.value.remedy
 
@@ -168,10 +168,10 @@ async def test_a_topic_that_the_source_does_not_have_is_named(target: MockCluste
     [
         ({"source": {}}, "source cluster has no bootstrap.servers"),
         ({"target": {}}, "target cluster has no bootstrap.servers"),
-        ({"topics": ()}, "needs topics"),
-        ({"topics": ("a", "")}, "needs topics"),
-        ({"topics": ("a", "a")}, "named twice"),
-        ({"name": "a/b"}, "cannot be the name"),
+        ({"topics": ()}, "no topics to mirror"),
+        ({"topics": ("a", "")}, "no topics to mirror"),
+        ({"topics": ("a", "a")}, "listed twice"),
+        ({"name": "a/b"}, "is not a valid name"),
         ({"target": {"bootstrap.servers": "s:1"}}, "same cluster"),
     ],
 )
@@ -210,7 +210,7 @@ async def test_a_place_for_positions_that_cannot_be_written_shows_at_the_start(
     with mock_cluster() as source:
         _fill(source, "t", count=10)
         target.make_topic("t")
-        with pytest.raises(LedgerError, match="cannot be written") as caught:
+        with pytest.raises(LedgerError, match="cannot write the positions") as caught:
             await _mirror_all(source, target, ("t",), 10, positions=tmp_path / "no" / "file")
     assert caught.value.remedy
 
@@ -218,8 +218,8 @@ async def test_a_place_for_positions_that_cannot_be_written_shows_at_the_start(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nocolon", "not a handler"),
-        ("no.such.module:f", "cannot be imported"),
+        ("nocolon", "not a valid handler"),
+        ("no.such.module:f", "cannot import"),
         ("json:no_such_function", "has no function"),
     ],
 )

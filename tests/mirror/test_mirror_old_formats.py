@@ -10,7 +10,7 @@ import pytest
 from shoal.client.client import Client
 from shoal.client.consume.consumer import RawConsumer
 from shoal.client.produce.compare_and_append import AppendResult
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.transport.backoff import Backoff
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.copy.delivery.choice import _timestamps
@@ -30,7 +30,7 @@ from support.old_formats import OLD_CODECS, as_read, message_set, old_records
 from support.topic_reader import read_topic
 
 PARTITION = TopicPartition("t", 0)
-IDENTITY = Identity(77, 2)
+IDENTITY = ProducerIdentity(77, 2)
 
 
 def _mirror(kind: type[PartitionMirror] = PartitionMirror, **options: Any) -> PartitionMirror:
@@ -38,16 +38,16 @@ def _mirror(kind: type[PartitionMirror] = PartitionMirror, **options: Any) -> Pa
 
 
 def _feed(mirror: PartitionMirror, *sets: bytearray) -> bool:
-    return mirror.fetched(record_set(*sets), aborted=(), last_stable_offset=1000)
+    return mirror.on_fetched(record_set(*sets), aborted=(), last_stable_offset=1000)
 
 
 def _sent(mirror: PartitionMirror) -> list[Record]:
     """All records that go to a target which demands what Kafka demands."""
     target, records = SequencedTarget(), []
-    while (outgoing := mirror.sendable(1e9)) is not None:
+    while (outgoing := mirror.next_batch(1e9)) is not None:
         records += decode_records(outgoing.batch)
-        mirror.sent(outgoing)
-        mirror.answered(outgoing, target.append(outgoing.batch), now=0.0)
+        mirror.mark_sent(outgoing)
+        mirror.on_produce_result(outgoing, target.append(outgoing.batch), now=0.0)
     return records
 
 
@@ -83,7 +83,7 @@ def test_compare_and_append_keeps_the_offsets() -> None:
     assert _feed(mirror, message_set(0, Codec.SNAPPY, kept))
     unit = mirror.next_unit(0.0, 1 << 20)
     assert decode_records(unit[0].batch) == as_read(0, kept)
-    mirror.appended(unit, AppendResult(Outcome.OK), now=0.0)
+    mirror.on_append_result(unit, AppendResult(Outcome.OK), now=0.0)
     assert mirror.done == 9
 
 
@@ -96,7 +96,7 @@ def test_conversion_is_said_once_for_all_partitions_of_a_topic(
             mirror = _mirror(announced=announced)
             _feed(mirror, message_set(1, Codec.NONE, old_records(0, 7)))
     (said,) = caplog.messages
-    assert said.startswith("t holds messages of format 1")
+    assert said.startswith("topic t has messages of format 1")
 
 
 def test_a_damaged_message_parks_the_partition_behind_the_good_ones() -> None:

@@ -119,14 +119,14 @@ def test_defaults_are_those_of_mirrormaker() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"clusters": ""}, "names no clusters"),
-        ({"a->b.enabled": "false"}, "has no flow that is on"),
+        ({"clusters": ""}, "has no setting `clusters`"),
+        ({"a->b.enabled": "false"}, "no flow is enabled"),
         ({"a->b.enabled": "yes"}, "must be true or false"),
-        ({"a->c.enabled": "true"}, "a->c.enabled .* does not name"),
+        ({"a->c.enabled": "true"}, "a->c.enabled .* not listed"),
         ({"b.bootstrap.servers": None}, "cluster b in .* has no bootstrap.servers"),
-        ({"replication.policy.class": "com.acme.Policy"}, "com.acme.Policy is not known"),
+        ({"replication.policy.class": "com.acme.Policy"}, "com.acme.Policy is not supported"),
         ({"refresh.topics.interval.seconds": "often"}, "must be a number"),
-        ({"topics": "("}, "no regular expression"),
+        ({"topics": "("}, "not a valid regular expression"),
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, str | None], message: str) -> None:
@@ -223,7 +223,7 @@ def test_the_narrower_key_wins() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("A.consumer.auto.offset.reset", "none", "auto.offset.reset = none cannot be followed"),
+        ("A.consumer.auto.offset.reset", "none", "auto.offset.reset = none is not supported"),
         ("A.consumer.fetch.max.bytes", "many", "fetch.max.bytes must be a whole number"),
         ("B.producer.max.request.size", "0", "max.request.size must be at least 1"),
         ("shoal.max.bytes.per.s", "-1", "must be a whole number"),

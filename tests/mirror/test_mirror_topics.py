@@ -203,11 +203,11 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(
         assert len(status.refused) == 5
         assert all(error.remedy for error in status.refused)
         for words in (
-            "fit-codec has compression.type gzip",
-            "fit-compact has cleanup.policy compact, the source's has delete",
-            "fit-narrow has 1 partitions, the source's has 2",
+            "fit-codec has compression.type=gzip",
+            "fit-compact has cleanup.policy=compact, the source topic has delete",
+            "fit-narrow has 1 partitions, the source topic has 2",
             "fit-foreign-0 is not empty",
-            "the source has no topic missing",
+            "the source cluster has no topic missing",
         ):
             assert words in told
         await _repaired(target, mirror)
@@ -229,11 +229,11 @@ async def test_two_topics_do_not_become_one(source: str, target: str) -> None:
     naming = Naming(renames={"pair-b": "pair-a"})
     async with running(_config(source, target, "pair-.*", naming=naming)) as mirror:
         status = await mirror.copied(20)
-    assert "pair-b would be copied into pair-a" in str(status.refused[0])
+    assert "would both be copied into pair-a" in str(status.refused[0])
 
 
 async def test_nothing_to_copy_at_all_ends_with_the_reason(source: str, target: str) -> None:
-    with pytest.raises(UsageError, match="the source has no topic nowhere"):
+    with pytest.raises(UsageError, match="the source cluster has no topic nowhere"):
         await mirror_until(asyncio.Event().wait, _config(source, target, "nowhere"))
     # An expression waits for what may come.
     config = replace(_config(source, target, "come-.*"), name="waiting")
@@ -270,7 +270,7 @@ def test_both_ways_from_one_file_without_going_round(
             process.send_signal(signal.SIGTERM)
             said = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0
-    assert "without effect here: tasks.max" in said
+    assert "settings without effect: tasks.max" in said
     assert "A--B: copied 20 records" in said
     names = [name for name in asyncio.run(_topics(source)) if "file" in name]
     assert sorted(names) == ["B.file-back", "file-there"]

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.client import Client
 from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
-from shoal.client.groups.group_offsets import committed_offsets
+from shoal.client.groups.group_offsets import fetch_committed_offsets
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import GroupRules, MirrorConfig, TopicRules
 from shoal.mirror.mm2.naming import Naming
@@ -230,7 +230,7 @@ async def _positions(bootstrap: str, group: str, topic: str) -> dict[TopicPartit
     partitions = [TopicPartition(name, 0) for name in (topic, f"us.{topic}")]
     async with client(bootstrap) as asked:
         coordinator = Coordinator(asked, CoordinatorType.GROUP, group)
-        found = await committed_offsets(coordinator, group, partitions)
+        found = await fetch_committed_offsets(coordinator, group, partitions)
     return {tp: commit.offset for tp, commit in found.items()}
 
 

@@ -143,7 +143,7 @@ def _planted(how: str) -> Sent:
         ("swapped", 77, "the key differs"),
         ("value", 77, "the value differs"),
         ("timestamp", 77, "the timestamp differs"),
-        ("more", COUNT, "the target has more than the source"),
+        ("more", COUNT, "the target has more records than the source"),
     ],
 )
 def test_a_planted_difference_is_found_where_it_is(

@@ -3,7 +3,13 @@
 import pytest
 
 from shoal.mirror.mm2.naming import Naming, is_internal
-from shoal.mirror.mm2.patterns import GROUPS_EXCLUDE, TOPICS_EXCLUDE, Patterns, Selection, listed
+from shoal.mirror.mm2.patterns import (
+    GROUPS_EXCLUDE,
+    TOPICS_EXCLUDE,
+    Patterns,
+    Selection,
+    parse_list,
+)
 from shoal.model.errors import ConfigError
 
 
@@ -24,17 +30,17 @@ from shoal.model.errors import ConfigError
     ],
 )
 def test_topics_are_taken_as_mirrormaker_takes_them(include: str, name: str, taken: bool) -> None:
-    assert Selection(listed(include), TOPICS_EXCLUDE).takes(name) is taken
+    assert Selection(parse_list(include), TOPICS_EXCLUDE).includes(name) is taken
 
 
 def test_groups_of_tools_are_left_out() -> None:
     groups = Selection((".*",), GROUPS_EXCLUDE)
     names = ("app", "console-consumer-123", "connect-sink", "__internal")
-    assert [name for name in names if groups.takes(name)] == ["app"]
+    assert [name for name in names if groups.includes(name)] == ["app"]
 
 
 def test_an_expression_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'\(' is no regular expression") as caught:
+    with pytest.raises(ConfigError, match=r"'\(' is not a valid regular expression") as caught:
         Patterns(["good", "("])
     assert caught.value.remedy
 
@@ -75,7 +81,7 @@ def test_internal_topics_are_known_by_their_names() -> None:
 
 
 def test_a_policy_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConfigError, match="'other' is no replication policy"):
+    with pytest.raises(ConfigError, match="'other' is not a valid replication policy"):
         Naming("other")
 
 

@@ -7,12 +7,12 @@ from shoal.mirror.offsets import offset_map
 from shoal.mirror.offsets.offset_map import (
     MapWriter,
     OffsetMap,
-    Run,
-    Span,
+    OffsetRun,
+    OffsetSpan,
     decode_block,
     encode_block,
-    resumed_writer,
-    spans_of,
+    find_spans,
+    resume_writer,
 )
 
 # How a log goes on: (source offsets without a record, records, target offsets of others).
@@ -40,7 +40,7 @@ def _expected(pairs: list[tuple[int, int]], offset: int, done: int, end: int) ->
 
 def _write(writer: MapWriter, pairs: list[tuple[int, int]]) -> None:
     for source, target in pairs:
-        writer.add([Span(source, 1, 1)], target)
+        writer.add([OffsetSpan(source, 1, 1)], target)
 
 
 @given(steps=STEPS, dropped=st.integers(0, 4))
@@ -52,7 +52,7 @@ def test_every_offset_maps_to_the_first_record_at_or_above_it(
     writer = MapWriter(pairs[0][0])
     _write(writer, pairs)
     writer.reach(done)
-    offsets = OffsetMap(writer.unsaved())
+    offsets = OffsetMap(writer.blocks_to_save())
     for offset in range(done + 3):
         found = offsets.translate(offset, done=done, target_end=end)
         assert found == _expected(pairs, offset, done, end)
@@ -72,14 +72,14 @@ def test_who_goes_on_from_a_checkpoint_writes_the_same_map(
         writer = MapWriter(pairs[0][0])
         _write(writer, pairs)
         writer.reach(done)
-        kept |= writer.unsaved()
+        kept |= writer.blocks_to_save()
         source, target = pairs[checkpoint]
-        again, void = resumed_writer(kept, source, target)
+        again, void = resume_writer(kept, source, target)
         for start in void:
             del kept[start]
         _write(again, pairs[checkpoint:])
         again.reach(done)
-        kept |= again.unsaved()
+        kept |= again.blocks_to_save()
     finally:
         offset_map.BLOCK_RUNS = old  # type: ignore[misc]
     offsets = OffsetMap(kept)
@@ -100,7 +100,7 @@ def test_a_lost_piece_of_the_map_never_hides_a_record(
         _write(writer, pairs)
     finally:
         offset_map.BLOCK_RUNS = old  # type: ignore[misc]
-    blocks = writer.unsaved()
+    blocks = writer.blocks_to_save()
     names = sorted(blocks)
     if len(names) > 2:
         del blocks[names[1 + lost % (len(names) - 2)]]
@@ -116,47 +116,47 @@ def test_a_lost_piece_of_the_map_never_hides_a_record(
 def test_a_log_without_gaps_is_one_run_however_long() -> None:
     writer = MapWriter(0)
     for number in range(10_000):
-        writer.add([Span(number * 100, 100, 100)], 5 + number * 100)
-    ((start, block),) = writer.unsaved().items()
-    assert decode_block(start, block) == (1_000_000, [Run(0, 1_000_000, 5, 1_000_000)])
+        writer.add([OffsetSpan(number * 100, 100, 100)], 5 + number * 100)
+    ((start, block),) = writer.blocks_to_save().items()
+    assert decode_block(start, block) == (1_000_000, [OffsetRun(0, 1_000_000, 5, 1_000_000)])
     assert len(block) < 20
 
 
 def test_small_transactions_take_few_bytes_each() -> None:
     writer = MapWriter(0)
     for number in range(10_000):
-        writer.add([Span(number * 11, 10, 10)], number * 10)
-    blocks = writer.unsaved()
+        writer.add([OffsetSpan(number * 11, 10, 10)], number * 10)
+    blocks = writer.blocks_to_save()
     assert sum(len(block) for block in blocks.values()) < 10_000 * 5
     # What has been written is offered no more, but for the last block when it has changed.
-    writer.saved(blocks)
-    assert writer.unsaved() == {}
-    writer.add([Span(120_000, 1, 1)], 100_000)
-    assert len(writer.unsaved()) == 1
+    writer.mark_saved(blocks)
+    assert writer.blocks_to_save() == {}
+    writer.add([OffsetSpan(120_000, 1, 1)], 100_000)
+    assert len(writer.blocks_to_save()) == 1
 
 
 def test_a_batch_of_another_size_maps_to_its_first_record() -> None:
     writer = MapWriter(0)
-    writer.add([Span(0, 5, 5)], 0)
-    writer.add([Span(5, 5, 2)], 5)
-    writer.add([Span(10, 5, 5)], 7)
-    offsets = OffsetMap(writer.unsaved())
+    writer.add([OffsetSpan(0, 5, 5)], 0)
+    writer.add([OffsetSpan(5, 5, 2)], 5)
+    writer.add([OffsetSpan(10, 5, 5)], 7)
+    offsets = OffsetMap(writer.blocks_to_save())
     found = [offsets.translate(offset, done=15, target_end=12) for offset in range(3, 13)]
     assert found == [3, 4, 5, 5, 5, 5, 5, 7, 8, 9]
 
 
 def test_what_was_copied_before_there_was_a_map_maps_to_its_beginning() -> None:
-    writer, void = resumed_writer({}, 100, 90)
+    writer, void = resume_writer({}, 100, 90)
     assert void == set()
-    writer.add([Span(100, 10, 10)], 90)
-    offsets = OffsetMap(writer.unsaved())
+    writer.add([OffsetSpan(100, 10, 10)], 90)
+    offsets = OffsetMap(writer.blocks_to_save())
     found = [offsets.translate(offset, done=110, target_end=100) for offset in (0, 99, 100, 105)]
     assert found == [0, 0, 90, 95]
 
 
 def test_blocks_below_the_log_start_are_found_but_never_the_last() -> None:
     blocks = {
-        start: encode_block(start + 10, [Run(start, 10, start - 100, 10)])
+        start: encode_block(start + 10, [OffsetRun(start, 10, start - 100, 10)])
         for start in (100, 110, 120)
     }
     offsets = OffsetMap(blocks)
@@ -166,4 +166,8 @@ def test_blocks_below_the_log_start_are_found_but_never_the_last() -> None:
 
 
 def test_offsets_become_spans() -> None:
-    assert spans_of([3, 4, 5, 9, 11, 12]) == [Span(3, 3, 3), Span(9, 1, 1), Span(11, 2, 2)]
+    assert find_spans([3, 4, 5, 9, 11, 12]) == [
+        OffsetSpan(3, 3, 3),
+        OffsetSpan(9, 1, 1),
+        OffsetSpan(11, 2, 2),
+    ]

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import CopyRules
-from shoal.mirror.copy.delivery.at_least_once import NOBODY
+from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY
 from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
 from shoal.mirror.copy.delivery.transactional import TransactionalMirror
-from shoal.mirror.copy.partition import Mark, PartitionMirror
+from shoal.mirror.copy.partition import PartitionMirror, ResumePoint
 from shoal.mirror.copy.rebatch import DeepRules, Rebatcher
 from shoal.mirror.handlers import RecordColumns
 from shoal.model.errors import ConfigError
@@ -21,7 +21,7 @@ from shoal.wire.records.records import decode_records
 from support.mirror_batches import SequencedTarget, record_set, stored_batch
 
 PARTITION = TopicPartition("t", 0)
-IDENTITY = Identity(77, 2)
+IDENTITY = ProducerIdentity(77, 2)
 ROOM = 1 << 20
 
 
@@ -31,15 +31,15 @@ def _mirror(position: int = 0, **options: object) -> PartitionMirror:
 
 
 def _feed(mirror: PartitionMirror, *batches: bytearray) -> bool:
-    return mirror.fetched(record_set(*batches), aborted=(), last_stable_offset=1000)
+    return mirror.on_fetched(record_set(*batches), aborted=(), last_stable_offset=1000)
 
 
 def _send(mirror: PartitionMirror, target: SequencedTarget, most: int = 1000) -> None:
     """Send and answer, so many batches at most."""
     now = 0.0
-    while most and (outgoing := mirror.sendable(now)) is not None:
-        mirror.sent(outgoing)
-        mirror.answered(outgoing, target.append(outgoing.batch), now=now)
+    while most and (outgoing := mirror.next_batch(now)) is not None:
+        mirror.mark_sent(outgoing)
+        mirror.on_produce_result(outgoing, target.append(outgoing.batch), now=now)
         now, most = now + 10, most - 1
 
 
@@ -53,7 +53,7 @@ def test_a_batch_that_is_too_large_goes_in_pieces() -> None:
     _send(mirror, target)
     assert _values(target) == list(range(25))
     assert (mirror.counts.split, mirror.counts.records) == (3, 25)
-    assert (mirror.mark, mirror.queued_bytes) == (Mark(25, 25, 25), 0)
+    assert (mirror.resume_point, mirror.queued_bytes) == (ResumePoint(25, 25, 25), 0)
     assert all(len(batch) <= 300 for batch in target.batches)
     # What is known to be too large is not tried again.
     tries = mirror.counts.resent
@@ -66,7 +66,7 @@ def test_one_record_that_is_too_large_waits() -> None:
     target, mirror = SequencedTarget(limit_bytes=70), _mirror()
     _feed(mirror, stored_batch(0, 1))
     _send(mirror, target)
-    assert "refuses the record at 0" in str(mirror.waiting)
+    assert "refuses the record at source offset 0" in str(mirror.waiting)
 
 
 @given(pieces=st.integers(0, 30), batches=st.lists(st.integers(1, 9), min_size=1, max_size=8))
@@ -78,20 +78,20 @@ def test_a_mirror_that_was_killed_among_pieces_goes_on(pieces: int, batches: lis
     target, killed = SequencedTarget(limit_bytes=160), _mirror()
     _feed(killed, *stored)
     _send(killed, target, most=pieces)
-    mark = killed.mark
+    mark = killed.resume_point
     there = len(target.values) - mark.target_offset
     heir = _mirror(
         mark.source_offset,
         next_sequence=mark.sequence,
         target_offset=mark.target_offset,
         already_there=there,
-        is_known=bool(target.values),
+        is_producer_known=bool(target.values),
         tail=Batch(memoryview(bytearray(target.batches[-1]))) if there else None,
     )
     _feed(heir, *stored)
     _send(heir, target)
     assert (heir.parked, _values(target)) == (None, list(range(first)))
-    assert heir.mark == Mark(first, first, first)
+    assert heir.resume_point == ResumePoint(first, first, first)
 
 
 def test_batches_that_were_cut_otherwise_are_the_same_records() -> None:
@@ -99,7 +99,7 @@ def test_batches_that_were_cut_otherwise_are_the_same_records() -> None:
     _feed(mirror, stored_batch(0, 3), stored_batch(3, 3))
     _send(mirror, target)
     tail = Batch(memoryview(bytearray(target.batches[-1])))
-    heir = _mirror(already_there=6, is_known=True, tail=tail)
+    heir = _mirror(already_there=6, is_producer_known=True, tail=tail)
     _feed(heir, stored_batch(0, 4), stored_batch(4, 5))
     _send(heir, target)
     assert (heir.parked, _values(target)) == (None, list(range(9)))
@@ -110,7 +110,7 @@ def test_what_was_never_sent_gives_its_sequences_back() -> None:
     _feed(mirror, stored_batch(0, 3), stored_batch(3, 3), stored_batch(6, 3))
     _send(mirror, target, most=1)
     mirror.forget_unsent()
-    assert (mirror.mark, mirror.position) == (Mark(3, 3, 3), 3)
+    assert (mirror.resume_point, mirror.position) == (ResumePoint(3, 3, 3), 3)
 
 
 def test_a_damaged_batch_is_read_again_if_so_told() -> None:
@@ -140,7 +140,7 @@ def test_a_damaged_header_is_read_again_if_so_told() -> None:
 @pytest.mark.parametrize("retries", [False, True])
 def test_a_damaged_batch_is_kept_out_of_transactions(retries: bool) -> None:
     backoff = Backoff(100, 1000)
-    mirror = TransactionalMirror(PARTITION, NOBODY, 0, backoff, retries_bad=retries)
+    mirror = TransactionalMirror(PARTITION, NO_IDENTITY, 0, backoff, retries_bad=retries)
     damaged = stored_batch(3, 3)
     damaged[-1] ^= 1
     _feed(mirror, stored_batch(0, 3), damaged, stored_batch(6, 3))
@@ -150,7 +150,7 @@ def test_a_damaged_batch_is_kept_out_of_transactions(retries: bool) -> None:
 
 
 def test_the_pieces_of_a_batch_go_in_one_transaction() -> None:
-    mirror = TransactionalMirror(PARTITION, NOBODY, 0, Backoff(100, 1000), limit_bytes=160)
+    mirror = TransactionalMirror(PARTITION, NO_IDENTITY, 0, Backoff(100, 1000), limit_bytes=160)
     _feed(mirror, stored_batch(0, 8), stored_batch(8, 2))
     taken = mirror.take(1)
     assert sum(out.batch.record_count for out in taken) == 8
@@ -206,11 +206,11 @@ def test_a_deep_mirror_that_was_killed_goes_on(sent: int, size: int) -> None:
     _feed(killed, *stored)
     killed.flush()
     _send(killed, target, most=sent)
-    mark = killed.mark
+    mark = killed.resume_point
     there = len(target.values) - mark.target_offset
     heir = _deep(size, handler=_only_even)
     heir.position, heir.next_sequence, heir.target_offset = mark
-    heir.already_there, heir.is_known = there, bool(target.values)
+    heir.already_there, heir.is_producer_known = there, bool(target.values)
     if there:
         heir.tail = Batch(memoryview(bytearray(target.batches[-1])))
     _feed(heir, *stored)
@@ -230,7 +230,7 @@ def test_what_was_gathered_is_read_again_after_a_stop() -> None:
 def test_offsets_are_kept_where_the_target_takes_them() -> None:
     backoff, rules = Backoff(100, 1000), DeepRules(batch_size_bytes=100)
     mirror = AppendingMirror(
-        PARTITION, NOBODY, 40, backoff, rebatcher=Rebatcher(rules, keeps_offsets=True)
+        PARTITION, NO_IDENTITY, 40, backoff, rebatcher=Rebatcher(rules, keeps_offsets=True)
     )
     _feed(mirror, stored_batch(40, 4), stored_batch(60, 3))
     mirror.flush()
@@ -240,10 +240,10 @@ def test_offsets_are_kept_where_the_target_takes_them() -> None:
 
 
 def test_raw_on_one_side_only_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"send\.raw\.bytes is on and fetch") as caught:
+    with pytest.raises(ConfigError, match=r"send\.raw\.bytes is true and fetch") as caught:
         CopyRules(fetch_raw_bytes=False)
     assert caught.value.remedy
-    with pytest.raises(ConfigError, match=r"fetch\.raw\.bytes is on and send"):
+    with pytest.raises(ConfigError, match=r"fetch\.raw\.bytes is true and send"):
         CopyRules(send_raw_bytes=False)
     assert CopyRules(use_raw_bytes=False).is_deep("any")
     assert CopyRules(fetch_raw_bytes=False, send_raw_bytes=False).is_deep("any")
@@ -251,19 +251,19 @@ def test_raw_on_one_side_only_is_refused() -> None:
 
 
 def test_a_batch_too_old_to_be_remembered_is_alone_in_flight() -> None:
-    mirror = _mirror(is_known=True, forgets_after_ms=1000)
+    mirror = _mirror(is_producer_known=True, producer_expiration_ms=1000)
     batches = [stored_batch(first, 2) for first in range(0, 12, 2)]
     # Of the times that `records_of` gives them, the first two are too old.
     now_ms = 1_700_000_000_000 + 1000 + 4
-    mirror.fetched(record_set(*batches), aborted=(), last_stable_offset=12, now_ms=now_ms)
+    mirror.on_fetched(record_set(*batches), aborted=(), last_stable_offset=12, now_ms=now_ms)
     target = SequencedTarget()
     in_flight = []
     for _ in range(3):
-        while (outgoing := mirror.sendable(0.0)) is not None:
-            mirror.sent(outgoing)
+        while (outgoing := mirror.next_batch(0.0)) is not None:
+            mirror.mark_sent(outgoing)
             in_flight.append(outgoing)
         if len(in_flight) > 1:
             break
-        mirror.answered(in_flight[0], target.append(in_flight.pop().batch), now=0.0)
+        mirror.on_produce_result(in_flight[0], target.append(in_flight.pop().batch), now=0.0)
     assert [out.source_offset for out in in_flight] == [4, 6, 8, 10]
     assert mirror.counts.unshielded == 2

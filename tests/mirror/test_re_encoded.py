@@ -10,7 +10,7 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.client.codes import Code
 from shoal.client.produce.compare_and_append import AppendResult
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
 from shoal.experiment.plan import Addresses
@@ -29,7 +29,7 @@ from support.experiments import mirrored
 from support.mirror_batches import record_set, stored_batch
 
 PARTITION = TopicPartition("t", 0)
-IDENTITY = Identity(77, 2)
+IDENTITY = ProducerIdentity(77, 2)
 TOO_LARGE = ProduceResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE)
 MOST_BYTES = 4_000
 
@@ -44,14 +44,14 @@ def _mirror(
 
 
 def _feed(mirror: PartitionMirror, *batches: bytearray) -> None:
-    mirror.fetched(record_set(*batches), aborted=(), last_stable_offset=1000)
+    mirror.on_fetched(record_set(*batches), aborted=(), last_stable_offset=1000)
 
 
 def _send(mirror: PartitionMirror, result: ProduceResult) -> None:
-    outgoing = mirror.sendable(1e9)
+    outgoing = mirror.next_batch(1e9)
     assert outgoing is not None
-    mirror.sent(outgoing)
-    mirror.answered(outgoing, result, now=0.0)
+    mirror.mark_sent(outgoing)
+    mirror.on_produce_result(outgoing, result, now=0.0)
 
 
 def test_what_goes_as_it_is_is_not_declared() -> None:
@@ -64,20 +64,20 @@ def test_what_goes_as_it_is_is_not_declared() -> None:
 def test_a_trimmed_batch_is_declared_before_it_is_sent() -> None:
     mirror, declared = _mirror(position=2, target_offset=50)
     _feed(mirror, stored_batch(0, 5))
-    outgoing = mirror.sendable(0.0)
+    outgoing = mirror.next_batch(0.0)
     assert outgoing is not None
-    mirror.sent(outgoing)
+    mirror.mark_sent(outgoing)
     assert declared == [50]
 
 
 def test_pieces_are_declared_where_they_will_be() -> None:
-    mirror, declared = _mirror(target_offset=10, is_known=True)
+    mirror, declared = _mirror(target_offset=10, is_producer_known=True)
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 6))
-    first = mirror.sendable(0.0)
+    first = mirror.next_batch(0.0)
     assert first is not None
-    mirror.sent(first)
+    mirror.mark_sent(first)
     _send(mirror, TOO_LARGE)
-    mirror.answered(first, ProduceResult(Outcome.OK, base_offset=10), now=0.0)
+    mirror.on_produce_result(first, ProduceResult(Outcome.OK, base_offset=10), now=0.0)
     for offset in (12, 15):
         _send(mirror, ProduceResult(Outcome.OK, base_offset=offset))
     assert declared == [12, 15]
@@ -95,7 +95,7 @@ def test_compare_and_append_declares_offsets_of_the_source() -> None:
     assert isinstance(mirror, AppendingMirror)
     _feed(mirror, stored_batch(0, 4))
     unit = mirror.next_unit(0.0, 1 << 20)
-    mirror.appended(unit, AppendResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE), now=0.0)
+    mirror.on_append_result(unit, AppendResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE), now=0.0)
     mirror.next_unit(0.0, 1 << 20)
     assert declared == [0, 2]
 
@@ -106,7 +106,7 @@ def test_transactions_declare_before_they_are_committed() -> None:
     _feed(mirror, stored_batch(0, 4))
     (outgoing,) = mirror.take(1 << 20)
     assert declared == []
-    mirror.written(outgoing, ProduceResult(Outcome.OK, base_offset=31))
+    mirror.on_written(outgoing, ProduceResult(Outcome.OK, base_offset=31))
     assert declared == [31]
 
 
@@ -120,7 +120,7 @@ def test_several_starts_share_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="cannot be written") as caught:
+    with pytest.raises(LedgerError, match="cannot write the list of re-encoded batches") as caught:
         ReEncodedFile(tmp_path / "missing" / "declared")
     assert caught.value.remedy
 

@@ -5,7 +5,7 @@ import pytest
 from shoal.client.codes import Code
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
-from shoal.mirror.copy.delivery.at_least_once import NOBODY, RepeatingMirror
+from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY, AtLeastOnceMirror
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from support.mirror_batches import record_set, stored_batch
@@ -14,20 +14,20 @@ UNSURE = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 FAILED = ProduceResult(Outcome.FAILED, Code.THROTTLING_QUOTA_EXCEEDED)
 
 
-def _mirror() -> RepeatingMirror:
+def _mirror() -> AtLeastOnceMirror:
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
-    return RepeatingMirror(TopicPartition("t", 0), NOBODY, 0, backoff, target_offset=100)
+    return AtLeastOnceMirror(TopicPartition("t", 0), NO_IDENTITY, 0, backoff, target_offset=100)
 
 
-def _place(mirror: RepeatingMirror, base: int, offset: int, *tries: ProduceResult) -> int:
+def _place(mirror: AtLeastOnceMirror, base: int, offset: int, *tries: ProduceResult) -> int:
     """Send a batch of ten until the target has it at an offset; what is counted as displaced."""
-    mirror.fetched(record_set(stored_batch(base, 10)), aborted=(), last_stable_offset=1000)
+    mirror.on_fetched(record_set(stored_batch(base, 10)), aborted=(), last_stable_offset=1000)
     placed = ProduceResult(Outcome.OK, base_offset=offset)
     for now, result in enumerate((*tries, placed)):
-        outgoing = mirror.sendable(1000.0 * now)
+        outgoing = mirror.next_batch(1000.0 * now)
         assert outgoing is not None
-        mirror.sent(outgoing)
-        mirror.answered(outgoing, result, now=1000.0 * now)
+        mirror.mark_sent(outgoing)
+        mirror.on_produce_result(outgoing, result, now=1000.0 * now)
     return mirror.counts.displaced
 
 

@@ -6,7 +6,7 @@ from confluent_kafka import Producer
 
 from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.watch.target_log import Contents, look_into
+from shoal.mirror.watch.target_log import Contents, inspect_log
 from shoal.model.topics import TopicPartition
 from support.mirror_runs import client, fill, make, values
 from support.topic_reader import SILENT
@@ -17,7 +17,7 @@ async def _look(bootstrap: str, topic: str) -> Contents:
     async with client(bootstrap) as target, asyncio.timeout(60):
         await target.metadata([topic])
         end = (await target.list_offsets({tp: LATEST}, isolation="read_uncommitted"))[tp].offset
-        return await look_into(target, tp, (0, end), None)
+        return await inspect_log(target, tp, (0, end), None)
 
 
 async def test_an_open_transaction_is_data_of_somebody_else(target: LiteCluster) -> None:

@@ -12,7 +12,7 @@ from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.offsets.checkpoints import Checkpoint, CheckpointTopic
 from shoal.mirror.run import resume
 from shoal.mirror.run.resume import Resume
-from shoal.mirror.run.transaction_session import TransactionLane
+from shoal.mirror.run.transaction_session import TransactionWriter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
@@ -58,7 +58,7 @@ async def _prepare(source: LiteCluster, topic: str) -> None:
 async def _check_refused(config: MirrorConfig) -> None:
     async with running(config) as mirror:
         status = await mirror.until(lambda status: bool(status.refused))
-    assert "lost records" in str(status.refused[0]) or "are gone" in str(status.refused[0])
+    assert "lost records" in str(status.refused[0]) or "are lost" in str(status.refused[0])
     assert status.refused[0].remedy
 
 
@@ -142,9 +142,9 @@ async def test_records_of_somebody_else_in_the_place_of_the_source_s_are_never_s
     fill(target.bootstrap, topic, range(900, 920), batch_num_messages=batch_num_messages)
     fill(source.bootstrap, topic, range(100, 120))
     for _ in range(2):
-        assert "somebody else" in await _find_reason(config)
+        assert "another producer" in await _find_reason(config)
     fill(source.bootstrap, topic, range(120, 150))
-    assert "somebody else" in await _find_reason(config)
+    assert "another producer" in await _find_reason(config)
 
 
 async def test_at_least_once_announces_what_it_cannot_tell_from_its_own_records(
@@ -154,10 +154,10 @@ async def test_at_least_once_announces_what_it_cannot_tell_from_its_own_records(
     config = _config(source, target, "unclear", "at-least-once")
     await mirror_all(config)
     await mirror_all(config)
-    assert "behind the checkpoint" not in caplog.text
+    assert "after the checkpoint" not in caplog.text
     fill(target.bootstrap, "unclear", range(900, 920))
     await mirror_all(config)
-    assert "unclear-0 has 20 offsets behind the checkpoint" in caplog.text
+    assert "unclear-0 has 20 offsets after the checkpoint" in caplog.text
 
 
 async def test_records_of_somebody_else_are_found_when_the_source_gets_so_far(
@@ -171,7 +171,7 @@ async def test_records_of_somebody_else_are_found_when_the_source_gets_so_far(
         fill(source.bootstrap, "early-good", [100])
         await mirror.copied(1)
     fill(source.bootstrap, "early", range(100, 110))
-    assert "somebody else" in await _find_reason(config)
+    assert "another producer" in await _find_reason(config)
 
 
 async def test_a_partition_that_met_somebody_else_stays_parked_after_a_restart(
@@ -185,7 +185,7 @@ async def test_a_partition_that_met_somebody_else_stays_parked_after_a_restart(
         fill(source.bootstrap, "met", range(100, 120))
         await mirror.until(lambda status: bool(status.parked))
     for _ in range(2):
-        assert "somebody else" in await _find_reason(config)
+        assert "another producer" in await _find_reason(config)
 
 
 async def test_aborted_records_in_the_place_of_committed_ones_are_a_loss(
@@ -208,7 +208,7 @@ async def test_aborted_records_in_the_place_of_committed_ones_are_a_loss(
     async with client(target.bootstrap) as connected:
         await connected.metadata(["aborted"])
         topic = CheckpointTopic(connected, "aborted")
-        lane = TransactionLane(
+        writer = TransactionWriter(
             connected,
             topic,
             Resume(connected, connected, {}),
@@ -216,9 +216,9 @@ async def test_aborted_records_in_the_place_of_committed_ones_are_a_loss(
             throttle=Throttle(0),
         )
         # Committed up to 20, and aborted from 21 to 40.
-        assert await lane._strange(tp, _checkpoint(20)) is None
-        assert "are gone" in (await lane._strange(tp, _checkpoint(31)) or "")
-        assert "are gone" in (await lane._strange(tp, _checkpoint(41)) or "")
+        assert await writer._find_mismatch(tp, _checkpoint(20)) is None
+        assert "are lost" in (await writer._find_mismatch(tp, _checkpoint(31)) or "")
+        assert "are lost" in (await writer._find_mismatch(tp, _checkpoint(41)) or "")
 
 
 def _checkpoint(target_offset: int) -> Checkpoint:
@@ -238,7 +238,7 @@ async def test_a_refused_start_names_the_partition(target: LiteCluster) -> None:
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "idempotent", "transactional"])
 @pytest.mark.parametrize("is_resumed", [False, True])
-async def test_records_of_somebody_else_before_the_first_batch_are_counted(
+async def test_records_of_another_producer_before_the_first_batch_are_counted(
     source: LiteCluster, target: LiteCluster, delivery: str, *, is_resumed: bool
 ) -> None:
     topic = f"before-{delivery}-{is_resumed}"

@@ -4,7 +4,7 @@ import pytest
 
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
 from shoal.client.transport.backoff import Backoff
-from shoal.mirror.copy.delivery.at_least_once import NOBODY
+from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY
 from shoal.mirror.copy.delivery.transactional import TransactionalMirror
 from shoal.mirror.copy.partition import Outgoing
 from shoal.mirror.run.start_position import start_timestamp
@@ -18,15 +18,15 @@ ROOM = 1 << 20
 
 def _mirror() -> TransactionalMirror:
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
-    mirror = TransactionalMirror(TopicPartition("t", 0), NOBODY, 0, backoff)
+    mirror = TransactionalMirror(TopicPartition("t", 0), NO_IDENTITY, 0, backoff)
     batches = [stored_batch(first, 10) for first in range(0, 50, 10)]
-    mirror.fetched(record_set(*batches), aborted=(), last_stable_offset=50)
+    mirror.on_fetched(record_set(*batches), aborted=(), last_stable_offset=50)
     return mirror
 
 
 def _write(mirror: TransactionalMirror, taken: list[Outgoing], offset: int) -> None:
     for outgoing in taken:
-        mirror.written(outgoing, ProduceResult(Outcome.OK, base_offset=offset))
+        mirror.on_written(outgoing, ProduceResult(Outcome.OK, base_offset=offset))
         offset += outgoing.batch.record_count
 
 
@@ -37,10 +37,10 @@ def test_what_was_taken_counts_when_it_is_committed() -> None:
     assert (mirror.done, mirror.next_position, mirror.has_more) == (0, 20, True)
     _write(mirror, taken, 0)
     assert (mirror.done, mirror.counts.records) == (0, 0)
-    mirror.committed()
+    mirror.on_committed()
     assert (mirror.done, mirror.counts.records, mirror.target_offset) == (20, 20, 20)
     _write(mirror, mirror.take(ROOM), 21)  # behind the marker
-    mirror.committed()
+    mirror.on_committed()
     assert (mirror.done, mirror.counts.displaced, mirror.target_offset) == (50, 0, 51)
     assert (mirror.queued_bytes, mirror.has_more, mirror.in_flight) == (0, False, 0)
 
@@ -48,7 +48,7 @@ def test_what_was_taken_counts_when_it_is_committed() -> None:
 def test_a_batch_that_stands_elsewhere_tells_of_another_writer() -> None:
     mirror = _mirror()
     _write(mirror, mirror.take(1), 0)
-    mirror.committed()
+    mirror.on_committed()
     _write(mirror, mirror.take(1), 14)
     assert mirror.counts.displaced == 1
 
@@ -56,16 +56,16 @@ def test_a_batch_that_stands_elsewhere_tells_of_another_writer() -> None:
 def test_a_transaction_that_failed_is_as_if_it_had_never_been() -> None:
     mirror = _mirror()
     _write(mirror, mirror.take(1), 0)
-    mirror.committed()
+    mirror.on_committed()
     mirror.take(ROOM)
-    mirror.go_back(10, 10)
+    mirror.rewind(10, 10)
     assert (mirror.position, mirror.done, mirror.has_more, mirror.queued_bytes) == (
         10,
         10,
         False,
         0,
     )
-    mirror.fetched(record_set(stored_batch(10, 10)), aborted=(), last_stable_offset=50)
+    mirror.on_fetched(record_set(stored_batch(10, 10)), aborted=(), last_stable_offset=50)
     (again,) = mirror.take(ROOM)
     # Aborted batches and their marker lie between.
     _write(mirror, [again], 52)
@@ -78,7 +78,7 @@ def test_at_the_end_only_what_is_in_the_open_transaction_is_waited_for() -> None
     mirror.forget_unsent()
     assert (mirror.next_position, mirror.has_more) == (10, False)
     _write(mirror, taken, 0)
-    mirror.committed()
+    mirror.on_committed()
     assert (mirror.done, mirror.queued_bytes) == (10, 0)
 
 
@@ -100,5 +100,5 @@ def test_a_start_is_a_name_or_a_time(start: str, timestamp: int) -> None:
 
 @pytest.mark.parametrize("start", ["", "yesterday", "-5", "12:00"])
 def test_a_start_that_is_none_is_refused(start: str) -> None:
-    with pytest.raises(ConfigError, match="is no start of a mirror"):
+    with pytest.raises(ConfigError, match="is not a valid --start"):
         start_timestamp(start)

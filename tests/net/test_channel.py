@@ -6,7 +6,7 @@ from shoal.net.channel import (
     HELLO_LIMIT_BYTES,
     PENDING_COMMITS_LIMIT,
     DriverChannel,
-    Lost,
+    DriverLost,
     WorkerChannel,
 )
 from shoal.net.messages import (
@@ -15,10 +15,10 @@ from shoal.net.messages import (
     ControlError,
     Hello,
     Lease,
+    LeaseRefused,
     Probe,
-    Probed,
-    Progress,
-    Refused,
+    ProbeReply,
+    ProgressReport,
     Stop,
     decode_worker_message,
     encode_message,
@@ -34,10 +34,10 @@ def _sent(data: bytes) -> list[object]:
 def test_the_driver_takes_messages_only_after_a_hello_with_the_token() -> None:
     channel = DriverChannel("secret", now=0.0)
     assert channel.receive(encode_message(HELLO)[:5]) == []
-    rest = encode_message(HELLO)[5:] + encode_message(Progress({"sent": 1}))
-    assert channel.receive(rest) == [HELLO, Progress({"sent": 1})]
+    rest = encode_message(HELLO)[5:] + encode_message(ProgressReport({"sent": 1}))
+    assert channel.receive(rest) == [HELLO, ProgressReport({"sent": 1})]
     assert channel.hello == HELLO
-    assert not channel.overdue(1e9)
+    assert not channel.is_overdue(1e9)
 
 
 @pytest.mark.parametrize(
@@ -46,20 +46,20 @@ def test_the_driver_takes_messages_only_after_a_hello_with_the_token() -> None:
         (encode_message(Hello("p0", 1, "wrong", "i", 7, "h")), "wrong token"),
         (encode_message(Hello("p0", 1, "", "i", 7, "h")), "wrong token"),
         (encode_message(Hello("p0", 1, "sécret", "i", 7, "h")), "wrong token"),
-        (encode_message(Progress({})), "before it said hello"),
+        (encode_message(ProgressReport({})), "was not a hello"),
         (b"x" * (HELLO_LIMIT_BYTES + 1), "longer than"),
-        (encode_message(HELLO) * 2, "hello twice"),
+        (encode_message(HELLO) * 2, "second hello"),
     ],
 )
-def test_the_driver_drops_whoever_breaks_a_rule(data: bytes, said: str) -> None:
+def test_the_driver_drops_a_peer_that_breaks_a_rule(data: bytes, said: str) -> None:
     with pytest.raises(ControlError, match=said):
         DriverChannel("secret", now=0.0).receive(data)
 
 
 def test_a_peer_without_a_hello_is_overdue_after_its_time() -> None:
     channel = DriverChannel("secret", now=100.0)
-    assert not channel.overdue(105.0)
-    assert channel.overdue(105.1)
+    assert not channel.is_overdue(105.0)
+    assert channel.is_overdue(105.1)
 
 
 def _leased_worker() -> WorkerChannel:
@@ -88,21 +88,21 @@ def test_a_commit_waits_for_the_lease_and_keeps_its_number_over_connections() ->
     assert channel.pending_commits == 0
 
 
-def test_an_acknowledgement_out_of_turn_breaks_the_connection() -> None:
+def test_an_acknowledgement_out_of_order_breaks_the_connection() -> None:
     channel = _leased_worker()
     channel.commit({})
     channel.commit({})
-    with pytest.raises(ControlError, match="out of turn"):
+    with pytest.raises(ControlError, match="out of order"):
         channel.receive(encode_message(Ack(2)), now=0.0, clock_us=0)
 
 
 def test_commits_are_bounded_in_number_and_size() -> None:
     channel = _leased_worker()
-    with pytest.raises(ControlError, match="too long"):
+    with pytest.raises(ControlError, match="exceeds the limit"):
         channel.commit({"path": "x" * (1 << 20)})
     for _ in range(PENDING_COMMITS_LIMIT):
         channel.commit({})
-    with pytest.raises(ControlError, match="commits wait"):
+    with pytest.raises(ControlError, match="commits are not acknowledged"):
         channel.commit({})
 
 
@@ -112,41 +112,41 @@ def test_only_the_newest_progress_waits_for_a_lease() -> None:
     assert channel.progress({"sent": 2}) == b""
     channel.connection_made()
     _, answers = channel.receive(encode_message(Lease("p0", 1, None)), now=0.0, clock_us=0)
-    assert _sent(answers) == [Progress({"sent": 2})]
-    assert _sent(channel.progress({"sent": 3})) == [Progress({"sent": 3})]
+    assert _sent(answers) == [ProgressReport({"sent": 2})]
+    assert _sent(channel.progress({"sent": 3})) == [ProgressReport({"sent": 3})]
 
 
-def test_a_probe_is_answered_with_both_clocks_and_is_no_event() -> None:
+def test_a_probe_is_answered_with_both_clocks_and_is_not_an_event() -> None:
     channel = _leased_worker()
     events, answers = channel.receive(encode_message(Probe(111)), now=0.0, clock_us=222)
     assert events == []
-    assert _sent(answers) == [Probed(111, 222)]
+    assert _sent(answers) == [ProbeReply(111, 222)]
 
 
 def test_a_refusal_takes_the_lease_away() -> None:
     channel = _leased_worker()
-    events, _ = channel.receive(encode_message(Refused("fenced")), now=0.0, clock_us=0)
-    assert events == [Refused("fenced")]
+    events, _ = channel.receive(encode_message(LeaseRefused("fenced")), now=0.0, clock_us=0)
+    assert events == [LeaseRefused("fenced")]
     assert channel.refused == "fenced"
     assert channel.commit({})[1] == b""
 
 
-def test_silence_for_ten_seconds_is_a_lost_driver_said_once() -> None:
+def test_silence_for_ten_seconds_is_a_lost_driver_reported_once() -> None:
     channel = _leased_worker()
     for tenth in range(101):
         assert channel.tick(tenth / 10) is None
-    assert channel.tick(10.1) == Lost(10.1)
+    assert channel.tick(10.1) == DriverLost(10.1)
     assert channel.tick(10.2) is None
 
 
-def test_any_word_of_the_driver_ends_the_silence() -> None:
+def test_any_message_of_the_driver_ends_the_silence() -> None:
     channel = _leased_worker()
     for second in range(9):
         channel.tick(float(second))
     channel.receive(encode_message(Stop("x")), now=9.0, clock_us=0)
     for second in range(9, 20):
         assert channel.tick(float(second)) is None
-    assert channel.tick(20.0) == Lost(11.0)
+    assert channel.tick(20.0) == DriverLost(11.0)
 
 
 def test_time_in_which_the_worker_stood_still_is_not_the_drivers_silence() -> None:
@@ -156,4 +156,4 @@ def test_time_in_which_the_worker_stood_still_is_not_the_drivers_silence() -> No
     for second in range(62, 71):
         assert channel.tick(float(second)) is None
     lost = channel.tick(71.5)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, DriverLost)

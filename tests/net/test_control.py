@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from shoal.net import channel, control
-from shoal.net.channel import Lost, WorkerEvent
+from shoal.net.channel import DriverLost, WorkerEvent
 from shoal.net.control import ControlClient, ControlServer, DriverGoneError
 from shoal.net.messages import (
     Ack,
     Commit,
     Hello,
     Lease,
+    LeaseRefused,
     Probe,
-    Probed,
-    Progress,
-    Refused,
+    ProbeReply,
+    ProgressReport,
     StartAt,
     WorkerMessage,
     encode_message,
@@ -29,7 +29,7 @@ HELLO = Hello("p0", 1, "secret", "instance", 7, "host")
 
 @dataclass
 class Driver:
-    """A driver that leases to all and acknowledges every commit, unless told not to."""
+    """A driver that leases to all workers and acknowledges every commit by default."""
 
     server: ControlServer = field(init=False)
     messages: list[tuple[int, WorkerMessage]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Driver:
     def _take(self, connection: int, message: WorkerMessage) -> None:
         self.messages.append((connection, message))
         if isinstance(message, Hello):
-            answer = Refused("fenced") if self.refuses else Lease("p0", 1, None)
+            answer = LeaseRefused("fenced") if self.refuses else Lease("p0", 1, None)
             self.server.send(connection, answer)
         elif isinstance(message, Commit) and self.acknowledges:
             self.server.send(connection, Ack(message.number))
@@ -85,18 +85,18 @@ async def test_lease_commit_progress_and_orders_travel(driver: Driver) -> None:
     async with _client(driver.server.address, events) as client:
         await client.commit({"kind": "reserve", "until": 10})
         client.progress({"sent": 5})
-        await _until(lambda: driver.said(Progress))
+        await _until(lambda: driver.said(ProgressReport))
         connection = driver.messages[0][0]
         driver.server.send(connection, StartAt(123))
         driver.server.send(connection, Probe(7))
-        await _until(lambda: driver.said(Probed))
+        await _until(lambda: driver.said(ProbeReply))
     assert events == [Lease("p0", 1, None), StartAt(123)]
     assert driver.said(Commit) == [Commit(1, {"kind": "reserve", "until": 10})]
-    assert driver.said(Progress) == [Progress({"sent": 5})]
+    assert driver.said(ProgressReport) == [ProgressReport({"sent": 5})]
     await _until(lambda: driver.closed == [connection])
 
 
-async def test_a_commit_survives_a_lost_connection_and_is_not_numbered_anew(
+async def test_a_commit_survives_a_lost_connection_and_keeps_its_number(
     driver: Driver,
 ) -> None:
     driver.acknowledges = False
@@ -119,7 +119,7 @@ async def test_a_refused_worker_ends_and_its_commits_fail(driver: Driver) -> Non
         await asyncio.wait_for(client.wait_end(), 5)
         with pytest.raises(DriverGoneError):
             await client.commit({})
-    assert events == [Refused("fenced")]
+    assert events == [LeaseRefused("fenced")]
 
 
 async def test_a_driver_that_dies_is_lost_after_the_time(driver: Driver) -> None:
@@ -131,8 +131,8 @@ async def test_a_driver_that_dies_is_lost_after_the_time(driver: Driver) -> None
         with pytest.raises(DriverGoneError, match="silent"):
             await client.commit({})
         assert 0.5 < asyncio.get_running_loop().time() - began < 30
-        assert isinstance(client.ended_by, Lost)
-    assert [type(event) for event in events] == [Lease, Lost]
+        assert isinstance(client.ended_by, DriverLost)
+    assert [type(event) for event in events] == [Lease, DriverLost]
 
 
 async def test_a_driver_that_comes_back_in_time_is_not_lost(driver: Driver) -> None:
@@ -149,12 +149,14 @@ async def test_a_driver_that_comes_back_in_time_is_not_lost(driver: Driver) -> N
     "data",
     [
         encode_message(Hello("p0", 1, "wrong", "i", 7, "h")),
-        encode_message(Progress({})),
+        encode_message(ProgressReport({})),
         b"GET / HTTP/1.1\r\n\r\n",
         b"x" * 5000,
     ],
 )
-async def test_the_server_closes_on_strangers_without_a_word(driver: Driver, data: bytes) -> None:
+async def test_the_server_closes_unauthenticated_connections_without_an_answer(
+    driver: Driver, data: bytes
+) -> None:
     reader, writer = await asyncio.open_connection(*driver.server.address)
     writer.write(data)
     with contextlib.suppress(ConnectionResetError):
@@ -164,7 +166,7 @@ async def test_the_server_closes_on_strangers_without_a_word(driver: Driver, dat
     assert driver.closed == []
 
 
-async def test_the_server_closes_on_whoever_never_says_hello(
+async def test_the_server_closes_a_connection_without_a_hello(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "UNAUTHENTICATED_LIMIT_S", 0.1)
@@ -175,7 +177,7 @@ async def test_the_server_closes_on_whoever_never_says_hello(
     writer.close()
 
 
-async def test_the_server_admits_only_so_many(
+async def test_the_server_limits_the_number_of_connections(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "CONNECTIONS_LIMIT", 1)

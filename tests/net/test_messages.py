@@ -1,4 +1,4 @@
-"""Lines of the control channel: what is written is read back, and nothing else is read."""
+"""Messages of the control channel round-trip, and malformed lines are refused."""
 
 import contextlib
 import json

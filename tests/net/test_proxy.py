@@ -1,4 +1,4 @@
-"""The proxy on real sockets: what passes, what waits, what ends."""
+"""The proxy on real sockets: bytes that pass, bytes that are held, connections that end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from shoal.net.proxy import HELD_LIMIT_BYTES, Proxy, Route
-from shoal.net.ways import Effect, Names
+from shoal.net.link_faults import EndpointNames, LinkEffect
+from shoal.net.proxy import HELD_LIMIT_BYTES, Proxy, ProxyRoute
 
 CALLER, TARGET = frozenset({"caller"}), frozenset({"target"})
 LIMIT_S = 60.0
@@ -30,16 +30,16 @@ class World:
     def __init__(self, proxy: Proxy, server_port: int) -> None:
         self.proxy = proxy
         self.server_port = server_port
-        self.route = self.routed()
+        self.route = self.open_route()
         self._writers: list[asyncio.StreamWriter] = []
 
-    def routed(self, **options: object) -> Route:
-        caller = None if "greeter" in options else CALLER
-        route = Route(("127.0.0.1", self.server_port), TARGET, caller=caller, **options)  # type: ignore[arg-type]
+    def open_route(self, **options: object) -> ProxyRoute:
+        caller = None if "caller_identifier" in options else CALLER
+        route = ProxyRoute(("127.0.0.1", self.server_port), TARGET, caller=caller, **options)  # type: ignore[arg-type]
         self.proxy.open(route)
         return route
 
-    async def connect(self, route: Route | None = None) -> Streams:
+    async def connect(self, route: ProxyRoute | None = None) -> Streams:
         port = (route or self.route).port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         self._writers.append(writer)
@@ -74,7 +74,7 @@ async def passes(streams: Streams, data: bytes = b"hello") -> None:
 
 
 async def waits(streams: Streams, data: bytes = b"held") -> None:
-    """Sent, and not back after a while that an open link would not need."""
+    """Send data, and check that the echo does not arrive in the time an open link needs."""
     reader, writer = streams
     writer.write(data)
     with pytest.raises(TimeoutError):
@@ -96,26 +96,26 @@ async def test_a_cut_holds_everything_until_it_is_healed(source: str, target: st
     async with world() as it:
         streams = await it.connect()
         await passes(streams)
-        number = it.proxy.hinder({source}, {target}, Effect(is_cut=True))
+        number = it.proxy.add_fault({source}, {target}, LinkEffect(is_cut=True))
         await waits(streams)
         fresh = await it.connect()
         await waits(fresh)
-        it.proxy.relieve(number)
+        it.proxy.remove_fault(number)
         assert await streams[0].readexactly(4) == b"held"
         assert await fresh[0].readexactly(4) == b"held"
         await passes(streams)
 
 
-async def test_a_cut_hides_a_death_until_it_is_healed() -> None:
+async def test_a_cut_hides_a_closed_peer_until_it_is_healed() -> None:
     async with world() as it:
         reader, writer = await it.connect()
         await passes((reader, writer))
-        number = it.proxy.hinder({"target"}, {"caller"}, Effect(is_cut=True))
+        number = it.proxy.add_fault({"target"}, {"caller"}, LinkEffect(is_cut=True))
         # The server answers the end of the stream with its own.
         writer.write_eof()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(), 0.3)
-        it.proxy.relieve(number)
+        it.proxy.remove_fault(number)
         assert await reader.read() == b""
 
 
@@ -123,14 +123,14 @@ async def test_a_stall_lets_new_connections_pass() -> None:
     async with world() as it:
         old = await it.connect()
         await passes(old)
-        number = it.proxy.hinder({"caller"}, {"target"}, Effect(is_stalled=True))
+        number = it.proxy.add_fault({"caller"}, {"target"}, LinkEffect(is_stalled=True))
         await waits(old)
         await passes(await it.connect())
-        it.proxy.relieve(number)
+        it.proxy.remove_fault(number)
         assert await old[0].readexactly(4) == b"held"
 
 
-async def test_a_reset_ends_connections_of_the_named_places_only() -> None:
+async def test_a_reset_ends_connections_of_the_named_endpoints_only() -> None:
     async with world() as it:
         reader, writer = await it.connect()
         await passes((reader, writer))
@@ -147,19 +147,19 @@ async def test_a_delay_and_a_bandwidth_take_their_time() -> None:
         streams = await it.connect()
         await passes(streams)
         clock = asyncio.get_running_loop().time
-        number = it.proxy.hinder({"caller"}, {"target"}, Effect(delay_ms=150))
+        number = it.proxy.add_fault({"caller"}, {"target"}, LinkEffect(delay_ms=150))
         begun = clock()
         await passes(streams)
         assert clock() - begun >= 0.15
-        it.proxy.relieve(number)
-        it.proxy.hinder({"caller"}, {"target"}, Effect(bytes_per_s=200_000))
+        it.proxy.remove_fault(number)
+        it.proxy.add_fault({"caller"}, {"target"}, LinkEffect(bytes_per_s=200_000))
         begun = clock()
         await passes(streams, b"x" * 100_000)
-        # What a late timer may catch up, and the last piece, go for nothing.
+        # Neither the catch-up of a late timer nor the last piece is delayed.
         assert clock() - begun >= 0.4
 
 
-async def test_what_is_held_is_bounded_and_comes_out_whole() -> None:
+async def test_held_bytes_are_bounded_and_arrive_whole() -> None:
     received = bytearray()
     done = asyncio.Event()
     total = 4 * HELD_LIMIT_BYTES
@@ -171,25 +171,25 @@ async def test_what_is_held_is_bounded_and_comes_out_whole() -> None:
         writer.close()
 
     async with world(swallow) as it:
-        number = it.proxy.hinder({"caller"}, {"target"}, Effect(is_stalled=True))
-        it.proxy.relieve(number)
+        number = it.proxy.add_fault({"caller"}, {"target"}, LinkEffect(is_stalled=True))
+        it.proxy.remove_fault(number)
         _, writer = await it.connect()
-        number = it.proxy.hinder({"caller"}, {"target"}, Effect(is_cut=True))
+        number = it.proxy.add_fault({"caller"}, {"target"}, LinkEffect(is_cut=True))
         sent = bytes(range(251)) * (total // 251)
         writer.write(sent)
         drained = asyncio.ensure_future(writer.drain())
         _, pending = await asyncio.wait([drained], timeout=0.5)
         assert pending, "the proxy swallowed more than it may hold"
-        it.proxy.relieve(number)
+        it.proxy.remove_fault(number)
         await drained
         writer.write_eof()
         await done.wait()
         assert received == sent
 
 
-async def test_a_target_that_is_not_there_resets_the_caller() -> None:
+async def test_an_unreachable_target_resets_the_caller() -> None:
     async with world() as it:
-        gone = Route(("127.0.0.1", 1), TARGET, caller=CALLER)
+        gone = ProxyRoute(("127.0.0.1", 1), TARGET, caller=CALLER)
         it.proxy.open(gone)
         reader, _ = await it.connect(gone)
         with pytest.raises(ConnectionResetError):
@@ -197,16 +197,16 @@ async def test_a_target_that_is_not_there_resets_the_caller() -> None:
 
 
 class FirstByte:
-    """The caller is named by what it says first."""
+    """Takes the first bytes of a connection as the name of its caller."""
 
-    def hear(self, data: bytes) -> Names | None:
+    def identify_caller(self, data: bytes) -> EndpointNames | None:
         return frozenset({f"node-{data[:2].decode()}"}) if len(data) >= 2 else None
 
 
-async def test_a_caller_is_known_by_its_greeting() -> None:
+async def test_a_caller_is_identified_by_its_first_bytes() -> None:
     async with world() as it:
-        route = it.routed(greeter=FirstByte())
-        it.proxy.hinder({"node-07"}, {"target"}, Effect(is_cut=True))
+        route = it.open_route(caller_identifier=FirstByte())
+        it.proxy.add_fault({"node-07"}, {"target"}, LinkEffect(is_cut=True))
         seven, eight = await it.connect(route), await it.connect(route)
         seven[1].write(b"0")
         await waits(seven, b"7")
@@ -215,17 +215,17 @@ async def test_a_caller_is_known_by_its_greeting() -> None:
 
 
 class Shout:
-    """Changes what passes, each way in its own manner."""
+    """Changes the bytes of each direction in a different way."""
 
-    def asked(self, data: bytes) -> list[bytes]:
+    def rewrite_request(self, data: bytes) -> list[bytes]:
         return [data.upper()]
 
-    def answered(self, data: bytes) -> list[bytes]:
+    def rewrite_response(self, data: bytes) -> list[bytes]:
         return [data.replace(b"L", b"-")]
 
 
-async def test_a_translator_sees_both_ways() -> None:
+async def test_a_rewriter_sees_both_directions() -> None:
     async with world() as it:
-        reader, writer = await it.connect(it.routed(translator=Shout))
+        reader, writer = await it.connect(it.open_route(rewriter=Shout))
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"HE--O"

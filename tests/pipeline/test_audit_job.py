@@ -46,8 +46,8 @@ def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Pa
     [row] = spark.sql(
         "SELECT sum(count) AS n, max(microseconds) AS top FROM latencies WHERE name = 'e2e_actual'"
     ).collect()
-    told = there.metrics.latency_us["e2e_actual"]
-    assert (row.n, row.top) == (told.count, told.max)
+    latency = there.metrics.latency_us["e2e_actual"]
+    assert (row.n, row.top) == (latency.count, latency.max)
 
 
 def test_folders_of_one_run_are_joined(spark: SparkSession, tmp_path: Path) -> None:

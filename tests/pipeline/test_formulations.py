@@ -18,7 +18,7 @@ SIZES = Sizes(150, 60, 50)
 
 
 def sparse_run() -> History:
-    """One stream whose numbers are far apart, written down in no order."""
+    """One stream with sparse sequences, recorded in random order."""
     history = History(mirror=False, all_drained=True)
     chaos = random.Random(7)
     for place in range(400):

@@ -1,4 +1,4 @@
-"""A standalone cluster that loses executors: audits and runs on it stay as true as elsewhere."""
+"""A standalone cluster that loses executors: audits and runs on it give correct results."""
 
 import json
 import os
@@ -56,11 +56,11 @@ def test_everywhere_the_same_result(standalone: SparkCluster, tmp_path: Path) ->
     with python(
         "support.spark_audits", standalone.master, str(run), stdout=subprocess.PIPE
     ) as there:
-        told, _ = there.communicate(timeout=PATIENCE_S)
+        output, _ = there.communicate(timeout=PATIENCE_S)
     assert there.returncode == 0
     texts = [
         json.dumps(json.loads(line), indent=2, ensure_ascii=False) + "\n"
-        for line in told.splitlines()
+        for line in output.splitlines()
     ]
     assert texts == [expected, expected]
 
@@ -78,17 +78,17 @@ def test_a_lost_executor_adds_no_finding(standalone: SparkCluster, tmp_path: Pat
             try:
                 commits = wait_for_receipts(bench, tmp_path)
                 lost = kill_a_busy_executor(standalone, kafka.nodes()[0].port)
-                told, _ = bench.communicate(timeout=PATIENCE_S)
+                output, _ = bench.communicate(timeout=PATIENCE_S)
             finally:
                 if bench.poll() is None:
                     bench.kill()
         stored = stored_messages(kafka.bootstrap)
     psutil.wait_procs(lost, PATIENCE_S)
-    check(json.loads(told), bench.returncode, stored=stored, commits=commits)
+    check(json.loads(output), bench.returncode, stored=stored, commits=commits)
 
 
 def wait_for_receipts(bench: "subprocess.Popen[str]", runs: Path) -> Path:
-    """The commit log of the run, as soon as something that was received is recorded for good."""
+    """Return the commit log of the run as soon as it contains received messages."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         assert bench.poll() is None, "the run has ended"
@@ -100,7 +100,7 @@ def wait_for_receipts(bench: "subprocess.Popen[str]", runs: Path) -> Path:
 
 
 def kill_a_busy_executor(cluster: SparkCluster, port: int) -> list[psutil.Process]:
-    """SIGKILL to one whose Python processes talk to the broker; returns those, now orphans."""
+    """Kill an executor whose Python processes talk to the broker; return those, now orphans."""
     for executor in cluster.executors():
         orphans: list[psutil.Process] = executor.children(recursive=True)
         if any(talks_to(process, port) for process in orphans):
@@ -129,20 +129,20 @@ def stored_messages(bootstrap: str) -> int:
             assert message is not None
             assert message.error() is None, message.error()
             left -= 1
-            told = parse(message)
-            if told["kind"] == 0:  # neither marker nor manifest
-                found.add((told["producer"], told["lane"], told["sequence"]))
+            output = parse(message)
+            if output["kind"] == 0:  # neither marker nor manifest
+                found.add((output["producer"], output["lane"], output["sequence"]))
         return len(found)
     finally:
         reader.close()
 
 
-def check(told: dict[str, Any], exit_code: int, *, stored: int, commits: Path) -> None:
-    """Nothing is said to be lost or wrong, and of whom nothing is known is written down."""
-    metrics = told["metrics"]
-    assert told["verdict"] != "violated", told["findings"]
+def check(output: dict[str, Any], exit_code: int, *, stored: int, commits: Path) -> None:
+    """Nothing is reported as lost or wrong, and every worker without a report is recorded."""
+    metrics = output["metrics"]
+    assert output["verdict"] != "violated", output["findings"]
     assert exit_code in (ExitCode.PROVEN, ExitCode.INCONCLUSIVE)
-    assert set(told["findings"]) <= {"pending"}, told["findings"]
+    assert set(output["findings"]) <= {"pending"}, output["findings"]
     assert metrics["attempts"] == metrics["ok"] + metrics["unknown"] + metrics["failed"]
     assert metrics["ok"] <= stored <= metrics["attempts"] <= MESSAGES
     assert 0 < metrics["delivered"] <= stored

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror import flow
-from shoal.mirror.control import order
+from shoal.mirror.control import send_command
 from shoal.model.errors import ShoalError
 from shoal.pipeline.placement import SparkPlacement
 from shoal.workers.mirror_team import MirrorTeam
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def frequent_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 
@@ -48,8 +48,8 @@ def test_the_same_copy_by_tasks_of_a_local_spark(
 ) -> None:
     config = prepared(source, target, "spark-local")
     placement = SparkPlacement(spark)
-    hands = partial(MirrorTeam, placement=placement, workers=2, host=placement.host)
-    status = asyncio.run(copied(config, hands))
+    make_backend = partial(MirrorTeam, placement=placement, workers=2, host=placement.host)
+    status = asyncio.run(copied(config, make_backend))
     assert (status.parked, status.lag) == ((), 0)
     check_copy(target, "spark-local")
 
@@ -87,7 +87,7 @@ def _wait_for_copied(name: str, records: int) -> None:
 
 def _copied(name: str) -> int:
     try:
-        (answer,) = order("status", name)
+        (answer,) = send_command("status", name)
     except ShoalError:
         return 0
     status = answer["flows"].get(name)

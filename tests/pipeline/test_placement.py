@@ -1,4 +1,4 @@
-"""Workers as tasks of Spark: the same run as in processes, and honest when a task dies."""
+"""Workers as tasks of Spark: the same run as in processes, and correct when a task dies."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.experiment.plan import Addresses
-from shoal.experiment.run import Place, Progress, Watch, run_workload
+from shoal.experiment.run import RunProgress, Watch, WorkerLocation, run_workload
 from shoal.experiment.spec import ExperimentSpec
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import SystemFailure
@@ -49,7 +49,7 @@ def run_on(
         addresses=Addresses(cluster.bootstrap),
         run_dir=folder,
         watch=watch,
-        place=Place(placement, placement.host),
+        location=WorkerLocation(placement, placement.host),
     )
     return audit(open_ledger([folder]))
 
@@ -81,7 +81,7 @@ def test_each_group_has_its_own_times_of_every_message(spark: SparkSession, tmp_
         assert longest == result.groups[group].metrics.latency_us["e2e_actual"].max
 
 
-def test_messages_that_nobody_received_are_in_the_table(
+def test_messages_that_were_not_received_are_in_the_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     history = clean_run()
@@ -94,7 +94,7 @@ def test_a_killed_task_adds_no_finding(spark: SparkSession, tmp_path: Path) -> N
     killed: list[int] = []
     with LiteCluster() as cluster:
 
-        def watch(progress: Progress) -> None:
+        def watch(progress: RunProgress) -> None:
             if progress.received > 500 and not killed:
                 killed.append(kill_a_worker(cluster.nodes()[0].port))
 
@@ -122,6 +122,6 @@ def kill_a_worker(broker_port: int) -> int:
 
 
 def test_too_few_slots_are_an_error_before_the_start(spark: SparkSession) -> None:
-    with pytest.raises(SystemFailure, match="1000 workers need as many slots") as refusal:
-        SparkPlacement(spark).wait_for_slots(1000)  # nobody can join a Spark of one process
-    assert refusal.value.remedy == "say local[1000], or ask for fewer workers"
+    with pytest.raises(SystemFailure, match="1000 workers need 1000 slots") as refusal:
+        SparkPlacement(spark).wait_for_slots(1000)  # a local Spark gets no further slots
+    assert refusal.value.remedy == "use the master local[1000], or fewer workers"

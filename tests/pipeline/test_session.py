@@ -1,4 +1,4 @@
-"""Sessions come and go without a trace, whatever ends them."""
+"""Sessions leave no process behind, however they end."""
 
 import os
 import signal
@@ -25,9 +25,9 @@ host = session.conf.get("spark.driver.host")
 listening = {c.laddr.ip for p in [psutil.Process(), *psutil.Process().children(recursive=True)]
              for c in p.net_connections("tcp") if c.status == "LISTEN"}
 zone = session.conf.get("spark.sql.session.timeZone")
-told = [session.sparkContext.parallelize(range(5), 1).count(), zone, host]
+facts = [session.sparkContext.parallelize(range(5), 1).count(), zone, host]
 stop_session(session)
-print("first", *told, version.split(".")[0], sorted(listening - {"127.0.0.1", "::ffff:127.0.0.1"}))
+print("first", *facts, version.split(".")[0], sorted(listening - {"127.0.0.1", "::ffff:127.0.0.1"}))
 deadline = time.monotonic() + 5
 while threading.active_count() > 1 and time.monotonic() < deadline:
     time.sleep(0.05)

@@ -88,13 +88,13 @@ def test_offsets_bound_the_rows(spark: SparkSession, bootstrap: str) -> None:
     assert sorted(map(tuple, rows)) == expected + [(2, o) for o in range(990, 1000)]
 
 
-def test_where_nothing_is_there_are_no_rows(spark: SparkSession, bootstrap: str) -> None:
+def test_an_empty_range_has_no_rows(spark: SparkSession, bootstrap: str) -> None:
     ends = '{"t":{"0":1000,"1":1000,"2":1000}}'
     assert table(spark, bootstrap, startingOffsets=ends).collect() == []
     assert table(spark, bootstrap, startingOffsets=ends, mode="batches").count() == 0
 
 
-def test_a_stream_reads_all_that_is_there_in_steps(
+def test_a_stream_reads_everything_available_in_micro_batches(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
     stream = (
@@ -148,12 +148,10 @@ def test_a_stream_waits_until_there_is_enough(
         query.stop()
 
 
-def test_a_stream_goes_on_with_a_topic_that_was_made_anew(
-    spark: SparkSession, bootstrap: str
-) -> None:
+def test_a_stream_continues_with_a_recreated_topic(spark: SparkSession, bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topic, old = "anew", 2000
+    topic, old = "recreated", 2000
 
     def write(*values: bytes) -> None:
         for value in values:
@@ -195,7 +193,7 @@ def test_a_stream_goes_on_with_a_topic_that_was_made_anew(
     assert news == [b"new-%d" % number for number in range(start, start + len(news))]
 
 
-def test_what_cannot_be_read_is_said(spark: SparkSession, bootstrap: str) -> None:
+def test_errors_are_reported(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(PySparkException, match="not on this cluster: nowhere"):
         spark.read.format("shoal").option("kafka.bootstrap.servers", bootstrap).option(
             "subscribe", "nowhere"

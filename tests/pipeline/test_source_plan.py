@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
+from shoal.pipeline.source.offset_ranges import (
+    Range,
+    check_data_loss,
+    limit_ends,
+    refuse_reversed,
+    split,
+)
 from shoal.pipeline.source.options import Bound, parse
-from shoal.pipeline.source.places import Range, limited, refuse_loss, refuse_reversed, split
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 LOGS = [TopicPartition("t", partition) for partition in range(4)]
@@ -39,9 +45,9 @@ def test_options_mean_what_they_mean_to_the_connector() -> None:
 
 
 def test_a_table_begins_at_the_start_and_a_stream_at_the_end() -> None:
-    asked = SERVERS | {"subscribePattern": "a.*"}
-    assert parse(asked).start == Bound(EARLIEST)
-    assert parse(asked, is_stream=True).start == Bound(LATEST)
+    query = SERVERS | {"subscribePattern": "a.*"}
+    assert parse(query).start == Bound(EARLIEST)
+    assert parse(query, is_stream=True).start == Bound(LATEST)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def test_a_bad_option_is_named(options: dict[str, str], named: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["auto.offset.reset", "key.deserializer", "enable.auto.commit"])
-def test_what_the_query_decides_is_no_property_of_the_client(name: str) -> None:
+def test_client_properties_that_the_query_decides_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         parse(SERVERS | {"subscribe": "t", f"kafka.{name}": "x"})
 
@@ -90,16 +96,18 @@ def test_what_the_query_decides_is_no_property_of_the_client(name: str) -> None:
 def test_tables_and_streams_refuse_what_the_connector_refuses(
     options: dict[str, str], is_stream: bool, words: str
 ) -> None:
-    wishes = SERVERS | {"subscribe": "t"} | options
+    query = SERVERS | {"subscribe": "t"} | options
     with pytest.raises(ConfigError, match=words):
-        parse(wishes, is_stream=is_stream)
+        parse(query, is_stream=is_stream)
     if "startingOffsets" in options:
-        parse(wishes, is_stream=True)
+        parse(query, is_stream=True)
 
 
 def test_a_table_that_ends_before_it_begins_is_refused() -> None:
     refuse_reversed({LOGS[0]: 7}, {LOGS[0]: 7})
-    with pytest.raises(ConfigError, match=r"t-0 is to be read from offset 999, and ends at 20"):
+    with pytest.raises(
+        ConfigError, match=r"t-0: the starting offset 999 is above the ending offset 20"
+    ):
         refuse_reversed({LOGS[0]: 999}, {LOGS[0]: 20})
 
 
@@ -122,19 +130,22 @@ def test_pieces_are_the_ranges_cut(sizes: list[int], least: int, most: int | Non
 
 
 def test_a_stream_whose_logs_vanish_or_shrink_has_lost_data() -> None:
-    asked = SERVERS | {"subscribePattern": "t.*"}
+    query = SERVERS | {"subscribePattern": "t.*"}
     starts = {LOGS[0]: 7, LOGS[1]: 7}
-    refuse_loss(parse(asked), starts, {LOGS[0]: 7, LOGS[1]: 9, LOGS[2]: 3})
-    for ends, said in (({LOGS[0]: 7}, "t-1 is gone"), ({**starts, LOGS[1]: 6}, "t-1 ends at 6")):
+    check_data_loss(parse(query), starts, {LOGS[0]: 7, LOGS[1]: 9, LOGS[2]: 3})
+    for ends, said in (
+        ({LOGS[0]: 7}, "t-1 was deleted"),
+        ({**starts, LOGS[1]: 6}, "t-1 ends at 6"),
+    ):
         with pytest.raises(SystemFailure, match=said):
-            refuse_loss(parse(asked), starts, ends)
-        refuse_loss(parse(asked | {"failOnDataLoss": "false"}), starts, ends)
+            check_data_loss(parse(query), starts, ends)
+        check_data_loss(parse(query | {"failOnDataLoss": "false"}), starts, ends)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.integers(1, 3000))
 def test_a_limit_is_shared_and_used_up(sizes: list[int], most: int) -> None:
     starts = {LOGS[i]: 7 for i in range(len(sizes))}
     ends = {LOGS[i]: 7 + size for i, size in enumerate(sizes)}
-    reached = limited(starts, ends, most)
+    reached = limit_ends(starts, ends, most)
     assert all(starts[log] <= reached[log] <= ends[log] for log in starts)
     assert sum(reached[log] - 7 for log in starts) == min(most, sum(sizes))

@@ -1,4 +1,4 @@
-"""One range of the data source, read from answers that a test makes."""
+"""One range of the data source, read from scripted responses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 
 from shoal.model.topics import TopicPartition
 from shoal.pipeline.source import reading
+from shoal.pipeline.source.offset_ranges import Range
 from shoal.pipeline.source.options import parse
-from shoal.pipeline.source.places import Range
 from shoal.wire.fetch import FetchedPartition
 from support.mirror_batches import record_set, stored_batch
 

@@ -1,4 +1,4 @@
-"""The page: what it says, that it needs nothing from outside, and that a browser draws it."""
+"""The page: its content, that it has no external resources, and that a browser draws it."""
 
 import re
 import subprocess
@@ -12,13 +12,13 @@ from shoal.model.findings import Verdict
 from shoal.model.result import (
     FindingResult,
     GroupResult,
-    HeldThreshold,
     Latency,
     Metrics,
     Result,
     Series,
     Stage,
     Strip,
+    ThresholdResult,
     Window,
 )
 from shoal.report.page import render
@@ -78,7 +78,7 @@ def page_of(group: GroupResult) -> str:
     return render(Result("r1", "g", {"g": group}), MANIFEST)
 
 
-def test_the_page_leads_with_the_verdict_and_escapes_what_it_is_given() -> None:
+def test_the_page_begins_with_the_verdict_and_escapes_all_texts() -> None:
     page = page_of(sample_group())
     assert "<b>violated</b>" in page
     assert "lost &lt;between&gt; the logs" in page
@@ -88,10 +88,10 @@ def test_the_page_leads_with_the_verdict_and_escapes_what_it_is_given() -> None:
 def test_a_missed_threshold_stands_beside_the_verdict() -> None:
     group = sample_group(verdict=Verdict.PROVEN, sentence="All delivered.", findings={})
     result = Result("r", "a<b>", {"a<b>": group, "other": group})
-    held = HeldThreshold(
+    held = ThresholdResult(
         "latency_ms_p99<1", "latency_ms_p99", {"a<b>": 14.0, "other": 0.5}, ("a<b>",)
     )
-    met = HeldThreshold("lost<9", "lost", {"a<b>": 1, "other": 1})
+    met = ThresholdResult("lost<9", "lost", {"a<b>": 1, "other": 1})
     page = render(replace(result, thresholds=(held, met)), MANIFEST)
     assert "1 of 2 thresholds missed" in page
     assert "latency_ms_p99&lt;1: latency_ms_p99 is 14 in group a&lt;b&gt;" in page
@@ -115,7 +115,7 @@ def test_every_ratio_names_numerator_and_denominator() -> None:
     assert "lane 1, sequence 77" in page
 
 
-def test_the_page_needs_nothing_from_outside() -> None:
+def test_the_page_has_no_external_resources() -> None:
     page = page_of(sample_group())
     assert not re.search(r"(src|href)=|url\(|@import|<script", page)
 
@@ -183,8 +183,8 @@ def test_each_group_has_its_row_and_the_mirror_its_cost() -> None:
     page = render(result, MANIFEST)
     assert '<td>fine</td><td class="proven">proven</td><td class="number">999</td>' in page
     assert '<td>bad</td><td class="violated">violated</td>' in page
-    assert "The mirror (shoal, deep) took 1.25 CPU seconds, and 51.0 MB at most." in page
-    assert "Groups of consumers" not in page_of(fine)
+    assert "The mirror (shoal, deep) used 1.25 CPU seconds and 51.0 MB of memory at most." in page
+    assert "Consumer groups" not in page_of(fine)
 
 
 def test_tags_are_balanced() -> None:

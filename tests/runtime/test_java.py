@@ -136,7 +136,7 @@ def test_a_lent_java_drops_one_argument_and_keeps_all_others(
 def test_an_unwritable_cache_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(SystemFailure, match="cannot be made") as failure:
+    with pytest.raises(SystemFailure, match="cannot create the folder") as failure:
         java.spark_environment()
     assert failure.value.remedy is not None
     assert "XDG_CACHE_HOME" in failure.value.remedy

@@ -13,7 +13,7 @@ def test_folders_follow_the_variables(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert paths.cache_dir() == tmp_path / "c" / "shoal"
     assert paths.state_dir() == tmp_path / "s" / "shoal"
     assert not paths.cache_dir().exists()
-    assert paths.made(paths.cache_dir()).is_dir()
+    assert paths.make_folder(paths.cache_dir()).is_dir()
 
 
 @pytest.mark.parametrize("value", [None, "", "relative/path"])

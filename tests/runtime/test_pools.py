@@ -1,4 +1,4 @@
-"""What a pool's processes do when nobody can tell them to stop."""
+"""Processes of a pool end when their parent is killed."""
 
 import signal
 import subprocess

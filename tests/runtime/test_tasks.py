@@ -10,7 +10,7 @@ import pytest
 
 from shoal.runtime import tasks
 
-QUICK = tasks.Backoff(first_s=0.001, longest_s=0.004)
+QUICK = tasks.RestartBackoff(first_s=0.001, longest_s=0.004)
 
 
 def count_of(name: str) -> int:
@@ -63,7 +63,7 @@ async def test_a_task_is_cancelled_while_it_waits_for_its_restart() -> None:
     async def work() -> None:
         raise ValueError
 
-    task = tasks.keep_running("slow restart", work, backoff=tasks.Backoff(3600.0, 3600.0))
+    task = tasks.keep_running("slow restart", work, backoff=tasks.RestartBackoff(3600.0, 3600.0))
     await wait_for(lambda: count_of("slow restart") == 1)
     task.cancel()
     await asyncio.wait([task])
@@ -71,7 +71,7 @@ async def test_a_task_is_cancelled_while_it_waits_for_its_restart() -> None:
 
 
 def test_backoff_grows_to_its_limit() -> None:
-    backoff = tasks.Backoff(0.1, 1.0)
+    backoff = tasks.RestartBackoff(0.1, 1.0)
     pauses = [backoff.first_s]
     for _ in range(5):
         pauses.append(backoff.after(pauses[-1]))

@@ -23,7 +23,7 @@ def stream_of(row: dict[str, Any]) -> tuple[Producer, str, int]:
 
 
 class Judge:
-    """What a group of a history should be told."""
+    """What an audit should report about a group of a history."""
 
     def __init__(self, history: History, group: str) -> None:
         self.h, self.group = history, group
@@ -254,8 +254,8 @@ class Judge:
         begins: dict[Any, int] = {}
         for row in self.h.table("assignments"):
             if row["group"] == self.group:
-                told = tuple(row[k] for k in reader)
-                begins[told] = max(row["offset"], begins.get(told, 0))
+                reader_key = tuple(row[k] for k in reader)
+                begins[reader_key] = max(row["offset"], begins.get(reader_key, 0))
         for row in self.receipts:
             chains.setdefault(tuple(row[k] for k in reader), []).append(row["offset"])
         skips = falls = 0

@@ -50,8 +50,8 @@ def _add_attempts(draw: st.DrawFn, history: History) -> None:
                 offset = draw(st.sampled_from([sequence, sequence, -1, draw(OFFSETS)]))
                 times = {"sent_us": draw(st.integers(0, 50)), "acked_us": draw(st.integers(-1, 90))}
                 intended = draw(st.sampled_from([-1, 0, 10]))
-                told = {"outcome": outcome, "offset": offset, "intended_us": intended, **times}
-                send(history, producer, lane, sequence, **told)
+                columns = {"outcome": outcome, "offset": offset, "intended_us": intended, **times}
+                send(history, producer, lane, sequence, **columns)
             stream: dict[str, Any] = {"producer": producer, "topic": "t", "lane": lane}
             if draw(st.booleans()):
                 history.commit("reserve", worker="w", epoch=1, until=draw(SEQUENCES), **stream)
@@ -74,9 +74,12 @@ def _add_logs(draw: st.DrawFn, history: History) -> None:
         for _ in range(draw(st.integers(0, 12))):
             lane = draw(LANES)
             partition = draw(st.sampled_from([lane, lane, lane, 1 - lane]))
-            told = {"partition": partition, "offset": draw(OFFSETS)}
-            told |= {"append_us": draw(st.integers(-1, 60)), "intact": draw(st.integers(0, 9)) > 0}
-            put(history, cluster, draw(PRODUCERS), lane, draw(SEQUENCES), **told)
+            columns = {"partition": partition, "offset": draw(OFFSETS)}
+            columns |= {
+                "append_us": draw(st.integers(-1, 60)),
+                "intact": draw(st.integers(0, 9)) > 0,
+            }
+            put(history, cluster, draw(PRODUCERS), lane, draw(SEQUENCES), **columns)
         for partition in (0, 1):
             if draw(st.booleans()):
                 start = draw(st.sampled_from([0, 0, 3]))
@@ -101,7 +104,7 @@ def _receive(
     draw: st.DrawFn, history: History, producer: str, message: tuple[int, int], offset: int
 ) -> None:
     lane, sequence = message
-    told = {
+    columns = {
         "partition": draw(st.sampled_from([lane, lane, lane, 1 - lane])),
         "offset": offset,
         "group": draw(GROUPS) if "h" in history.groups else "g",
@@ -111,7 +114,7 @@ def _receive(
         "intact": draw(st.integers(0, 9)) > 0,
         "worker": draw(st.sampled_from(["w", "x"])),
     }
-    receive(history, producer, lane, sequence, **told)
+    receive(history, producer, lane, sequence, **columns)
 
 
 def _add_rest(draw: st.DrawFn, history: History) -> None:

@@ -34,8 +34,8 @@ def faulty_runs(draw: st.DrawFn) -> History:
             log = Log(_copied(draw, source.entries[source.start : passed]))
             _expire(draw, log)
             if draw(st.integers(0, 3)) == 0:
-                told = {"topic": "t", "partition": lane, "offset": passed}
-                history.add("positions", "w", reader="mirror", **told)
+                columns = {"topic": "t", "partition": lane, "offset": passed}
+                history.add("positions", "w", reader="mirror", **columns)
         _consume(draw, history, lane, log)
         _expire(draw, source)
         _scan(draw, history, "source", (lane, source))
@@ -91,7 +91,7 @@ def _expire(draw: st.DrawFn, log: Log) -> None:
 
 
 def _consume(draw: st.DrawFn, history: History, lane: int, log: Log) -> None:
-    """One or two assignments; the second goes on where the first stopped, or a bit before."""
+    """One or two assignments; the second continues where the first stopped, or a bit before."""
     position = log.start
     for assignment in range(1, draw(st.integers(1, 2)) + 1):
         position = max(position - draw(st.sampled_from([0, 0, 2])), log.start)
@@ -103,12 +103,12 @@ def _consume(draw: st.DrawFn, history: History, lane: int, log: Log) -> None:
         for offset in range(position, min(end, len(log.entries))):
             if draw(st.integers(0, 9)):
                 producer, sequence = log.entries[offset]
-                told = {"offset": offset, "worker": f"w{assignment}", **reader}
-                receive(history, producer, lane, sequence, **told)
+                columns = {"offset": offset, "worker": f"w{assignment}", **reader}
+                receive(history, producer, lane, sequence, **columns)
         position = max(position, min(end, len(log.entries)))
     if draw(st.booleans()):
-        told = {"topic": "t", "partition": lane, "offset": position}
-        history.add("positions", "w", reader="g", **told)
+        columns = {"topic": "t", "partition": lane, "offset": position}
+        history.add("positions", "w", reader="g", **columns)
 
 
 def _scan(draw: st.DrawFn, history: History, cluster: str, held: tuple[int, Log]) -> None:

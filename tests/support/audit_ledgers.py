@@ -1,4 +1,4 @@
-"""Made-up runs for the audit: clean ones, with whatever planted, as rows and as run folders."""
+"""Synthetic runs for the audit, clean or with planted defects, as rows and as run folders."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -122,8 +122,8 @@ def write_segment(
     columns = {column: [row[column] for row in listed] for column, _ in TABLES[table]}
     content = pa.table(columns, schema=ledger_schema(table))
     pq.write_table(content, folder / path, row_group_size=8 if len(listed) < 256 else 1 << 20)
-    told = {"worker": worker, "epoch": 1, "table": table, "number": number, "rows": len(listed)}
-    return {"kind": "segment", "at_us": 0, "path": path, **told}
+    details = {"worker": worker, "epoch": 1, "table": table, "number": number, "rows": len(listed)}
+    return {"kind": "segment", "at_us": 0, "path": path, **details}
 
 
 def ledger_schema(table: str) -> pa.Schema:
@@ -164,21 +164,21 @@ def clean_run(
 
 def send(history: History, producer: str, lane: int, sequence: int, **row: Any) -> Row:
     sent_us = row.pop("sent_us", 1000 * sequence)
-    told = {"acked_us": sent_us + 300, "intended_us": sent_us, "sent_us": sent_us, **row}
+    details = {"acked_us": sent_us + 300, "intended_us": sent_us, "sent_us": sent_us, **row}
     return history.add(
-        "attempts", producer=producer, topic="t", lane=lane, sequence=sequence, **told
+        "attempts", producer=producer, topic="t", lane=lane, sequence=sequence, **details
     )
 
 
 def put(history: History, cluster: str, producer: str, lane: int, sequence: int, **row: Any) -> Row:
-    told = {"partition": lane, "producer": producer, "lane": lane, "sequence": sequence, **row}
-    return history.add("log", cluster=cluster, topic="t", **told)
+    details = {"partition": lane, "producer": producer, "lane": lane, "sequence": sequence, **row}
+    return history.add("log", cluster=cluster, topic="t", **details)
 
 
 def receive(history: History, producer: str, lane: int, sequence: int, **row: Any) -> Row:
-    told = {"partition": lane, "received_us": 1000 * sequence + 2000, **row}
+    details = {"partition": lane, "received_us": 1000 * sequence + 2000, **row}
     return history.add(
-        "receipts", topic="t", producer=producer, lane=lane, sequence=sequence, **told
+        "receipts", topic="t", producer=producer, lane=lane, sequence=sequence, **details
     )
 
 
@@ -200,8 +200,8 @@ def busy_run() -> History:
     history.commits.pop()
     stream: Row = {"producer": "p1", "topic": "t", "lane": 2}
     for sequence in (7, 8, 30):
-        told: Row = {"transaction": sequence % 7, "fate": 0, "requested_us": 1000}
-        history.add("transactions", **stream, sequence=sequence, **told)
+        details: Row = {"transaction": sequence % 7, "fate": 0, "requested_us": 1000}
+        history.add("transactions", **stream, sequence=sequence, **details)
     for phase, at_us in (("begin", 9_000), ("end", 30_000)):
         fault = {"fault": 1, "phase": phase, "name": "kill", "target": "source/1", "detail": {}}
         history.commits.append({"kind": "fault", "at_us": at_us, **fault})

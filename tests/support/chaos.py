@@ -31,8 +31,8 @@ from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import Role, WorkerSpec
-from shoal.workers.supervision import Limits, Phase
-from shoal.workers.supervisor import RunState, Supervisor
+from shoal.workers.supervision import Limits, WorkerPhase
+from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import create_run
 from shoal.workload.specs import (
     ConsumerSpec,
@@ -250,7 +250,7 @@ class Chaos:
                 judge.kill()
 
     @contextmanager
-    def _workers(self, seconds: float) -> Iterator[Supervisor]:
+    def _workers(self, seconds: float) -> Iterator[WorkerSupervisor]:
         run = "chaos"
         starts = tuple(StartingPoint(AUDITED, index, 0) for index in range(PARTITIONS))
         consumer = ConsumerSpec(
@@ -271,7 +271,7 @@ class Chaos:
         create_run(self._run_dir, _description(run))
         placement = ProcessPlacement()
         limits = Limits(start_s=PATIENCE_S)
-        with Supervisor(
+        with WorkerSupervisor(
             run, self._run_dir, placement, groups=["consumers"], limits=limits
         ) as workers:
             workers.launch(
@@ -281,7 +281,7 @@ class Chaos:
                 ]
             )
             assert workers.wait(_begun, PATIENCE_S), workers.state()
-            assert not workers.state().failed(), workers.state()
+            assert not workers.state().find_failed(), workers.state()
             workers.start_at(time.time_ns() // 1000)
             yield workers
 
@@ -293,14 +293,14 @@ class Chaos:
         }
         return WorkerSpec(name, role, {"client": client, "spec": spec})
 
-    def _finish(self, workers: Supervisor) -> None:
+    def _finish(self, workers: WorkerSupervisor) -> None:
         """Wait for the producer and its markers, end the consumer, scan the log."""
         assert workers.wait(_ended("producer-1"), PATIENCE_S), workers.state()
         workers.stop_workers(["consumer-1"])
         assert workers.wait(_ended("consumer-1"), PATIENCE_S), workers.state()
         workers.launch([self._worker("scan-source", Role.SCAN, self._scan.to_json())])
         assert workers.wait(_ended("scan-source"), PATIENCE_S), workers.state()
-        assert not workers.state().failed(), workers.state()
+        assert not workers.state().find_failed(), workers.state()
 
 
 def _description(run: str) -> dict[str, Any]:
@@ -320,8 +320,11 @@ def _description(run: str) -> dict[str, Any]:
 
 
 def _begun(state: RunState) -> bool:
-    return all(worker.phase in {Phase.RUNNING, Phase.ENDED} for worker in state.workers.values())
+    return all(
+        worker.phase in {WorkerPhase.RUNNING, WorkerPhase.ENDED}
+        for worker in state.workers.values()
+    )
 
 
 def _ended(name: str) -> Callable[[RunState], bool]:
-    return lambda state: state.workers[name].phase is Phase.ENDED
+    return lambda state: state.workers[name].phase is WorkerPhase.ENDED

@@ -1,12 +1,11 @@
-"""A partition as an idempotent producer meets it: sequence checks, lost answers, late copies.
+"""A simulated partition for an idempotent producer: sequence checks, lost responses, late copies.
 
-Pure and seeded. The world carries requests to the broker in order, loses connections, and may
-deliver what was on a lost connection later. The broker accepts any first number of a producer
-that it does not know, remembers the last five batches of each, and refuses gaps: as Kafka does.
+Pure and seeded. `World` delivers requests to the broker in order, loses connections, and may
+deliver the requests of a lost connection later. The broker accepts any first sequence of an unknown
+producer, remembers the last five batches of each producer, and refuses gaps, as Kafka does.
 
-`World.untruths` compares the outcomes that were told with the log. That it finds what is wrong
-is shown by lines that break a rule of `shoal.client.produce.sequencing` each
-(`World(line_type=...)`).
+`World.untruths` compares the reported outcomes with the log. To show that it detects errors, tests
+pass queues that break one rule of `shoal.client.produce.sequencing` each (`World(queue_type=...)`).
 """
 
 import random
@@ -14,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shoal.client.codes import Code, outcome_of
-from shoal.client.produce.sequencing import Identity, Mode, Parcel, PartitionLine
+from shoal.client.produce.sequencing import Mode, PartitionQueue, PendingBatch, ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
 from shoal.model.findings import Outcome
@@ -24,13 +23,13 @@ from shoal.wire.records.records import Record, encode_batch
 
 TP = TopicPartition("t", 0)
 REMEMBERED = 5
-# A world of 40 batches is over after some 300 steps; a line that is stuck never is.
+# A run with 40 batches takes about 300 steps; a queue that is stuck never ends.
 MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True)
 class Copy:
-    """What one try puts on the wire: the header as it was then, and whose batch it is."""
+    """What one attempt puts on the wire: the header at that time, and the name of the batch."""
 
     name: int
     producer_id: int
@@ -40,7 +39,7 @@ class Copy:
 
 @dataclass
 class ProducerState:
-    """What a broker remembers of a producer."""
+    """The state of a producer on the broker."""
 
     expected: int
     recent: deque[Copy] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -84,20 +83,20 @@ class World:
         seed: int,
         *,
         batches: int,
-        trouble: float,
-        line_type: type[PartitionLine] = PartitionLine,
+        fault_rate: float,
+        queue_type: type[PartitionQueue] = PartitionQueue,
     ) -> None:
         self.random = random.Random(seed)
-        self.trouble = trouble
+        self.fault_rate = fault_rate
         self.now = 0.0
         self.broker = Broker()
-        self.line = line_type(
+        self.queue = queue_type(
             TP, Mode.IDEMPOTENT, max_in_flight=5, backoff=Backoff(1, 8, chance=self.random.random)
         )
-        self.parcels: list[Parcel] = []
+        self.parcels: list[PendingBatch] = []
         self.to_add = batches
         self.names: dict[int, int] = {}
-        self.in_flight: deque[tuple[Parcel, Copy]] = deque()
+        self.in_flight: deque[tuple[PendingBatch, Copy]] = deque()
         self.late: list[Copy] = []
         self.identities = 0
         self.decided = 0
@@ -116,22 +115,22 @@ class World:
         self.now += self.random.random() * 0.01
         if self.to_add and self.random.random() < 0.5:
             self._add()
-        if self.line.needs_identity and not self.line.in_flight:
+        if self.queue.needs_identity and not self.queue.in_flight:
             self.identities += 1
-            self.line.identify(Identity(self.identities, 0))
+            self.queue.set_identity(ProducerIdentity(self.identities, 0))
         self._send()
         if self.late and self.random.random() < 0.2:
             self.broker.append(self.late.pop(0))
-        if self.random.random() < self.trouble:
+        if self.random.random() < self.fault_rate:
             self.broker.restart()
         if self.in_flight:
             self._arrive()
-        self._count(self.line.expire(self.now))
+        self._count(self.queue.expire(self.now))
 
     def untruths(self) -> list[str]:
-        """What was told of the batches and is not so, after a run."""
-        log, told = self.broker.log, {outcome: self.outcomes(outcome) for outcome in Outcome}
-        acknowledged = told[Outcome.OK]
+        """The reported outcomes that are wrong, after a run."""
+        log, reported = self.broker.log, {outcome: self.outcomes(outcome) for outcome in Outcome}
+        acknowledged = reported[Outcome.OK]
         in_log = [name for name in dict.fromkeys(log) if name in set(acknowledged)]
         found = []
         if self.decided != len(self.parcels) or self.to_add:
@@ -140,22 +139,22 @@ class World:
             found.append("acknowledged, but not written")
         if in_log != sorted(in_log):
             found.append("written out of order")
-        if set(told[Outcome.FAILED]) & set(log):
+        if set(reported[Outcome.FAILED]) & set(log):
             found.append("failed, but written")
         if len(log) != len(set(log)):
             found.append("written twice")
-        if not self.trouble and told[Outcome.UNKNOWN]:
-            found.append("unknown without any trouble")
-        if not self.trouble and self.identities > 1:
-            found.append("a new identity without any trouble")
+        if not self.fault_rate and reported[Outcome.UNKNOWN]:
+            found.append("unknown without any fault")
+        if not self.fault_rate and self.identities > 1:
+            found.append("a new identity without any fault")
         return found
 
     def outcomes(self, outcome: Outcome) -> list[int]:
-        """Names of the batches that ended so, in order of hand-over."""
+        """Names of the batches that ended so, in order of submission."""
         return [
             name
-            for name, parcel in enumerate(self.parcels)
-            if parcel.result is not None and parcel.result.outcome is outcome
+            for name, pending in enumerate(self.parcels)
+            if pending.result is not None and pending.result.outcome is outcome
         ]
 
     def _add(self) -> None:
@@ -164,16 +163,16 @@ class World:
         records = [Record(i, 0, None, b"x") for i in range(count)]
         batch = Batch(memoryview(encode_batch(records)))
         patience = self.random.choice([0.02, 0.2, 5.0])
-        parcel = Parcel(TP, batch, deadline=self.now + patience)
-        self.names[id(parcel)] = len(self.parcels)
-        self.parcels.append(parcel)
-        self.line.add(parcel)
+        pending = PendingBatch(TP, batch, deadline=self.now + patience)
+        self.names[id(pending)] = len(self.parcels)
+        self.parcels.append(pending)
+        self.queue.add(pending)
 
     def _send(self) -> None:
-        while (parcel := self.line.sendable(self.now)) is not None:
-            self.line.sent(parcel)
-            header = parcel.batch
-            name = self.names[id(parcel)]
+        while (pending := self.queue.next_to_send(self.now)) is not None:
+            self.queue.mark_sent(pending)
+            header = pending.batch
+            name = self.names[id(pending)]
             is_refused = name % 7 == 3
             copy = Copy(
                 -1 - name if is_refused else name,
@@ -181,34 +180,34 @@ class World:
                 header.base_sequence,
                 header.record_count,
             )
-            self.in_flight.append((parcel, copy))
+            self.in_flight.append((pending, copy))
 
     def _arrive(self) -> None:
         luck = self.random.random()
-        if luck < self.trouble:
+        if luck < self.fault_rate:
             self._lose_connection()
             return
-        if luck < 2 * self.trouble:
+        if luck < 2 * self.fault_rate:
             appended = self.random.randint(1, len(self.in_flight))
             for _, copy in list(self.in_flight)[:appended]:
                 self.broker.append(copy)
             self._lose_connection()  # and their answers with it
             return
-        parcel, copy = self.in_flight.popleft()
-        is_short = luck < 3 * self.trouble
+        pending, copy = self.in_flight.popleft()
+        is_short = luck < 3 * self.fault_rate
         code = Code.NOT_ENOUGH_REPLICAS if is_short else self.broker.append(copy)
-        self._answer(parcel, ProduceResult(outcome_of(code, acks=-1), code))
+        self._answer(pending, ProduceResult(outcome_of(code, acks=-1), code))
 
     def _lose_connection(self) -> None:
         lost = list(self.in_flight)
         self.in_flight.clear()
         arriving = self.random.randint(0, len(lost))
         self.late += [copy for _, copy in lost[:arriving]]
-        for parcel, _ in lost:
-            self._answer(parcel, ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION))
+        for pending, _ in lost:
+            self._answer(pending, ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION))
 
-    def _answer(self, parcel: Parcel, result: ProduceResult) -> None:
-        self._count(self.line.answered(parcel, result, self.now))
+    def _answer(self, pending: PendingBatch, result: ProduceResult) -> None:
+        self._count(self.queue.on_result(pending, result, self.now))
 
-    def _count(self, decided: list[Parcel]) -> None:
+    def _count(self, decided: list[PendingBatch]) -> None:
         self.decided += len(decided)

@@ -1,4 +1,4 @@
-"""Brokers on real sockets that do what a test tells them: answer, refuse, lie, fall silent.
+"""Scripted brokers on real sockets: they answer, refuse, send wrong bytes, or stay silent.
 
 A `ScriptedCluster` has several listening brokers and one set of facts (topics, leaders,
 finalised features). Each API has a handler; tests replace handlers, or queue one-time answers

@@ -14,18 +14,18 @@ from shoal.lite.metadata.data.records import PartitionRecord, Record, decode_rec
 from shoal.lite.metadata.data.requests import (
     NO_EPOCH,
     AlterPartitions,
-    BrokersDied,
+    ControllerRequest,
     CreateTopic,
     Heartbeat,
     HeartbeatAnswer,
     InSyncAnswer,
     InSyncChange,
-    NewTopic,
+    NewTopicSpec,
     RegisterBroker,
-    Request,
+    ReportBrokerExits,
 )
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.lite.metadata.rules.controller import Controller, ControllerSettings, Outcome
+from shoal.lite.metadata.rules.controller import Controller, ControllerResult, ControllerSettings
 from shoal.model.topics import TopicPartition
 from support.controller_rules import check_change, check_state
 
@@ -70,7 +70,7 @@ class ControllerCluster:
         self._settings = ControllerSettings(
             session_timeout_ms=SESSION_MS,
             balance_delay_ms=balance_delay_ms,
-            recovery_patience_ms=2_000,
+            recovery_timeout_ms=2_000,
             properties=properties or {},
         )
         self._racks = racks or {}
@@ -92,7 +92,7 @@ class ControllerCluster:
 
     # What goes to the controller
 
-    def ask(self, request: Request[A]) -> A:
+    def ask(self, request: ControllerRequest[A]) -> A:
         outcome = self.controller.handle(self.now_ms, request)
         self._follow(outcome)
         return outcome.answer
@@ -125,7 +125,7 @@ class ControllerCluster:
         self.controller = Controller(state, self._settings)
         self._follow(self.controller.activate(self.now_ms, "cluster"))
 
-    def _follow(self, outcome: Outcome[A]) -> None:
+    def _follow(self, outcome: ControllerResult[A]) -> None:
         if not outcome.records:
             return
         self.entries.append(outcome.records)
@@ -196,7 +196,7 @@ class ControllerCluster:
     def kill(self, *broker_ids: int) -> None:
         """Processes die at once, and whoever started them sees it."""
         dead = {broker_id: self.processes.pop(broker_id) for broker_id in broker_ids}
-        self.ask(BrokersDied({b: process.incarnation for b, process in dead.items()}))
+        self.ask(ReportBrokerExits({b: process.incarnation for b, process in dead.items()}))
 
     def stop(self, broker_id: int) -> None:
         """A process ends by itself, with everything on the disk."""
@@ -209,12 +209,12 @@ class ControllerCluster:
 
     def create(self, name: str = "t", partitions: int = 1, factor: int = 3, **configs: str) -> None:
         settings = {key.replace("_", "."): value for key, value in configs.items()}
-        self._create(NewTopic(name, partitions, factor, configs=settings))
+        self._create(NewTopicSpec(name, partitions, factor, configs=settings))
 
     def create_assigned(self, *assignments: tuple[int, ...], name: str = "t") -> None:
-        self._create(NewTopic(name, -1, -1, dict(enumerate(assignments))))
+        self._create(NewTopicSpec(name, -1, -1, dict(enumerate(assignments))))
 
-    def _create(self, topic: NewTopic) -> None:
+    def _create(self, topic: NewTopicSpec) -> None:
         self._topics += 1
         self.ask(CreateTopic(topic, UUID(int=self._topics)))
 

@@ -59,4 +59,4 @@ def check_state(state: ClusterState) -> None:
         assert not partition.lost
         assert not partition.recovering
         led[partition.leader] += 1
-    assert led == {broker: state.led[broker] for broker in state.brokers}
+    assert led == {broker: state.leader_counts[broker] for broker in state.brokers}

@@ -29,7 +29,7 @@
 from collections.abc import Callable
 from uuid import UUID
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.records import (
     NO_LEADER,
@@ -78,7 +78,7 @@ class Scene:
                     self._each[name](int(word))
             else:
                 getattr(self, f"_do_{name}")(plain, options)
-        except Refused as refused:
+        except ApiError as refused:
             self._told.append(f"refused with {refused.code.name}: {refused}")
         told, self._told = self._told, []
         return told
@@ -132,7 +132,7 @@ class Scene:
     def _do_config(self, words: list[str], options: Options) -> None:
         kind, owner = (BROKER, ALL_BROKERS) if words[0] == "*" else (TOPIC, words[0])
         changes = [
-            requests.ConfigChange(name, requests.SET, value) for name, value in options.items()
+            requests.ConfigEdit(name, requests.SET, value) for name, value in options.items()
         ]
         self.cluster.ask(requests.AlterConfigs(kind, owner, changes))
 
@@ -176,7 +176,7 @@ class Scene:
     def _do_call_off(self, words: list[str], _: Options) -> None:
         self._tell_refusals(self.cluster.ask(requests.Reassign({_partition(words[0]): None})))
 
-    def _tell_refusals(self, answers: list[requests.PartitionAnswer]) -> None:
+    def _tell_refusals(self, answers: list[requests.PartitionResult]) -> None:
         for answer in answers:
             if answer.code is not Code.NONE:
                 self._told.append(f"{answer.partition}: {answer.code.name}: {answer.message}")
@@ -213,7 +213,7 @@ class Scene:
             self._told.append(told if reason is None else f"{told}\n  offline: {reason}")
 
     def _led(self, broker_id: int) -> int:
-        return self.cluster.state.led[broker_id]
+        return self.cluster.state.leader_counts[broker_id]
 
     def _on_record(self, record: Record) -> None:
         if isinstance(record, BrokerRecord):

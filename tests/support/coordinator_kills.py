@@ -8,7 +8,7 @@ What must be so:
 - An offset whose commit was acknowledged is never followed by a lower one.
 - The copy has exactly what lies below the copier's committed offsets, in order, and nothing else;
   of each transaction all or nothing, and of those that were aborted nothing.
-- What the copier was told is committed, is.
+- A transaction that was acknowledged to the copier is committed.
 """
 
 import sys
@@ -42,7 +42,7 @@ Places = dict[int, int]
 
 
 class Worker:
-    """A thread that works until it is told to end, and says what went wrong with it."""
+    """A thread that works until it is stopped, and keeps its failure."""
 
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
@@ -68,7 +68,7 @@ class Worker:
     def _guarded(self) -> None:
         try:
             self.run()
-        except BaseException as failure:  # noqa: BLE001 - told by the judge
+        except BaseException as failure:  # noqa: BLE001 - reported by the judge
             self.failures.append(failure)
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class GroupReader(Worker):
         try:
             told = consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException:
-            # Refused, or nobody knows: it is tried again with what is read next.
+            # Failed or unknown: it is retried with the next records.
             return
         for place in told or []:
             if place.error is None:
@@ -146,7 +146,7 @@ class Copier(Worker):
         self.committed: dict[int, int] = {}
         self.aborted: set[int] = set()
         self.restarts = 0
-        # What it does now, and the last thing that it heard; told if it gets stuck.
+        # Its current step and its last error; reported if it hangs.
         self.doing = "begins"
         self.heard = ""
 
@@ -171,7 +171,7 @@ class Copier(Worker):
                 if messages and not self._copied(consumer, producer, messages):
                     self.restarts += 1
                     break
-            # Else leaving would wait for what can be delivered no more.
+            # Otherwise closing would wait for records that can no longer be delivered.
             self.doing = "ends its producer"
             producer.purge()
 
@@ -230,7 +230,7 @@ class Copier(Worker):
         return True
 
     def _persist(self, doing: str, call: Callable[[], None]) -> None:
-        """Until it is done, or cannot be."""
+        """Retry until it succeeds or cannot succeed."""
         while True:
             self.doing = doing
             try:
@@ -247,7 +247,7 @@ class Copier(Worker):
                 return
 
     def _rewind(self, consumer: Consumer) -> None:
-        """Go on where the group's committed offsets are."""
+        """Continue at the group's committed offsets."""
         while not self._end.is_set():
             self.doing = "rewinds"
             try:
@@ -283,7 +283,7 @@ class Outcome:
 
 
 class CoordinatorKills:
-    """The cluster and all who work on it."""
+    """The cluster and all its clients."""
 
     def __init__(self, folder: Path) -> None:
         self._cluster = LiteCluster(3, folder)

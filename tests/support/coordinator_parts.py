@@ -1,38 +1,40 @@
-"""A partition whose followers do what a test says, and a shard that remembers everything."""
+"""A partition whose followers a test controls, and a shard that records every replay."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from shoal.lite.base.configs import Layers, topic_rules
-from shoal.lite.coordinator import Seat
+from shoal.lite.base.configs import Layers, resolve_topic_config
+from shoal.lite.coordinator import LoadedShard
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.partitions.partition import Partition, monotonic_ms
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, ReplicaFetch, ReplicationSettings
 from shoal.lite.storage.header import BatchHeader
 from shoal.lite.storage.partition_log import PartitionLog
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.wire.records.records import Record, decode_control
 
 NAME = "__consumer_offsets"
 LIVE = {1: 11, 2: 12, 3: 13}
-RULES = topic_rules(Layers({}, {}, {}), {})
+RULES = resolve_topic_config(Layers({}, {}, {}), {})
 
 
 class QuietHost:
-    """The broker of a partition: nothing that it is told matters here."""
+    """The broker of a partition; it ignores all calls."""
 
     broker_id = 1
     live_epochs = LIVE
 
-    def propose(self, partition: Partition, leader: LeaderPartition, wish: AlterIsr) -> None: ...
-    def on_follower(self, partition: Partition) -> None: ...
-    def on_failed(self, partition: Partition) -> None: ...
+    def propose(
+        self, partition: Partition, leader: LeaderPartition, proposal: AlterIsr
+    ) -> None: ...
+    def on_became_follower(self, partition: Partition) -> None: ...
+    def on_log_failed(self, partition: Partition) -> None: ...
 
 
 class Ledger:
-    """A shard: the keys and values that were replayed, or what a marker said."""
+    """A shard that records the replayed keys and values, and the types of markers."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[bytes | None, bytes | None] | str] = []
@@ -56,7 +58,7 @@ class Stage:
     """One replica of three, or of one."""
 
     def __init__(self, folder: Path, *, replicas: tuple[int, ...] = (1, 2, 3)) -> None:
-        self.log = PartitionLog(folder, RULES.log, ended=Ended.CLEANLY)
+        self.log = PartitionLog(folder, RULES.log, last_shutdown=LastShutdown.CLEANLY)
         self.replicas = replicas
         self.epoch = 0
         self._partition_epoch = 0
@@ -88,22 +90,22 @@ class Stage:
         insync = ReplicationSettings(min_insync_replicas=min(2, len(self.replicas)))
         self.partition.assign(record, insync)
 
-    def lead(self) -> Seat[Ledger]:
-        """Become the leader, with a seat that is not loaded."""
+    def lead(self) -> LoadedShard[Ledger]:
+        """Become the leader; return a shard that is not loaded yet."""
         self.assign(leader=1)
         role = self.partition.replica.leader
         assert role is not None
-        return Seat(self.partition, role)
+        return LoadedShard(self.partition, role)
 
     def followers_fetch(self) -> None:
-        """Both followers say that they have everything."""
+        """Both followers fetch at the log end offset."""
         for replica in self.replicas[1:]:
             fetch = ReplicaFetch(self.log.end_offset, self.epoch, self.log.epochs.latest, 0)
-            self.partition.leader.follower_fetched(
+            self.partition.leader.on_follower_fetch(
                 monotonic_ms(), replica, fetch, broker_epoch=LIVE[replica]
             )
         self.partition.settle()
 
     def close(self) -> None:
-        self.partition.leave()
+        self.partition.stop_serving()
         self.log.close()

@@ -247,10 +247,10 @@ def main() -> None:
     parser.add_argument("--into", default="", help="the one topic that all are merged into")
     parser.add_argument("--repartition", action="store_true")
     parser.add_argument("--fault", action="append", default=[], type=fault_of)
-    told = parser.parse_args()
-    routes = {name: told.into or told.to + name for name in told.topics.split(",")}
-    clusters = {"source": told.source, "target": told.target}
-    copier = Copier(clusters, routes, told.fault, told.repartition)
+    arguments = parser.parse_args()
+    routes = {name: arguments.into or arguments.to + name for name in arguments.topics.split(",")}
+    clusters = {"source": arguments.source, "target": arguments.target}
+    copier = Copier(clusters, routes, arguments.fault, arguments.repartition)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: copier.stop())
     copier.copy()

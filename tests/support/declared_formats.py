@@ -52,21 +52,21 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
     "requests to controllers": (
         values.VERSION,
         {
-            "BrokersDied": requests.BrokersDied,
-            "Introduction": requests.Introduction,
-            "Introduce": requests.Introduce,
+            "BrokersDied": requests.ReportBrokerExits,
+            "Introduction": requests.ControllerIdentity,
+            "Introduce": requests.ExchangeVoterIds,
             "UnregisterBroker": requests.UnregisterBroker,
-            "NewTopic": requests.NewTopic,
+            "NewTopic": requests.NewTopicSpec,
             "CreateTopic": requests.CreateTopic,
             "DeleteTopic": requests.DeleteTopic,
             "CreatePartitions": requests.CreatePartitions,
-            "ConfigChange": requests.ConfigChange,
+            "ConfigChange": requests.ConfigEdit,
             "AlterConfigs": requests.AlterConfigs,
             "LogEnd": requests.LogEnd,
             "ReportLogEnds": requests.ReportLogEnds,
             "ReportFailures": requests.ReportFailures,
             "ReportLosses": requests.ReportLosses,
-            "PartitionAnswer": requests.PartitionAnswer,
+            "PartitionAnswer": requests.PartitionResult,
             "ElectLeaders": requests.ElectLeaders,
             "MoveLeader": requests.MoveLeader,
             "ShrinkInSync": requests.ShrinkInSync,
@@ -112,7 +112,7 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
             "scanned": scan.ScanSummary,
         },
     ),
-    "created.json": (manifest.FORMAT, {"cluster": manifest.Created}),
+    "created.json": (manifest.FORMAT, {"cluster": manifest.CreatedResources}),
     "registry of clusters": (
         registry.FORMAT,
         {"node": Node, "process": ProcessIdentity},
@@ -162,5 +162,5 @@ def declared_schemas() -> dict[str, Any]:
         "judgements": comparison.JUDGEMENTS,
     }
     for name, cls in NAMES_ONLY.items():
-        written[name] = [each.written for each in names_of(cls)]
+        written[name] = [each.serialised_name for each in names_of(cls)]
     return written

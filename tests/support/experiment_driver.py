@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from shoal.experiment.plan import Addresses
-from shoal.experiment.run import Progress, run_workload
+from shoal.experiment.run import RunProgress, run_workload
 from shoal.experiment.spec import ConsumersSpec, ExperimentSpec
 from shoal.systems.clusters import make_cluster
 from support.experiments import mirrored, single
 
 
 def main(run_dir: str, messages: str, rate: str, how: str = "mirror") -> None:
-    told = False
+    has_reported = False
 
-    def watch(progress: Progress) -> None:
-        nonlocal told
-        if progress.received > 2 * float(rate) and not told:
-            told = True
+    def watch(progress: RunProgress) -> None:
+        nonlocal has_reported
+        if progress.received > 2 * float(rate) and not has_reported:
+            has_reported = True
             sys.stdout.write("messages arrive\n")
             sys.stdout.flush()
 

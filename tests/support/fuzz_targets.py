@@ -26,9 +26,9 @@ from shoal.wire.messages import (
     decode_response,
     encode_request,
     encode_response,
-    known_versions,
     request_class,
     response_class,
+    schema_versions,
 )
 from shoal.wire.produce import (
     PRODUCE_VERSIONS,
@@ -127,7 +127,7 @@ def _message_seeds() -> tuple[list[bytes], list[bytes]]:
     source = random.Random(11)
     requests, responses = [], []
     for api_key in sorted(set(ApiKey) - OWN_KEYS):
-        lowest, highest = known_versions(api_key)
+        lowest, highest = schema_versions(api_key)
         for version in range(lowest, highest + 1):
             for _ in range(SEEDS_PER_MESSAGE):
                 request = random_message(request_class(api_key, version), source)
@@ -328,7 +328,7 @@ def _decode_frames(data: bytearray, dice: random.Random) -> None:
         count = min(len(room), len(data) - position, 1 + int(dice.random() ** 3 * 500))
         room[:count] = data[position : position + count]
         position += count
-        for found in decoder.received(count):
+        for found in decoder.feed(count):
             decode_request_header(found)
 
 

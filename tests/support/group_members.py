@@ -1,7 +1,7 @@
-"""Members of groups that do exactly what a test says, each over a connection of its own.
+"""Group members that a test controls step by step, each over its own connection.
 
-What a member sends and what it hears are two steps, because JoinGroup and SyncGroup are answered
-when others have done something.
+Sending a request and receiving its answer are two steps, because JoinGroup and SyncGroup are
+answered only after other members have acted.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ _NOT_COORDINATOR = 16
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says when it joins."""
+    """Return the metadata that a consumer sends when it joins."""
     names = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
     return pack(">hi", 0, len(topics)) + names + pack(">i", -1)
 
 
 class Talker(PlainClient):
-    """A client that can hear later what it has asked for."""
+    """A client that can receive the answer to a request later."""
 
     def ask(self, key: ApiKey, version: int, /, **values: Any) -> None:
         message = build(request_class(key, version), values)
         self.send_frame(encode_request(message, correlation_id=1, client_id="test"))
 
-    def hear(self, key: ApiKey, version: int) -> Any:
+    def receive(self, key: ApiKey, version: int) -> Any:
         return decode_response(self.receive_frame(), response_class(key, version))[1]
 
 
@@ -54,7 +54,7 @@ def find_coordinator(bootstrap: str, group: str) -> None:
 
 
 class Member:
-    """Someone who wants to be a member."""
+    """A member, or a client that is about to join."""
 
     def __init__(self, bootstrap: str, group: str, instance: str | None = None) -> None:
         self.group = group
@@ -95,27 +95,27 @@ class Member:
             reason=None,
         )
 
-    def hear_join(self) -> Any:
-        answer = self.client.hear(ApiKey.JOIN_GROUP, self._version)
+    def receive_join(self) -> Any:
+        answer = self.client.receive(ApiKey.JOIN_GROUP, self._version)
         if answer.error_code in {0, 79}:
             self.member_id = answer.member_id
             self.generation = answer.generation_id
         return answer
 
     def join(self, **values: Any) -> Any:
-        """Until the generation begins, with the id that the coordinator gives."""
+        """Join with the id that the coordinator assigns; return when the generation begins."""
         self.send_join(**values)
-        answer = self.hear_join()
+        answer = self.receive_join()
         if answer.error_code == 79:
             self.send_join(**values)
-            answer = self.hear_join()
+            answer = self.receive_join()
         return answer
 
     def enter(self, **values: Any) -> Any:
         """Get an id, and send the JoinGroup that is answered when the generation begins."""
         self.send_join(**values)
         if not self.member_id and self.instance is None and values.get("version", 9) >= 4:
-            assert self.hear_join().error_code == 79
+            assert self.receive_join().error_code == 79
             self.send_join(**values)
 
     # Assignments
@@ -135,12 +135,12 @@ class Member:
         self.client.ask(ApiKey.SYNC_GROUP, version, **(defaults | {"assignments": wanted} | values))
         self._sync_version = version
 
-    def hear_sync(self) -> Any:
-        return self.client.hear(ApiKey.SYNC_GROUP, self._sync_version)
+    def receive_sync(self) -> Any:
+        return self.client.receive(ApiKey.SYNC_GROUP, self._sync_version)
 
     def sync(self, **values: Any) -> Any:
         self.send_sync(**values)
-        return self.hear_sync()
+        return self.receive_sync()
 
     # The rest
 
@@ -225,10 +225,10 @@ def stable_pair(bootstrap: str, group: str, *topics: str) -> tuple[Member, Membe
     follower.enter(protocols=protocols)
     eventually(lambda: leader.heartbeat() == 27)
     leader.send_join(protocols=protocols)
-    assert leader.hear_join().leader == leader.member_id
-    assert follower.hear_join().error_code == 0
+    assert leader.receive_join().leader == leader.member_id
+    assert follower.receive_join().error_code == 0
     follower.send_sync()
     given = {leader.member_id: b"A", follower.member_id: b"B"}
     assert leader.sync(assignments=given).assignment == b"A"
-    assert follower.hear_sync().assignment == b"B"
+    assert follower.receive_sync().assignment == b"B"
     return leader, follower

@@ -70,7 +70,7 @@ class Reader:
     def _guarded(self) -> None:
         try:
             self.run()
-        except BaseException as failure:  # noqa: BLE001 - told by stop
+        except BaseException as failure:  # noqa: BLE001 - reported by stop
             self.failures.append(failure)
 
     def run(self) -> None:

@@ -1,7 +1,7 @@
 """A tiny language for scenes with groups, and their transcripts.
 
-`golden_script` tells what a script is. Members are called by words; the ids that they get are
-shown as their words with a running number (a.1). Commands:
+`golden_script` explains what a script is. Members have short names; their member ids are shown as
+the name with a running number (a.1). Commands:
 
     settings NAME=VALUE...     of the machine, e.g. initial_rebalance_delay_ms=3000
     join WHO [protocols=range,other] [type=T] [session=MS] [rebalance=MS] [as=ID] [instance=I]
@@ -21,18 +21,18 @@ shown as their words with a running number (a.1). Commands:
 from collections.abc import Callable
 from itertools import count
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.coordinator.groups.machine import Groups
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.coordinator.groups.machine import GroupMachine
 from shoal.lite.coordinator.groups.messages import (
-    Answer,
-    Identity,
-    Join,
+    GroupProtocol,
     JoinAnswer,
-    Leaving,
+    JoinRequest,
+    LeavingMember,
+    MemberIdentity,
     Moment,
-    Protocol,
-    Store,
-    Sync,
+    SendAnswer,
+    StoreGroup,
+    SyncRequest,
 )
 from shoal.lite.coordinator.groups.records import StoredGroup, decode_group, encode_group
 from shoal.lite.coordinator.groups.settings import GroupSettings
@@ -42,7 +42,7 @@ Options = dict[str, str]
 
 
 class Scene:
-    """One group, and members that obey commands."""
+    """One group, and members that follow commands."""
 
     def __init__(self) -> None:
         self._settings = GroupSettings()
@@ -54,11 +54,11 @@ class Scene:
         self._instances: dict[str, str] = {}
         self._log: StoredGroup | None = None
         self._is_holding = False
-        self._writes: list[Store] = []
-        self._told: list[str] = []
+        self._writes: list[StoreGroup] = []
+        self._output: list[str] = []
 
-    def _new_machine(self) -> Groups:
-        return Groups(
+    def _new_machine(self) -> GroupMachine:
+        return GroupMachine(
             self._settings, new_id=lambda: str(next(self._numbers)), has_offsets=lambda _: False
         )
 
@@ -67,17 +67,17 @@ class Scene:
         return Moment(self._now_ms, 1_000_000 + self._now_ms)
 
     def play(self, command: str) -> list[str]:
-        """Do it; returns what happened."""
+        """Run a command; return what happened."""
         name, *words = command.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         plain = [word for word in words if "=" not in word]
         do: Callable[[list[str], Options], None] = getattr(self, f"_do_{name}")
         try:
             do(plain, options)
-        except Refused as refused:
-            self._told.append(f"refused with {refused.code.name}")
+        except ApiError as error:
+            self._output.append(f"refused with {error.code.name}")
         self._settle()
-        told, self._told = self._told, []
+        told, self._output = self._output, []
         return told
 
     def _do_settings(self, _: list[str], options: Options) -> None:
@@ -90,11 +90,11 @@ class Scene:
         if "instance" in options:
             self._instances[who] = options["instance"]
         names = options.get("protocols", "range").split(",")
-        request = Join(
+        request = JoinRequest(
             GROUP,
             options.get("as", self._ids.get(who, "")),
             options.get("type", "consumer"),
-            tuple(Protocol(name, who.encode()) for name in names if name),
+            tuple(GroupProtocol(name, who.encode()) for name in names if name),
             int(options.get("session", "10000")),
             int(options.get("rebalance", "60000")),
             self._instances.get(who),
@@ -107,23 +107,23 @@ class Scene:
     def _do_sync(self, words: list[str], options: Options) -> None:
         [who] = words
         given = tuple((self._ids[name], value.encode()) for name, value in options.items())
-        request = Sync(GROUP, self._identity(who), "consumer", None, given)
+        request = SyncRequest(GROUP, self._identity(who), "consumer", None, given)
         self._groups.sync(self._now, request, who)
 
     def _do_beat(self, words: list[str], options: Options) -> None:
         [who] = words
         code = self._groups.heartbeat(self._now, GROUP, self._identity(who, options))
-        self._told.append(f"{who} hears {code.name}")
+        self._output.append(f"{who} hears {code.name}")
 
     def _do_leave(self, words: list[str], _: Options) -> None:
-        leaving = [Leaving(self._ids[who], self._instances.get(who)) for who in words]
+        leaving = [LeavingMember(self._ids[who], self._instances.get(who)) for who in words]
         for who, code in zip(words, self._groups.leave(self._now, GROUP, leaving), strict=True):
-            self._told.append(f"{who} hears {code.name}")
+            self._output.append(f"{who} hears {code.name}")
 
     def _do_commit(self, words: list[str], options: Options) -> None:
-        identity = Identity("") if words == ["nobody"] else self._identity(words[0], options)
+        identity = MemberIdentity("") if words == ["nobody"] else self._identity(words[0], options)
         self._groups.check_commit(self._now, GROUP, identity, is_transactional=False)
-        self._told.append("committed")
+        self._output.append("committed")
 
     def _do_delete(self, _: list[str], __: Options) -> None:
         self._groups.begin_delete(GROUP)
@@ -161,20 +161,20 @@ class Scene:
     def _do_state(self, _: list[str], __: Options) -> None:
         group = self._groups.groups.get(GROUP)
         if group is None:
-            self._told.append("there is no group")
+            self._output.append("there is no group")
             return
         protocol = f", by {group.protocol}" if group.protocol else ""
-        self._told.append(f"{group.state} in generation {group.generation}{protocol}")
+        self._output.append(f"{group.state} in generation {group.generation}{protocol}")
         for member_id, member in group.members.items():
             leads = " leads" if group.leader == member_id else ""
             assignment = f" has {member.assignment.decode()}" if member.assignment else ""
-            self._told.append(f"  {member_id}{leads}{assignment}")
+            self._output.append(f"  {member_id}{leads}{assignment}")
 
-    # What the machine wants done
+    # Actions of the machine
 
-    def _identity(self, who: str, options: Options | None = None) -> Identity:
+    def _identity(self, who: str, options: Options | None = None) -> MemberIdentity:
         generation = (options or {}).get("generation")
-        return Identity(
+        return MemberIdentity(
             self._ids.get(who, who),
             self._generations.get(who, -1) if generation is None else int(generation),
             self._instances.get(who),
@@ -187,36 +187,36 @@ class Scene:
             self._groups.tick(self._now)
         while actions := self._groups.take_actions():
             for action in actions:
-                if isinstance(action, Answer):
+                if isinstance(action, SendAnswer):
                     self._tell(action)
                 elif self._is_holding:
                     self._writes.append(action)
-                    self._told.append(f"generation {action.stored.generation} is being written")
+                    self._output.append(f"generation {action.stored.generation} is being written")
                 else:
                     self._write(action, Code.NONE)
 
-    def _write(self, write: Store, code: Code) -> None:
+    def _write(self, write: StoreGroup, code: Code) -> None:
         if code == Code.NONE:
             self._log = write.stored
-            self._told.append(f"generation {write.stored.generation} is written")
-        self._groups.stored(self._now, write.number, code)
+            self._output.append(f"generation {write.stored.generation} is written")
+        self._groups.on_stored(self._now, write.number, code)
 
-    def _tell(self, told: Answer) -> None:
+    def _tell(self, told: SendAnswer) -> None:
         who, answer = told.token, told.answer
         if answer.code not in {Code.NONE, Code.MEMBER_ID_REQUIRED}:
-            self._told.append(f"{who} hears {answer.code.name}")
+            self._output.append(f"{who} hears {answer.code.name}")
         elif isinstance(answer, JoinAnswer):
             self._ids[who] = answer.member_id
             if answer.code == Code.MEMBER_ID_REQUIRED:
-                self._told.append(f"{who} gets the id {answer.member_id}")
+                self._output.append(f"{who} gets the id {answer.member_id}")
                 return
             self._generations[who] = answer.generation
             members = " ".join(member.member_id for member in answer.members)
             leads = f", leads {members}" if members else f", led by {answer.leader}"
             skips = ", and assigns nothing" if answer.skip_assignment else ""
-            self._told.append(
+            self._output.append(
                 f"{who} is {answer.member_id} in generation {answer.generation} "
                 f"by {answer.protocol}{leads}{skips}"
             )
         else:
-            self._told.append(f"{who} gets {answer.assignment.decode() or 'nothing'}")
+            self._output.append(f"{who} gets {answer.assignment.decode() or 'nothing'}")

@@ -112,8 +112,8 @@ class Chaos:
     def _readers(self) -> None:
         random = self.random
         held = [line for line in self.lines if line["kind"] == "log"]
-        told = [line for line in held if (line["cluster"] == "target") == self.mirror]
-        chosen = [line for line in told if self.chance(0.6)]
+        candidates = [line for line in held if (line["cluster"] == "target") == self.mirror]
+        chosen = [line for line in candidates if self.chance(0.6)]
         names = ("producer", "topic", "partition", "seq", "offset")
         rows = [{name: line[name] for name in names} for line in chosen]
         rows += [

@@ -23,14 +23,14 @@ def send(seq: int, outcome: str = "ok", *, offset: int | None = -1, **fields: An
     """An attempt of p1 to t-0; where nothing else is said, acknowledged at offset `seq`."""
     if offset == -1:
         offset = seq if outcome == "ok" else None
-    told = {"producer": "p1", "topic": "t", "partition": 0, "seq": seq, "outcome": outcome}
-    return {"kind": "send", **told, "offset": offset, "sent_us": 1000 * seq, **fields}
+    common = {"producer": "p1", "topic": "t", "partition": 0, "seq": seq, "outcome": outcome}
+    return {"kind": "send", **common, "offset": offset, "sent_us": 1000 * seq, **fields}
 
 
 def log(cluster: str, *places: tuple[int, int], **fields: Any) -> list[Line]:
     """Messages of p1 in t-0: (sequence, offset) pairs."""
-    told = {"kind": "log", "cluster": cluster, "topic": "t", "partition": 0, "producer": "p1"}
-    return [{**told, "seq": seq, "offset": offset, **fields} for seq, offset in places]
+    common = {"kind": "log", "cluster": cluster, "topic": "t", "partition": 0, "producer": "p1"}
+    return [{**common, "seq": seq, "offset": offset, **fields} for seq, offset in places]
 
 
 def scan(cluster: str, start: int, end: int, **fields: Any) -> Line:
@@ -40,11 +40,11 @@ def scan(cluster: str, start: int, end: int, **fields: Any) -> Line:
 
 def receive(*sequences: int, offset: int | None = None, **fields: Any) -> list[Line]:
     """Deliveries of messages of p1 from t-0, at offsets equal to sequences if none is given."""
-    told = {"consumer": "c1", "assignment": 1, "topic": "t", "partition": 0, "producer": "p1"}
+    common = {"consumer": "c1", "assignment": 1, "topic": "t", "partition": 0, "producer": "p1"}
     return [
         {
             "kind": "receive",
-            **told,
+            **common,
             "seq": seq,
             "offset": seq if offset is None else offset,
             "received_us": 1000 * seq + 5000,
@@ -59,8 +59,8 @@ def position(reader: str, offset: int) -> Line:
 
 
 def assign(offset: int, **fields: Any) -> Line:
-    told = {"consumer": "c1", "assignment": 1, "topic": "t", "partition": 0, "offset": offset}
-    return {"kind": "assign", **told, **fields}
+    common = {"consumer": "c1", "assignment": 1, "topic": "t", "partition": 0, "offset": offset}
+    return {"kind": "assign", **common, **fields}
 
 
 DRAINED: Line = {"kind": "end", "drained": True}
@@ -82,8 +82,8 @@ def judged(folder: Path, *lines: Line | Iterable[Line]) -> Line:
     return to_json(str(path), judge_history(path))
 
 
-def counts(told: Line) -> dict[str, int]:
-    return {name: found["count"] for name, found in told["findings"].items()}
+def counts(common: Line) -> dict[str, int]:
+    return {name: found["count"] for name, found in common["findings"].items()}
 
 
 def cut_up(

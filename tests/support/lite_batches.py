@@ -3,7 +3,7 @@
 from typing import SupportsBytes
 
 from shoal.lite.storage.header import unpack_header
-from shoal.lite.storage.partition_log import Appended, PartitionLog
+from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
 from shoal.wire.batch import iter_batches
 from shoal.wire.records.records import BatchOptions, Record, decode_records, encode_batch
 
@@ -24,7 +24,7 @@ def batch_of(
     return encode_batch(records, **options)
 
 
-def append(log: PartitionLog, batch: bytearray, *, leader_epoch: int = 0) -> Appended:
+def append(log: PartitionLog, batch: bytearray, *, leader_epoch: int = 0) -> LogAppendInfo:
     view = memoryview(batch)
     return log.append(view, unpack_header(view), leader_epoch=leader_epoch)
 

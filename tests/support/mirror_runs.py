@@ -11,7 +11,7 @@ from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.flow import MakeHands
+from shoal.mirror.flow import MakeCopyBackend
 from shoal.mirror.run.copier import Copier
 from shoal.mirror.status import MirrorStatus
 from support.topic_reader import SILENT
@@ -85,11 +85,15 @@ class Running:
 
 
 @asynccontextmanager
-async def running(config: MirrorConfig, hands: MakeHands = Copier) -> AsyncIterator[Running]:
+async def running(
+    config: MirrorConfig, make_backend: MakeCopyBackend = Copier
+) -> AsyncIterator[Running]:
     """The mirror runs inside the block, and ends in order with it."""
     stop = asyncio.Event()
     mirror = Running()
-    task = asyncio.create_task(mirror_until(stop.wait, config, on_status=mirror.take, hands=hands))
+    task = asyncio.create_task(
+        mirror_until(stop.wait, config, on_status=mirror.take, make_backend=make_backend)
+    )
     try:
         yield mirror
     finally:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from shoal.mirror.config import MirrorConfig, MirrorLimits
-from shoal.mirror.flow import MakeHands
+from shoal.mirror.flow import MakeCopyBackend
 from shoal.mirror.status import MirrorStatus
 from support.mirror_runs import fill, make, running
 from support.topic_reader import read_topic
@@ -34,7 +34,7 @@ def prepared(source: str, target: str, topic: str, *, delivery: str = "idempoten
 
 
 async def copied(
-    config: MirrorConfig, hands: MakeHands, harm: Callable[[], None] | None = None
+    config: MirrorConfig, make_backend: MakeCopyBackend, harm: Callable[[], None] | None = None
 ) -> MirrorStatus:
     """Copy all, with something bad when a part has been copied."""
     total = PARTITIONS * RECORDS
@@ -42,7 +42,7 @@ async def copied(
     def is_there(share: float) -> Callable[[MirrorStatus], bool]:
         return lambda status: sum(status.positions.values()) >= total * share
 
-    async with running(config, hands) as mirror:
+    async with running(config, make_backend) as mirror:
         await mirror.until(is_there(0.25))
         if harm is not None:
             await asyncio.to_thread(harm)

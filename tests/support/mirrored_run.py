@@ -41,7 +41,7 @@ class MirroredTopic:
 
 
 class MirroredRun:
-    """One producer, one consumer, and whatever copies in between."""
+    """One producer, one consumer, and a mirror of any kind between them."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from shoal.wire.batch import TIMESTAMP_TYPE_BIT
 from shoal.wire.records.compression import Codec, compress
-from shoal.wire.records.message_sets import xxh32_of_few
+from shoal.wire.records.message_sets import xxh32_short
 from shoal.wire.records.records import Record
 
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -48,7 +48,7 @@ def _oldest_lz4(inner: bytearray, last_offset: int) -> bytearray:
     """A wrapper with the frame of Kafka before 0.10: its checksum covers the magic number too."""
     frame = bytearray(compress(Codec.LZ4, inner))
     end = 14 if frame[4] & 0b1000 else 6
-    frame[end] = xxh32_of_few(bytes(frame[:end])) >> 8 & 0xFF
+    frame[end] = xxh32_short(bytes(frame[:end])) >> 8 & 0xFF
     body = struct.pack(">bbii", 0, Codec.LZ4, -1, len(frame)) + frame
     head = struct.pack(">qiI", last_offset, len(body) + 4, zlib.crc32(body))
     return bytearray(head + body)

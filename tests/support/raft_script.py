@@ -36,13 +36,13 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, Send, StorageAction
+from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, SendToPeer, StorageAction
 from shoal.lite.raft.config import RaftConfig
-from shoal.lite.raft.messages import Message, VoteRequest
+from shoal.lite.raft.messages import RaftMessage, VoteRequest
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter, Voters
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.raft.storage.codec import decode_snapshot
-from shoal.lite.raft.storage.driver import drive
+from shoal.lite.raft.storage.driver import perform_actions
 from shoal.lite.simulation.disk import Fuse, QuorumDisk
 from shoal.model.errors import ShoalError
 from support.raft_words import described, described_action, entry_text
@@ -80,7 +80,7 @@ class Script:
         self.keys: dict[int, ReplicaKey] = {}
         self.clocks: dict[int, int] = {}
         self.state: dict[int, list[str]] = {}
-        self.queue: deque[tuple[int, int, Message]] = deque()
+        self.queue: deque[tuple[int, int, RaftMessage]] = deque()
         self.cuts: set[tuple[int, int]] = set()
         self.output: list[str] = []
         self.config = CONFIG
@@ -117,7 +117,7 @@ class Script:
 
     def _start(self, node_id: int) -> None:
         disk = self.disks[node_id]
-        stored = disk.stored()
+        stored = disk.load_state()
         records = () if stored.snapshot is None else decode_snapshot(stored.snapshot.data).records
         self.state[node_id] = [record.decode() for record in records]
         self.nodes[node_id] = RaftNode(
@@ -157,7 +157,7 @@ class Script:
 
     def do_unreachable(self, peer: str, _to: str, node_id: str) -> None:
         number = int(node_id)
-        self.nodes[number].unreachable(self.clocks[number], int(peer))
+        self.nodes[number].on_unreachable(self.clocks[number], int(peer))
         self._drive(number)
 
     def do_campaign(self, node_id: str) -> None:
@@ -171,7 +171,7 @@ class Script:
                 return
         raise AssertionError(f"node {number} does not ask for an election")
 
-    def _votes_asked(self, node_id: int) -> list[Message]:
+    def _votes_asked(self, node_id: int) -> list[RaftMessage]:
         return [
             message
             for sender, _, message in self.queue
@@ -277,7 +277,7 @@ class Script:
 
     def do_print_log(self) -> None:
         for node_id in self.keys:
-            stored: StoredState = self.disks[node_id].stored()
+            stored: StoredState = self.disks[node_id].load_state()
             start = "" if stored.snapshot is None else f"snapshot{tuple(stored.snapshot.id)} "
             shown = " ".join(
                 f"{base}:{entry_text(entry)}" for base, entry in self.disks[node_id].entries.items()
@@ -287,7 +287,7 @@ class Script:
 
     def _drive(self, node_id: int) -> None:
         def perform(action: Action) -> None:
-            if isinstance(action, Send):
+            if isinstance(action, SendToPeer):
                 self.queue.append((node_id, action.to, action.message))
             elif isinstance(action, LoadSnapshot):
                 self.state[node_id] = [record.decode() for record in action.records]
@@ -297,7 +297,7 @@ class Script:
                 data = [e for e in action.entries if e.kind is EntryKind.DATA]
                 self.state[node_id] += [r.decode() for entry in data for r in entry.records]
 
-        drive(self.nodes[node_id], self.disks[node_id], perform, self.clocks[node_id])
+        perform_actions(self.nodes[node_id], self.disks[node_id], perform, self.clocks[node_id])
 
     def _tell(self, node_id: int, action: Action) -> None:
         self.output.append(f"  {node_id}: {described_action(action)}")

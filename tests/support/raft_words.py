@@ -7,35 +7,35 @@ from shoal.lite.raft.actions import (
     Committed,
     LoadSnapshot,
     PersistVote,
-    Refused,
     ResignedLeader,
     SaveSnapshot,
-    Send,
+    SendToPeer,
     StorageAction,
-    TruncateTo,
+    TruncateEntries,
+    VoterRejected,
 )
 from shoal.lite.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
-    FetchRequest,
-    FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    Message,
     RaftCode,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftMessage,
     VoteRequest,
     VoteResponse,
 )
-from shoal.lite.raft.model import Entry, EntryKind
+from shoal.lite.raft.model import EntryKind, RaftEntry
 
 
-def entry_text(entry: Entry) -> str:
+def entry_text(entry: RaftEntry) -> str:
     if entry.kind is not EntryKind.DATA:
         return f"{entry.kind.value}@{entry.epoch}"
     return f"{'+'.join(record.decode() for record in entry.records)}@{entry.epoch}"
 
 
-def _entries(entries: tuple[Entry, ...]) -> str:
+def _entries(entries: tuple[RaftEntry, ...]) -> str:
     return " ".join(map(entry_text, entries)) or "nothing"
 
 
@@ -47,9 +47,9 @@ def described_action(action: Action) -> str:
             return f"leads epoch {epoch}"
         case ResignedLeader(epoch):
             return f"leads epoch {epoch} no more"
-        case Refused(by, error):
+        case VoterRejected(by, error):
             return f"refused by {by}: {error.name}"
-        case Send(to, message):
+        case SendToPeer(to, message):
             return f"send to {to}: {described(message)}"
         case _:
             return _described_write(action)
@@ -62,7 +62,7 @@ def _described_write(action: StorageAction) -> str:
             return f"remember epoch={state.epoch} vote={voted} leader={state.leader_id}"
         case AppendEntries(base_offset, entries):
             return f"append at {base_offset}: {_entries(entries)}"
-        case TruncateTo(offset):
+        case TruncateEntries(offset):
             return f"truncate to {offset}"
         case SaveSnapshot(snapshot):
             return f"save snapshot {tuple(snapshot.id)}"
@@ -70,7 +70,7 @@ def _described_write(action: StorageAction) -> str:
             return f"load snapshot {tuple(snapshot.id)}"
 
 
-def described(message: Message) -> str:
+def described(message: RaftMessage) -> str:
     return f"{_body(message)}{_error(getattr(message, 'error', RaftCode.NONE))}"
 
 
@@ -78,8 +78,8 @@ def _error(error: RaftCode) -> str:
     return "" if error is RaftCode.NONE else f" {error.name}"
 
 
-def _body(message: Message) -> str:
-    head = f"{type(message).__name__} epoch={message.epoch}"
+def _body(message: RaftMessage) -> str:
+    head = f"{type(message).__name__.removeprefix('Raft')} epoch={message.epoch}"
     match message:
         case VoteRequest():
             kind = "pre-vote" if message.pre_vote else "vote"
@@ -92,10 +92,10 @@ def _body(message: Message) -> str:
             return head
         case EndQuorumEpoch():
             return f"{head} preferred={','.join(map(str, message.preferred))}"
-        case FetchRequest():
+        case RaftFetchRequest():
             return f"{head} from={message.last_fetched_epoch}/{message.offset}"
-        case FetchResponse():
-            return f"{head} leader={message.leader_id} {_fetched(message)}"
+        case RaftFetchResponse():
+            return f"{head} leader={message.leader_id} {_build_fetch_partition(message)}"
         case FetchSnapshotRequest():
             return f"{head} {tuple(message.snapshot)} at {message.position}"
         case FetchSnapshotResponse():
@@ -105,7 +105,7 @@ def _body(message: Message) -> str:
             return f"{head} leader={message.leader_id}"
 
 
-def _fetched(response: FetchResponse) -> str:
+def _build_fetch_partition(response: RaftFetchResponse) -> str:
     if response.error is not RaftCode.NONE:
         return "nothing"
     if response.diverging is not None:

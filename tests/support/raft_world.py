@@ -29,15 +29,15 @@ from shoal.lite.raft.actions import (
     BecameLeader,
     Committed,
     LoadSnapshot,
-    Send,
-    TruncateTo,
+    SendToPeer,
+    TruncateEntries,
 )
 from shoal.lite.raft.config import RaftConfig
-from shoal.lite.raft.errors import NotLeader, RaftBroken, VoterChangeRefused
+from shoal.lite.raft.errors import NotLeader, RaftInvariantViolated, VoterChangeRefused
 from shoal.lite.raft.log import RaftLog
-from shoal.lite.raft.messages import Message
-from shoal.lite.raft.model import Entry, ReplicaKey, StoredState, Voter, Voters
-from shoal.lite.raft.node import RaftNode, Role
+from shoal.lite.raft.messages import RaftMessage
+from shoal.lite.raft.model import RaftEntry, ReplicaKey, StoredState, Voter, Voters
+from shoal.lite.raft.node import RaftNode, RaftRole
 from shoal.lite.simulation.disk import Fuse, QuorumDisk
 
 # Within this time a calm quorum must have found itself.
@@ -90,7 +90,7 @@ class Event(NamedTuple):
     # Makes the order of events of the same time definite.
     number: int
     node_id: int
-    what: Message | Wake
+    what: RaftMessage | Wake
     sender: int
     incarnation: int
 
@@ -128,12 +128,12 @@ class World:
         self._events: list[Event] = []
         self._numbers = iter(range(1 << 62))
         # What the invariants remember.
-        self.committed: dict[int, Entry] = {}
+        self.committed: dict[int, RaftEntry] = {}
         self.committed_end = 0
         self._leaders: dict[int, int] = {}
         self._epochs = dict.fromkeys(ids, 0)
         self._watermarks = dict.fromkeys(ids, 0)
-        self._histories: dict[tuple[int, int], tuple[Entry, int]] = {}
+        self._histories: dict[tuple[int, int], tuple[RaftEntry, int]] = {}
         for node_id in ids:
             self._start(node_id)
 
@@ -184,7 +184,7 @@ class World:
         self,
         time_ms: int,
         node_id: int,
-        what: "Message | Wake",
+        what: "RaftMessage | Wake",
         sender: int = 0,
     ) -> None:
         # A timer belongs to one start of a node, a message to whoever has its id.
@@ -192,9 +192,9 @@ class World:
         event = Event(time_ms, next(self._numbers), node_id, what, sender, incarnation)
         heapq.heappush(self._events, event)
 
-    def stored(self, node_id: int) -> StoredState:
+    def load_state(self, node_id: int) -> StoredState:
         """What a member finds when it starts."""
-        return self.disks[node_id].stored()
+        return self.disks[node_id].load_state()
 
     def _start(self, node_id: int) -> None:
         self.incarnations[node_id] += 1
@@ -202,7 +202,7 @@ class World:
         self.timers[node_id] = None
         node = RaftNode(
             self.keys[node_id],
-            self.stored(node_id),
+            self.load_state(node_id),
             now_ms=self.now_ms,
             random=Random(self.random.getrandbits(32)),
             config=self.config,
@@ -229,7 +229,7 @@ class World:
                 return
             for action in actions:
                 self._perform(node, action)
-            node.persisted(self.now_ms, self.disks[node_id].end_offset)
+            node.on_persisted(self.now_ms, self.disks[node_id].end_offset)
         self._check(node)
         deadline_ms = node.next_deadline_ms()
         planned_ms = self.timers[node_id]
@@ -249,16 +249,16 @@ class World:
             self._perform(node, torn)
 
     def _perform(self, node: RaftNode, action: Action) -> None:
-        if not isinstance(action, Send):
+        if not isinstance(action, SendToPeer):
             self.trace.append((self.now_ms, node.id, action))
         if isinstance(action, STORAGE_ACTIONS):
             self.disks[node.id].perform(action)
         match action:
-            case Send(to, message):
+            case SendToPeer(to, message):
                 self._send(node.id, to, message)
             case AppendEntries(base_offset, entries):
                 self._check_matching(node.id, base_offset, entries)
-            case TruncateTo() | LoadSnapshot():
+            case TruncateEntries() | LoadSnapshot():
                 self.counts["snapshots" if isinstance(action, LoadSnapshot) else "cuts"] += 1
                 self._check_majority()
             case Committed(base_offset, entries):
@@ -270,7 +270,7 @@ class World:
 
     # Mischief
 
-    def _send(self, sender: int, to: int, message: Message) -> None:
+    def _send(self, sender: int, to: int, message: RaftMessage) -> None:
         weather = self.weather
         copies = 2 if self.random.random() < weather.duplication else 1
         for _ in range(copies):
@@ -307,7 +307,7 @@ class World:
             self._change_voters()
 
     def _victim(self) -> int:
-        leaders = [node.id for node in self.nodes.values() if node.role is Role.LEADER]
+        leaders = [node.id for node in self.nodes.values() if node.role is RaftRole.LEADER]
         if leaders and self.random.random() < self.weather.hunt:
             return self.random.choice(leaders)
         return self.random.choice(list(self.nodes))
@@ -359,7 +359,7 @@ class World:
             node.high_watermark >= self._watermarks[node.id], "MonotonicHighWatermark", node
         )
         self._watermarks[node.id] = node.high_watermark
-        if node.role is Role.LEADER:
+        if node.role is RaftRole.LEADER:
             if node.epoch not in self._leaders:
                 self._leaders[node.epoch] = node.id
                 if node.epoch == max(self._leaders):  # a late one owes nothing to later ones
@@ -377,7 +377,9 @@ class World:
         ]
         self.require(not missing, "LeaderCompleteness", node)
 
-    def _check_matching(self, node_id: int, base_offset: int, entries: tuple[Entry, ...]) -> None:
+    def _check_matching(
+        self, node_id: int, base_offset: int, entries: tuple[RaftEntry, ...]
+    ) -> None:
         """Equal entries with equal predecessors, everywhere: then histories are equal too."""
         disk = self.disks[node_id]
         previous = disk.last_epoch_before(base_offset)
@@ -388,7 +390,9 @@ class World:
             previous = entry.epoch
             offset += entry.count
 
-    def _check_committed(self, node: RaftNode, base_offset: int, entries: Sequence[Entry]) -> None:
+    def _check_committed(
+        self, node: RaftNode, base_offset: int, entries: Sequence[RaftEntry]
+    ) -> None:
         offset = base_offset
         for entry in entries:
             if offset == self.committed_end:
@@ -416,7 +420,7 @@ class World:
             raise Violated(f"{invariant} ({who}) at {self.now_ms} ms")
 
 
-def _has_entry(log: RaftLog, offset: int, entry: Entry) -> bool:
+def _has_entry(log: RaftLog, offset: int, entry: RaftEntry) -> bool:
     return log.has_boundary(offset) and log.read(offset, 0)[:1] == (entry,)
 
 
@@ -428,6 +432,6 @@ def first_violation(
         history = world(seed, weather)
         try:
             history.run(steps)
-        except (Violated, RaftBroken) as violation:
+        except (Violated, RaftInvariantViolated) as violation:
             return seed, f"{type(violation).__name__}: {violation}"
     return None

@@ -12,7 +12,7 @@ from random import Random
 
 from shoal.lite.replication.leader import ALL_ACKS
 from shoal.lite.replication.messages import NO_LEADER, ReplicationSettings
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.replica import PartitionReplica
 from support.replication_invariants import InvariantBroken, Invariants, require
 from support.replication_world import (
     AlterSent,
@@ -26,9 +26,9 @@ MOST_MESSAGES = 12
 
 
 class History:
-    """One history; `counts` tells what it reached."""
+    """One history; `counts` says which events it reached."""
 
-    def __init__(self, seed: int, replica_type: type[Replica] = Replica) -> None:
+    def __init__(self, seed: int, replica_type: type[PartitionReplica] = PartitionReplica) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.trace: list[str] = []
@@ -44,7 +44,7 @@ class History:
         self.world = World(broker_count, settings, replica_type=replica_type, tell=self._tell)
         self.invariants = Invariants(self.world)
         self._alter_times: dict[AlterSent, int] = {}
-        # Requests that are somewhere on their way, and may arrive when all has changed.
+        # Requests in flight, which may arrive after everything has changed.
         self._strays: list[FetchSent] = []
         self._produced = 0
         # How rough this history is: some are calm, so that much is committed between faults.
@@ -140,7 +140,7 @@ class History:
             follower_id = message.source if isinstance(message, FetchSent) else message.target
             replica = self.world.brokers[follower_id].replica
             if replica and replica.follower:
-                replica.follower.failed(self.world.now_ms, message.fetch)
+                replica.follower.on_fetch_failed(self.world.now_ms, message.fetch)
 
     def _drop_old_proposals(self) -> None:
         timeout_ms = self.world.settings.controller_request_timeout_ms
@@ -213,7 +213,7 @@ class History:
     # The end
 
     def _heal(self) -> None:
-        """All live, all hear and all answer: the replicas must become equal, and take writes."""
+        """Without faults, the replicas must become equal and accept writes."""
         self.trace.append("everything heals")
         for broker in self.world.brokers.values():
             if broker.replica is None:

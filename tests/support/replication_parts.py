@@ -2,7 +2,7 @@
 
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
-from shoal.lite.replication.messages import Assignment, ReplicaFetch, ReplicationSettings
+from shoal.lite.replication.messages import PartitionState, ReplicaFetch, ReplicationSettings
 from support.replication_world import Entry, MemoryLog
 
 LIVE = {1: 11, 2: 12, 3: 13}
@@ -21,8 +21,8 @@ def assignment(
     leader: int = 1,
     leader_epoch: int = 5,
     partition_epoch: int = 0,
-) -> Assignment:
-    return Assignment((1, 2, 3), isr, leader, leader_epoch, partition_epoch)
+) -> PartitionState:
+    return PartitionState((1, 2, 3), isr, leader, leader_epoch, partition_epoch)
 
 
 def leader_of(

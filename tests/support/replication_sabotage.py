@@ -1,4 +1,4 @@
-"""Replicas that break one rule each. A test that lets one of them pass is no test."""
+"""Replicas that break one rule each. The tests must detect each of them."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from shoal.lite.base.codes import Code
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import (
-    Assignment,
-    Completed,
+    AckResult,
+    PartitionState,
     ReplicaFetch,
     ReplicationSettings,
 )
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.replica import PartitionReplica
 
 
 class _ComparesLengths(FollowerPartition):
@@ -19,7 +19,7 @@ class _ComparesLengths(FollowerPartition):
         return super()._position()._replace(last_fetched_epoch=-1)
 
 
-class SkipsTruncation(Replica):
+class SkipsTruncation(PartitionReplica):
     """A follower whose log is as long as the leader's thinks that it misses nothing."""
 
     follower_type = _ComparesLengths
@@ -31,7 +31,7 @@ class _TellsLastRecord(FollowerPartition):
         return super()._position()._replace(last_fetched_epoch=epoch)
 
 
-class KeepsEmptyTerms(Replica):
+class KeepsEmptyTerms(PartitionReplica):
     """A follower keeps its own term without a record in its history."""
 
     follower_type = _TellsLastRecord
@@ -43,8 +43,8 @@ class _CountsConfirmed(LeaderPartition):
         return self.isr
 
 
-class ForgetsExpansion(Replica):
-    """The high watermark does not wait for who is being added to the in-sync set."""
+class ForgetsExpansion(PartitionReplica):
+    """The high watermark does not wait for a replica that is being added to the ISR."""
 
     leader_type = _CountsConfirmed
 
@@ -56,30 +56,32 @@ class _CountsProposed(LeaderPartition):
         return self.isr if pending is None else pending.proposal.members
 
 
-class AssumesShrink(Replica):
-    """The high watermark does not wait for who is being removed from the in-sync set."""
+class AssumesShrink(PartitionReplica):
+    """The high watermark does not wait for a replica that is being removed from the ISR."""
 
     leader_type = _CountsProposed
 
 
 class _CountsMajority(LeaderPartition):
-    def _replicated_offset(self, now_ms: int) -> int:
-        ends = sorted([self.log.end_offset, *(peer.end_offset for peer in self._peers.values())])
+    def _lowest_replicated_offset(self, now_ms: int) -> int:
+        ends = sorted(
+            [self.log.end_offset, *(peer.end_offset for peer in self._followers.values())]
+        )
         return ends[(len(ends) - 1) // 2]
 
 
-class CountsMajority(Replica):
-    """The high watermark is what most replicas have, whoever they are."""
+class CountsMajority(PartitionReplica):
+    """The high watermark is what a majority of replicas has, in sync or not."""
 
     leader_type = _CountsMajority
 
 
 class _AcknowledgesEarly(LeaderPartition):
     def await_acks(self, token: Any, required_offset: int, *, deadline_ms: int) -> None:
-        self._completed.append(Completed(token, Code.NONE))
+        self._completed.append(AckResult(token, Code.NONE))
 
 
-class AcknowledgesEarly(Replica):
+class AcknowledgesEarly(PartitionReplica):
     """Producers are answered before the in-sync set has their records."""
 
     leader_type = _AcknowledgesEarly
@@ -91,25 +93,25 @@ class _CommitsAlone(LeaderPartition):
         return False
 
 
-class CommitsAlone(Replica):
+class CommitsAlone(PartitionReplica):
     """Fewer than `min.insync.replicas` commit, though others stay eligible as leaders."""
 
     leader_type = _CommitsAlone
 
 
-class BelievesOldNews(Replica):
-    """News of a partition epoch that is known already take a pending proposal back."""
+class BelievesOldNews(PartitionReplica):
+    """Metadata with a known partition epoch withdraws a pending proposal."""
 
     def assign(
-        self, now_ms: int, assignment: Assignment, settings: ReplicationSettings | None = None
-    ) -> list[Completed]:
+        self, now_ms: int, assignment: PartitionState, settings: ReplicationSettings | None = None
+    ) -> list[AckResult]:
         leader = self.leader
         if leader is not None and assignment.partition_epoch == leader.partition_epoch:
             leader._in_sync.confirm(assignment.partition_epoch, frozenset(assignment.isr))
         return super().assign(now_ms, assignment, settings)
 
 
-SABOTAGES: list[type[Replica]] = [
+SABOTAGES: list[type[PartitionReplica]] = [
     SkipsTruncation,
     KeepsEmptyTerms,
     ForgetsExpansion,

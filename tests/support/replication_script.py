@@ -1,26 +1,26 @@
 """A tiny language for scenes with replicas, and their transcripts.
 
-`golden_script` tells what a script is. Commands, with broker ids as numbers:
+`golden_script` explains what a script is. Commands, with broker ids as numbers:
 
     cluster N [min=M] [lag=MS]    N brokers with one partition; 1 leads
     produce B V... [acks=1]       a producer sends records to B, with acks=all by default
     fetch B... [from=L]           each fetches once from its leader, or from L
-    sync B...                     they fetch in turn until nothing changes any more
+    sync B...                     they fetch one after the other until nothing changes
     send B                        a fetch leaves B; `answer B` lets it arrive and come back
     controller [refuse=CODE]      the controller answers what it was asked, in order
     controller lose               it does, and its answers are lost
-    lose                          all messages on their way are lost
-    checkpoint B                  B writes its high watermark down
+    lose                          all messages in flight are lost
+    checkpoint B                  B checkpoints its high watermark
     kill B, start B               a process dies; a new one registers, still fenced
-    fence B, unfence B, lead B    what a controller does by itself
-    learn B...                    brokers hear of all changes of the metadata
+    fence B, unfence B, lead B    actions of the controller
+    learn B...                    brokers apply all changes of the metadata
     wait MS                       time passes
     delete B OFFSET               records below an offset are deleted on the leader B
     read B OFFSET, latest B       a consumer reads, or asks for the end
     state                         everybody's log, and what the controller knows
 """
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.replication.leader import ALL_ACKS
 from shoal.lite.replication.messages import IsrAnswer, ReplicationSettings
 from support.replication_world import (
@@ -29,15 +29,15 @@ from support.replication_world import (
     FetchAnswered,
     FetchSent,
     World,
-    described,
+    describe_answer,
 )
 
 
 class Scene:
-    """A world that obeys commands."""
+    """A world that follows commands."""
 
     def __init__(self) -> None:
-        self._told: list[str] = []
+        self._output: list[str] = []
         self._world: World | None = None
 
     @property
@@ -46,16 +46,16 @@ class Scene:
         return self._world
 
     def play(self, command: str) -> list[str]:
-        """Do it; returns what happened."""
+        """Run a command; return what happened."""
         name, *words = command.split()
         options = dict(word.split("=") for word in words if "=" in word)
         plain = [word for word in words if "=" not in word]
         getattr(self, f"_do_{name}")(plain, options)
-        told, self._told = self._told, []
-        return told
+        output, self._output = self._output, []
+        return output
 
     def _tell(self, line: str) -> None:
-        self._told.append(line)
+        self._output.append(line)
 
     # Commands
 
@@ -142,7 +142,7 @@ class Scene:
             if isinstance(message, AlterSent) and "refuse" in options:
                 self.world.network.remove(message)
                 answer = IsrAnswer(Code[options["refuse"]])
-                self._tell(f"controller answers {message.source}: {described(answer)}")
+                self._tell(f"controller answers {message.source}: {describe_answer(answer)}")
                 answered = AlterAnswered(message.source, message.proposal, answer)
                 self.world.network.append(answered)
             elif isinstance(message, AlterSent):
@@ -194,16 +194,16 @@ class Scene:
         try:
             entries = self.world.read(int(words[0]), int(words[1]))
             self._tell(f"reads {' '.join(entry.value for entry in entries) or 'nothing'}")
-        except Refused as refused:
-            self._tell(f"{words[0]} answers {refused.code.name}")
+        except ApiError as error:
+            self._tell(f"{words[0]} answers {error.code.name}")
 
     def _do_latest(self, words: list[str], _: dict[str, str]) -> None:
         leader = self.world.brokers[int(words[0])].leader
         assert leader
         try:
             self._tell(f"the end is {leader.latest_offset()}")
-        except Refused as refused:
-            self._tell(f"{words[0]} answers {refused.code.name}")
+        except ApiError as error:
+            self._tell(f"{words[0]} answers {error.code.name}")
 
     def _do_state(self, *_: object) -> None:
         controller = self.world.controller

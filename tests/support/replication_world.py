@@ -1,33 +1,32 @@
-"""One partition with its replicas, a perfect controller and a network that someone plays.
+"""One partition with its replicas, a perfect controller, and a network that the caller controls.
 
-The state machines are those of production; logs are lists, and a crash keeps them, as the
-kernel keeps what a killed process wrote. Nothing happens by itself: whoever drives the world
-sends, delivers and loses messages, and lets the time pass. Everything that happens is told to
-`world.tell`, in one line each.
+The state machines are those of production. Logs are lists and survive a crash, as the kernel keeps
+the writes of a killed process. Nothing happens automatically: the caller sends, delivers and loses
+messages, and lets time pass. Every event is passed to `world.tell`, one line each.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
     NO_LEADER,
+    AckResult,
     AdvanceStart,
     AlterIsr,
     AppendFetched,
-    Assignment,
-    Completed,
     FetchAnswer,
     FollowerAction,
     IsrAnswer,
+    PartitionState,
     ReplicaFetch,
     ReplicationSettings,
     TruncateFully,
     TruncateTo,
 )
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.storage.state.epochs import EpochHistory
 
 CONTROLLER = 100
@@ -42,7 +41,7 @@ class Entry(NamedTuple):
 class MemoryLog:
     """A replica's log. Every record is a batch of its own."""
 
-    lacks_begin = False
+    lacks_start = False
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -71,7 +70,7 @@ class MemoryLog:
     def truncate_to(self, offset: int) -> None:
         assert offset <= self.end_offset
         del self.entries[offset - self.base_offset :]
-        self.epochs.cut_end(offset)
+        self.epochs.truncate_from_end(offset)
 
     def truncate_fully(self, start_offset: int) -> None:
         self.entries.clear()
@@ -80,22 +79,22 @@ class MemoryLog:
 
     def delete_before(self, offset: int) -> None:
         self.start_offset = max(self.start_offset, offset)
-        self.epochs.cut_start(self.start_offset)
+        self.epochs.truncate_from_start(self.start_offset)
 
     def recover(self) -> None:
         """As a log is opened again after its process was killed."""
-        self.epochs.cut_end(self.end_offset)
+        self.epochs.truncate_from_end(self.end_offset)
 
 
 class Metadata(NamedTuple):
     """The whole metadata, at one point of its log."""
 
-    assignment: Assignment
+    assignment: PartitionState
     live_epochs: dict[int, int]
 
 
 class PerfectController:
-    """Never fails, and elects only those who were in sync or are eligible (KIP-966)."""
+    """Never fails, and elects only in-sync or eligible leader replicas (KIP-966)."""
 
     def __init__(self, broker_ids: Iterable[int], min_insync_replicas: int) -> None:
         replicas = tuple(broker_ids)
@@ -103,7 +102,7 @@ class PerfectController:
         self.elr: frozenset[int] = frozenset()
         self.epochs = {broker_id: broker_id for broker_id in replicas}
         self.fenced: set[int] = set()
-        self.assignment = Assignment(
+        self.assignment = PartitionState(
             replicas, replicas, leader=replicas[0], leader_epoch=0, partition_epoch=0
         )
         self._next_epoch = 10
@@ -112,11 +111,11 @@ class PerfectController:
 
     @property
     def candidates(self) -> frozenset[int]:
-        """Those who have everything that was ever committed."""
+        """The replicas that have every committed record."""
         return frozenset(self.assignment.isr) | self.elr
 
     def register(self, broker_id: int) -> int:
-        """A new incarnation of a broker, which begins fenced."""
+        """Register a new incarnation of a broker, which starts fenced."""
         if broker_id not in self.fenced:
             self.fence(broker_id)
         self._next_epoch += 1
@@ -165,7 +164,7 @@ class PerfectController:
         if len(isr) >= self.min_insync_replicas:
             elr = frozenset()
         is_new = leader != before.leader
-        changed = Assignment(
+        changed = PartitionState(
             before.replicas,
             tuple(sorted(isr)),
             leader,
@@ -223,11 +222,11 @@ class Broker:
 
     broker_id: int
     log: MemoryLog = field(default_factory=MemoryLog)
-    replica: Replica | None = None
+    replica: PartitionReplica | None = None
     broker_epoch: int = 0
     live_epochs: dict[int, int] = field(default_factory=dict)
     metadata_offset: int = 0
-    # What it wrote down of its high watermark, some time ago.
+    # Its checkpointed high watermark.
     checkpoint: int = 0
 
     @property
@@ -250,7 +249,7 @@ class World:
         broker_count: int,
         settings: ReplicationSettings,
         *,
-        replica_type: type[Replica] = Replica,
+        replica_type: type[PartitionReplica] = PartitionReplica,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.settings = settings
@@ -280,28 +279,28 @@ class World:
     # Processes, metadata, time
 
     def kill(self, broker_id: int) -> None:
-        """The process is gone; what it wrote is not."""
+        """Kill the process; its log survives."""
         self.brokers[broker_id].replica = None
         self.network = [m for m in self.network if broker_id not in (m.source, m.target)]
 
     def start(self, broker_id: int) -> None:
-        """A new process, which catches up with the metadata before it says that it is ready."""
+        """Start a new process, which catches up with the metadata before it is unfenced."""
         broker = self.brokers[broker_id]
         broker.log.recover()
         broker.broker_epoch = self.controller.register(broker_id)
         self._open(broker)
-        # Old metadata is history: only its end says what to do.
+        # Old metadata is history: only its latest state is applied.
         broker.metadata_offset = len(self.controller.log) - 1
         self.learn(broker_id)
 
     def checkpoint(self, broker_id: int) -> None:
-        """Write the high watermark down."""
+        """Checkpoint the high watermark."""
         broker = self.brokers[broker_id]
         if broker.replica:
             broker.checkpoint = broker.replica.role.high_watermark
 
     def learn(self, broker_id: int) -> bool:
-        """Let a broker hear of the next change of the metadata, if there is one."""
+        """Let a broker apply the next change of the metadata, if any."""
         broker = self.brokers[broker_id]
         if broker.replica is None or broker.metadata_offset == len(self.controller.log):
             return False
@@ -323,7 +322,7 @@ class World:
         return True
 
     def pass_time(self, time_ms: int) -> None:
-        """Let time pass, and tick whoever asked for it, when they asked for it."""
+        """Let time pass, and call `tick` at each deadline."""
         until_ms = self.now_ms + time_ms
         while True:
             deadlines = [
@@ -347,11 +346,11 @@ class World:
             self.settle(broker)
 
     def settle(self, broker: Broker) -> None:
-        """Do what a leader has to do after an event."""
+        """Process a leader's output after an event."""
         leader = broker.leader
         if leader is None:
             return
-        for completed in leader.completed():
+        for completed in leader.take_completed():
             self._complete(broker.broker_id, completed)
         proposal = leader.take_proposal()
         if proposal is not None:
@@ -362,7 +361,7 @@ class World:
             )
             self.network.append(AlterSent(broker.broker_id, proposal))
 
-    def _complete(self, broker_id: int, completed: Completed) -> None:
+    def _complete(self, broker_id: int, completed: AckResult) -> None:
         produced: Produced = completed.token
         if completed.code == Code.NONE:
             self.acknowledged[produced.offset] = produced.value
@@ -379,11 +378,11 @@ class World:
             return Code.NOT_LEADER_OR_FOLLOWER
         try:
             leader.check_acks(acks)
-        except Refused as refused:
-            return refused.code
+        except ApiError as error:
+            return error.code
         produced = Produced(broker.log.end_offset, value)
         broker.log.append([Entry(leader.leader_epoch, value)])
-        leader.appended(self.now_ms)
+        leader.on_append(self.now_ms)
         if acks == ALL_ACKS:
             deadline_ms = self.now_ms + PRODUCE_TIMEOUT_MS
             leader.await_acks(produced, broker.log.end_offset, deadline_ms=deadline_ms)
@@ -391,7 +390,7 @@ class World:
         return Code.NONE
 
     def read(self, broker_id: int, offset: int) -> list[Entry]:
-        """What a consumer gets from any replica; `Refused` as the broker would."""
+        """What a consumer gets from any replica; `ApiError` as the broker would."""
         broker = self.brokers[broker_id]
         assert broker.replica
         role = broker.replica.role
@@ -422,12 +421,12 @@ class World:
             self._on_fetch_answer(message)
         elif isinstance(message, AlterSent):
             answer = self.controller.alter(message.proposal)
-            self.tell(f"controller answers {message.source}: {described(answer)}")
+            self.tell(f"controller answers {message.source}: {describe_answer(answer)}")
             self.network.append(AlterAnswered(message.source, message.proposal, answer))
         else:
             broker = self.brokers[message.target]
             if broker.leader:
-                broker.leader.isr_answered(self.now_ms, message.proposal, message.answer)
+                broker.leader.on_isr_answer(self.now_ms, message.proposal, message.answer)
                 self.settle(broker)
 
     def _on_fetch(self, message: FetchSent, max_records: int) -> None:
@@ -436,7 +435,7 @@ class World:
         if broker.leader is None:
             answer = FetchAnswer(-1, -1, Code.NOT_LEADER_OR_FOLLOWER)
         else:
-            verdict = broker.leader.follower_fetched(
+            verdict = broker.leader.on_follower_fetch(
                 self.now_ms, message.source, fetch, broker_epoch=message.broker_epoch
             )
             first_offset = None
@@ -451,7 +450,7 @@ class World:
                 verdict.diverging,
                 first_offset,
             )
-            broker.leader.told(message.source, verdict.high_watermark)
+            broker.leader.on_answer_sent(message.source, verdict.high_watermark)
             self.settle(broker)
         self.network.append(FetchAnswered(message.target, message.source, fetch, answer, entries))
 
@@ -460,7 +459,7 @@ class World:
         follower = broker.replica.follower if broker.replica else None
         if follower is None:
             return
-        for action in follower.answered(self.now_ms, message.fetch, message.answer):
+        for action in follower.on_fetch_answer(self.now_ms, message.fetch, message.answer):
             self._act(broker, action, message.entries)
 
     def _act(self, broker: Broker, action: FollowerAction, entries: list[Entry]) -> None:
@@ -480,7 +479,7 @@ class World:
             log.delete_before(action.offset)
 
 
-def described(answer: IsrAnswer) -> str:
+def describe_answer(answer: IsrAnswer) -> str:
     if answer.code != Code.NONE:
         return answer.code.name
     members = ",".join(map(str, answer.isr))

@@ -25,7 +25,7 @@ JARS = (
 
 
 def connector_jars() -> list[Path]:
-    folder = paths.made(paths.cache_dir()) / "spark-kafka-4.2.0"
+    folder = paths.make_folder(paths.cache_dir()) / "spark-kafka-4.2.0"
     if not folder.is_dir():
         filled, scratch = folder.with_suffix(".filling"), folder.with_suffix(".download")
         fetch(list(JARS), filled, java=find_java(), scratch=scratch, report=lambda _progress: None)

@@ -146,7 +146,7 @@ class TransactionStorm:
             except ClientError:
                 pass
             await asyncio.sleep(0.05)
-        raise TimeoutError("the group's offset cannot be had")
+        raise TimeoutError("the group's committed offset is not available")
 
     async def _coordinator(self, client: Client, what: str) -> int:
         key_type, key = _COORDINATORS[what]

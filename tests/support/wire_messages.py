@@ -15,7 +15,7 @@ from kio.serial import entity_reader, entity_writer
 
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import WireError
-from shoal.wire.messages import known_versions, request_class, response_class
+from shoal.wire.messages import request_class, response_class, schema_versions
 
 _INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 OUTCOMES = {"read", "refused"}
@@ -24,7 +24,7 @@ _STRINGS = ["", "a", "topic-ü", "x" * 200]
 
 def classes_of(api_key: ApiKey) -> list[type[Any]]:
     """Every request and response class of an API key, of every version."""
-    lowest, highest = known_versions(api_key)
+    lowest, highest = schema_versions(api_key)
     return [
         class_of(api_key, version)
         for version in range(lowest, highest + 1)
@@ -100,7 +100,7 @@ def _primitive(kafka_type: str, source: random.Random) -> Any:
     return makers[kafka_type]()
 
 
-def read_or_refused(decode: Callable[..., object], *args: object) -> str:
+def read_or_error(decode: Callable[..., object], *args: object) -> str:
     """How bytes were taken: "read", or "refused" by a wire error; nothing else is expected."""
     try:
         decode(*args)

@@ -45,7 +45,7 @@ async def _attempt(assignment: Assignment, control: WorkerControl, count: int) -
     )
     await control.wait_start()
     sequence = 0
-    while sequence < count and not control.finishing():
+    while sequence < count and not control.is_finishing():
         await recorder.reserve(
             assignment.worker, "t", lanes=[0], until=sequence + 10, incarnation=1
         )
@@ -55,7 +55,7 @@ async def _attempt(assignment: Assignment, control: WorkerControl, count: int) -
         await recorder.seal()
         control.progress({"sent": sequence})
         await asyncio.sleep(0.01)
-    if control.driver_gone:
+    if control.is_driver_gone:
         control.seal_locally()
     await recorder.seal()
 

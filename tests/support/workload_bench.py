@@ -14,7 +14,7 @@ from shoal.model.result import Result
 from shoal.workload.control import LocalControl
 from shoal.workload.receive.consumer import ConsumerSummary, consume
 from shoal.workload.receive.scan import ScanSummary, scan
-from shoal.workload.record.ledger import CommitLog, Run, create_run, open_run
+from shoal.workload.record.ledger import CommitLog, LedgerFolder, create_run, open_run
 from shoal.workload.record.recorder import Recorder
 from shoal.workload.send.producer import ProducerSummary, produce
 from shoal.workload.specs import (
@@ -137,14 +137,14 @@ class Bench:
     async def until_sent(self, count: int) -> None:
         await self.until(lambda: any(r.get("attempts", 0) >= count for r in self.reports))
 
-    def run(self) -> Run:
+    def run(self) -> LedgerFolder:
         return open_run(self.folder)
 
     def judged(self) -> Result:
         return audit(open_ledger([self.folder]))
 
 
-def identities(run: Run, table: str) -> list[tuple[str, str, int, int]]:
+def identities(run: LedgerFolder, table: str) -> list[tuple[str, str, int, int]]:
     rows = run.read(table)
     columns = [rows[name].to_pylist() for name in ("producer", "topic", "lane", "sequence")]
     return list(zip(*columns, strict=True))

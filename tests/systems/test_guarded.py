@@ -16,7 +16,7 @@ import pytest
 
 from shoal.model.errors import SystemFailure
 from shoal.runtime.processes import ProcessIdentity
-from shoal.systems.processes.guarded import GuardedProcess, last_words
+from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
 
 SLEEP = ("/bin/sleep", "1000")
 ENDS_WITHIN_S = 3.0
@@ -41,7 +41,7 @@ def start(tmp_path: Path) -> "Callable[..., GuardedProcess]":
     return make
 
 
-def known(pid: int) -> ProcessIdentity:
+def is_known(pid: int) -> ProcessIdentity:
     identity = ProcessIdentity.of(pid)
     assert identity is not None
     return identity
@@ -49,7 +49,7 @@ def known(pid: int) -> ProcessIdentity:
 
 def test_it_pauses_resumes_and_stops(start: Callable[..., GuardedProcess]) -> None:
     process = start()
-    identity = known(process.pid)
+    identity = is_known(process.pid)
     process.pause()
     assert identity.is_paused()
     assert process.is_alive()
@@ -57,10 +57,10 @@ def test_it_pauses_resumes_and_stops(start: Callable[..., GuardedProcess]) -> No
     assert not identity.is_paused()
     process.stop(patience_s=5)
     assert not process.is_alive()
-    assert process.ending() == "killed by signal 15"
+    assert process.exit_description() == "killed by signal 15"
     with pytest.raises(SystemFailure, match="is not running: killed by signal 15"):
         process.send(signal.SIGTERM)
-    with pytest.raises(SystemFailure, match="cannot be paused"):
+    with pytest.raises(SystemFailure, match="cannot pause process"):
         process.pause()
     process.stop(patience_s=5)
 
@@ -69,7 +69,7 @@ def test_a_paused_process_can_be_stopped(start: Callable[..., GuardedProcess]) -
     process = start()
     process.pause()
     process.stop(patience_s=5)
-    assert process.ending() == "killed by signal 15"
+    assert process.exit_description() == "killed by signal 15"
 
 
 def test_a_deaf_process_is_killed(start: Callable[..., GuardedProcess], tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_deaf_process_is_killed(start: Callable[..., GuardedProcess], tmp_path
     while "deaf" not in (tmp_path / "log").read_text():
         assert process.is_alive()
     process.stop(patience_s=0.3)
-    assert process.ending() == "killed by signal 9"
+    assert process.exit_description() == "killed by signal 9"
 
 
 def test_its_exit_code_and_words_are_kept(
@@ -86,25 +86,25 @@ def test_its_exit_code_and_words_are_kept(
 ) -> None:
     process = start("/bin/sh", "-c", "echo good; echo 'ERROR bad' >&2; echo worse; exit 7")
     assert process.wait(10)
-    assert process.ending() == "exit code 7"
-    assert last_words(tmp_path / "log") == "ERROR bad | worse"
-    process.let_go()
+    assert process.exit_description() == "exit code 7"
+    assert log_excerpt(tmp_path / "log") == "ERROR bad | worse"
+    process.kill_and_wait()
 
 
 def test_a_command_that_is_not_there_is_an_error(start: Callable[..., GuardedProcess]) -> None:
-    with pytest.raises(SystemFailure, match=r"did not start: .*No such file"):
+    with pytest.raises(SystemFailure, match=r"cannot start a process: .*No such file"):
         start("/no/such/program")
 
 
 def test_a_log_that_is_not_there_has_no_words(tmp_path: Path) -> None:
-    assert last_words(tmp_path / "none") == "it wrote no log"
+    assert log_excerpt(tmp_path / "none") == "it has no log file"
 
 
 def test_nothing_of_ours_is_open_there(start: Callable[..., GuardedProcess]) -> None:
     with ExitStack() as opened, socket.create_server(("127.0.0.1", 0)) as server:
         os.set_inheritable(server.fileno(), True)
         process = start()
-        opened.callback(process.let_go)
+        opened.callback(process.kill_and_wait)
         for pid in (process.pid, process._guardian.pid):
             assert not psutil.Process(pid).net_connections("all")
         deadline = time.monotonic() + 5  # while it starts, it opens its libraries
@@ -114,11 +114,11 @@ def test_nothing_of_ours_is_open_there(start: Callable[..., GuardedProcess]) -> 
 
 def test_it_is_ended_even_if_its_guardian_was_killed(start: Callable[..., GuardedProcess]) -> None:
     process = start()
-    identity = known(process.pid)
+    identity = is_known(process.pid)
     os.kill(process._guardian.pid, signal.SIGKILL)
     process._guardian.wait()
     assert identity.is_alive()
-    process.let_go()
+    process.kill_and_wait()
     assert identity.wait_until_ended(ENDS_WITHIN_S)
 
 
@@ -126,7 +126,7 @@ def run_owner(tmp_path: Path, then: str) -> tuple[subprocess.Popen[str], Process
     command = [sys.executable, "-c", OWNER + textwrap.dedent(then), str(tmp_path / "temporary")]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
-    return owner, known(int(owner.stdout.readline()))
+    return owner, is_known(int(owner.stdout.readline()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -139,7 +139,7 @@ def test_it_dies_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
 
 def test_what_a_dead_owner_cannot_clean_up_is_cleaned_up(tmp_path: Path) -> None:
     owner, identity = run_owner(tmp_path, "time.sleep(1000)")
-    guardian = known(psutil.Process(identity.pid).ppid())
+    guardian = is_known(psutil.Process(identity.pid).ppid())
     with owner:
         owner.kill()
     assert guardian.wait_until_ended(ENDS_WITHIN_S)
@@ -158,7 +158,7 @@ def test_it_dies_although_a_fork_of_its_owner_holds_the_leash(tmp_path: Path) ->
     owner, identity = run_owner(tmp_path, fork)
     with owner:
         assert owner.stdout is not None
-        fork_identity = known(int(owner.stdout.readline()))
+        fork_identity = is_known(int(owner.stdout.readline()))
         owner.kill()
     assert identity.wait_until_ended(ENDS_WITHIN_S)
     assert fork_identity.send(signal.SIGKILL)

@@ -15,7 +15,7 @@ import pytest
 
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.systems.apache import ivy, jars
-from shoal.systems.apache.ivy import Progress
+from shoal.systems.apache.ivy import StartProgress
 from support.java_homes import make_java_home
 
 # The last argument of Ivy is the pattern of the files that it shall make.
@@ -63,7 +63,7 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
 
 def test_the_checked_in_list_is_complete() -> None:
     listed = jars.jar_list(jars.NEWEST_KAFKA)
-    assert jars.known_versions()[-1] == jars.NEWEST_KAFKA
+    assert jars.list_versions()[-1] == jars.NEWEST_KAFKA
     assert len(listed.hashes) == 92
     names = {jar.file_name for jar in listed.hashes}
     assert len(names) == 92
@@ -77,7 +77,7 @@ def test_what_cannot_be_a_version_is_refused(version: str) -> None:
 
 
 def test_jars_are_fetched_once_and_then_found(shop: Shop) -> None:
-    seen: list[Progress] = []
+    seen: list[StartProgress] = []
     folder = jars.fetch_jars("9.9.9", report=seen.append)
     assert sorted(path.name for path in folder.iterdir()) == ["one-1.0.jar", "two-1.0.jar"]
     assert seen[-1].step > 0
@@ -94,7 +94,7 @@ def test_damage_in_the_cache_is_mended(shop: Shop) -> None:
     (folder / "stray-1.0.jar").write_bytes(b"who put this here")
     listed = jars.jar_list("9.9.9")
     assert listed.defects(folder) == [
-        "one-1.0.jar is not the file that was tested (sha256 differs)",
+        "one-1.0.jar is damaged (its sha256 differs from the list)",
         "stray-1.0.jar does not belong there",
     ]
     assert jars.fetch_jars("9.9.9") == folder
@@ -104,14 +104,14 @@ def test_damage_in_the_cache_is_mended(shop: Shop) -> None:
 
 def test_changed_files_from_the_network_are_never_used(shop: Shop) -> None:
     (shop.store / "two-1.0.jar").write_bytes(b"malice")
-    with pytest.raises(SystemFailure, match=r"arrived damaged: two-1\.0\.jar is not the file"):
+    with pytest.raises(SystemFailure, match=r"9\.9\.9 is damaged: two-1\.0\.jar is damaged"):
         jars.fetch_jars("9.9.9")
     assert not jars.jars_folder("9.9.9").exists()
 
 
 def test_an_incomplete_download_is_never_used(shop: Shop) -> None:
     (shop.store / "two-1.0.jar").unlink()
-    with pytest.raises(SystemFailure, match="2 jars could not be downloaded"):
+    with pytest.raises(SystemFailure, match="cannot download 2 jars"):
         jars.fetch_jars("9.9.9")
     assert not jars.jars_folder("9.9.9").exists()
 
@@ -148,7 +148,11 @@ def test_a_network_that_fails_is_explained_soon(
     kind: str, silent_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     proxies = {"refused": "127.0.0.1:1", "silent": f"127.0.0.1:{silent_port}"}
-    reasons = {"refused": "Connection refused", "silent": "stood still", "nameless": "cannot be"}
+    reasons = {
+        "refused": "Connection refused",
+        "silent": "made no progress",
+        "nameless": "cannot be",
+    }
     monkeypatch.setenv("HTTPS_PROXY", f"http://{proxies.get(kind, 'no-such-host.invalid:1')}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if kind == "silent":

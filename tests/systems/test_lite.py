@@ -30,5 +30,5 @@ def test_it_is_a_cluster_like_any_other() -> None:
 
 
 def test_it_has_no_versions() -> None:
-    with pytest.raises(ConfigError, match="no versions"):
+    with pytest.raises(ConfigError, match="only one version"):
         make_cluster("lite", version="4.3.1")

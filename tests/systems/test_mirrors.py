@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from shoal.model.errors import SystemFailure
-from shoal.systems.mirror_kinds import Route, Wishes, make_mirror
+from shoal.systems.mirror_kinds import MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror, ProcessMirror
 
 # Burns CPU in a child of its own, as a tree does, and says so.
@@ -95,13 +95,13 @@ def test_one_that_ends_by_itself_is_told(tmp_path: Path) -> None:
         mirror.close()
 
 
-def route(tmp_path: Path) -> Route:
+def route(tmp_path: Path) -> MirrorRoute:
     servers = {"bootstrap.servers": "source:1"}, {"bootstrap.servers": "target:2"}
-    return Route(*servers, topics=("a", "b"), folder=tmp_path)
+    return MirrorRoute(*servers, topics=("a", "b"), folder=tmp_path)
 
 
 def foreign(tmp_path: Path, start: str | None = None, stop: str | None = None) -> Mirror:
-    mirror = make_mirror("external", route(tmp_path), Wishes(start=start, stop=stop))
+    mirror = make_mirror("external", route(tmp_path), MirrorOptions(start=start, stop=stop))
     assert mirror is not None
     return mirror
 
@@ -116,20 +116,20 @@ def test_a_mirror_of_others_may_be_left_alone(tmp_path: Path) -> None:
     mirror.check()
     assert mirror.is_running()
     assert mirror.usage() is None
-    with pytest.raises(SystemFailure, match="not ours"):
+    with pytest.raises(SystemFailure, match="does not know its processes"):
         mirror.kill()
     mirror.stop()
 
 
 def test_a_start_command_that_stays_is_measured_and_stopped(tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
-    text = f"import json, os, time; json.dump(dict(os.environ), open({str(told)!r}, 'w')); "
+    dumped = tmp_path / "environment.json"
+    text = f"import json, os, time; json.dump(dict(os.environ), open({str(dumped)!r}, 'w')); "
     mirror = foreign(tmp_path, start=python(text + "time.sleep(600)"))
     mirror.start()
     try:
-        eventually(lambda: told.exists() and told.read_text().endswith("}"))
+        eventually(lambda: dumped.exists() and dumped.read_text().endswith("}"))
         mirror.check()
-        environment = json.loads(told.read_text())
+        environment = json.loads(dumped.read_text())
         assert environment["SHOAL_SOURCE"] == "source:1"
         assert environment["SHOAL_TARGET"] == "target:2"
         assert environment["SHOAL_TOPICS"] == "a,b"

@@ -30,7 +30,7 @@ def test_no_free_port_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch)
         taken = server.getsockname()[1]
         monkeypatch.setattr(ports, "_LOWEST", taken)
         monkeypatch.setattr(ports, "_HIGHEST", taken)
-        with pytest.raises(SystemFailure, match="no 1 free ports") as failure:
+        with pytest.raises(SystemFailure, match="cannot find 1 free ports") as failure:
             ports.free_ports(1)
     assert failure.value.remedy is not None
 

@@ -82,8 +82,8 @@ def test_a_cluster_is_found_by_name_or_alone(owners: Owners) -> None:
     assert [each.name for each in registry.entries()] == ["blue", "green"]
     with pytest.raises(UsageError, match="several clusters are running") as refusal:
         registry.find()
-    assert refusal.value.remedy == "name one of blue, green"
-    with pytest.raises(UsageError, match="no cluster called red is running"):
+    assert refusal.value.remedy == "name one of them: blue, green"
+    with pytest.raises(UsageError, match="no cluster named red is running"):
         registry.find("red")
 
 
@@ -140,7 +140,7 @@ def test_recycled_ids_are_not_mistaken_for_a_cluster(owners: Owners) -> None:
 
 
 def test_files_of_others_are_left_alone() -> None:
-    folder = paths.made(paths.state_dir() / "clusters")
+    folder = paths.make_folder(paths.state_dir() / "clusters")
     for name, text in (("broken.json", "{"), ("newer.json", '{"format": 99}'), ("list.json", "[]")):
         (folder / name).write_text(text)
     assert registry.entries() == []
@@ -164,7 +164,7 @@ class OneNode:
 def test_a_name_belongs_to_one_living_cluster(owners: Owners) -> None:
     owner = owners.start("blue")
     rival = OneNode("blue")
-    with pytest.raises(UsageError, match="a cluster called blue runs already"):
+    with pytest.raises(UsageError, match="a cluster named blue is already running"):
         registry.publish(rival)
     registry.find("blue").down()
     owner.wait()
@@ -202,5 +202,5 @@ def test_publishing_again_renews_the_nodes() -> None:
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "x" * 65, "blank space"])
 def test_odd_names_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be the name of a cluster"):
+    with pytest.raises(UsageError, match="is not a valid name for a cluster"):
         registry.check_name(name)

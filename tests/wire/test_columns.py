@@ -194,7 +194,7 @@ def test_byte_columns_from_lists_matrices_and_one_string() -> None:
         bytes((4, 5, 6, 7)),
         bytes((0, 1, 2, 3)),
     ]
-    column = ByteColumn.repeated(b"same", 2)
+    column = ByteColumn.of_repeated(b"same", 2)
     assert [column.at(0), column.at(1)] == [b"same", b"same"]
 
 
@@ -229,7 +229,7 @@ BAD_COLUMNS: dict[str, ByteColumn] = {
 @pytest.mark.parametrize("part", ["values", "keys", "headers"])
 @pytest.mark.parametrize("name", BAD_COLUMNS)
 def test_spans_outside_their_data_are_refused(name: str, part: str) -> None:
-    columns = {"values": ByteColumn.repeated(b"v", 1), part: BAD_COLUMNS[name]}
+    columns = {"values": ByteColumn.of_repeated(b"v", 1), part: BAD_COLUMNS[name]}
     with pytest.raises(UsageError):
         encode_columns(timestamps=ONE, **columns)  # type: ignore[arg-type]
 
@@ -238,18 +238,18 @@ def test_spans_outside_their_data_are_refused(name: str, part: str) -> None:
 def test_header_sections_that_are_none_are_refused(section: bytes | None) -> None:
     with pytest.raises(UsageError):
         encode_columns(
-            values=ByteColumn.repeated(b"v", 1),
-            headers=ByteColumn.repeated(section, 1),
+            values=ByteColumn.of_repeated(b"v", 1),
+            headers=ByteColumn.of_repeated(section, 1),
             timestamps=ONE,
         )
 
 
 def test_empty_and_far_apart_batches_are_refused() -> None:
     with pytest.raises(UsageError):
-        encode_columns(values=ByteColumn.repeated(b"v", 0), timestamps=np.empty(0, np.int64))
+        encode_columns(values=ByteColumn.of_repeated(b"v", 0), timestamps=np.empty(0, np.int64))
     with pytest.raises(UsageError):
         encode_columns(
-            values=ByteColumn.repeated(b"v", 2), timestamps=np.array([-(2**62), 2**62], np.int64)
+            values=ByteColumn.of_repeated(b"v", 2), timestamps=np.array([-(2**62), 2**62], np.int64)
         )
 
 

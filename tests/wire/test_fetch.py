@@ -26,9 +26,10 @@ from shoal.wire.fetch import (
     encode_fetch_request,
     encode_fetch_response,
 )
-from shoal.wire.hot import CurrentLeader, NodeEndpoint
 from shoal.wire.messages import decode_request_header
-from support.wire_hot import (
+from shoal.wire.record_messages import CurrentLeader, NodeEndpoint
+from support.wire_messages import OUTCOMES, kio_bytes, read_or_error
+from support.wire_record_messages import (
     ERROR_CODES,
     INT32,
     INT64,
@@ -37,13 +38,12 @@ from support.wire_hot import (
     PARTITIONS,
     RECORDS,
     TOPICS,
-    grouped,
+    group_by_topic,
     kio_classes,
     milliseconds,
-    named,
+    name_topic,
     topic_id_of,
 )
-from support.wire_messages import OUTCOMES, kio_bytes, read_or_refused
 
 VERSIONS = list(FETCH_VERSIONS)
 EPOCHS = st.integers(0, 1000)
@@ -109,14 +109,16 @@ def with_ids(items: list[Any]) -> list[Any]:
 
 def in_order(items: list[Any]) -> list[Any]:
     """As they come out: topic by topic."""
-    return [item for _, members in grouped(items, lambda item: item.topic) for item in members]
+    return [
+        item for _, members in group_by_topic(items, lambda item: item.topic) for item in members
+    ]
 
 
 def as_named(version: int, item: Any) -> Any:
     return item._replace(topic="") if version >= 13 else item._replace(topic_id=None)
 
 
-def encoded(version: int, request: FetchRequest) -> bytes:
+def encode(version: int, request: FetchRequest) -> bytes:
     return encode_fetch_request(version, correlation_id=5, client_id=None, **request._asdict())
 
 
@@ -124,7 +126,7 @@ def simple_request(*partitions: FetchPartition) -> FetchRequest:
     return FetchRequest(-1, 500, 1, 2**20, 0, 0, -1, list(partitions), [])
 
 
-def kio_asked(kio: Any, version: int, item: FetchPartition) -> Any:
+def kio_fetch_partition(kio: Any, version: int, item: FetchPartition) -> Any:
     fields: dict[str, Any] = {}
     if version >= 5:
         fields["log_start_offset"] = item.log_start_offset
@@ -153,10 +155,10 @@ def kio_request(version: int, request: FetchRequest) -> Any:
         fields["session_epoch"] = request.session_epoch
         fields["forgotten_topics_data"] = tuple(
             kio.ForgottenTopic(
-                **named("topic", topic, by_id=version >= 13),
+                **name_topic("topic", topic, by_id=version >= 13),
                 partitions=tuple(item.partition for item in items),
             )
-            for topic, items in grouped(request.forgotten, lambda item: item.topic)
+            for topic, items in group_by_topic(request.forgotten, lambda item: item.topic)
         )
     if version >= 11:
         fields["rack_id"] = request.rack_id
@@ -174,10 +176,10 @@ def kio_request(version: int, request: FetchRequest) -> Any:
         isolation_level=request.isolation,
         topics=tuple(
             kio.FetchTopic(
-                **named("topic", topic, by_id=version >= 13),
-                partitions=tuple(kio_asked(kio, version, item) for item in items),
+                **name_topic("topic", topic, by_id=version >= 13),
+                partitions=tuple(kio_fetch_partition(kio, version, item) for item in items),
             )
-            for topic, items in grouped(request.partitions, lambda item: item.topic)
+            for topic, items in group_by_topic(request.partitions, lambda item: item.topic)
         ),
         **fields,
     )
@@ -224,10 +226,10 @@ def kio_response(
         throttle_time=milliseconds(77),
         responses=tuple(
             kio.FetchableTopicResponse(
-                **named("topic", topic, by_id=version >= 13),
+                **name_topic("topic", topic, by_id=version >= 13),
                 partitions=tuple(kio_partition(kio, version, item) for item in items),
             )
-            for topic, items in grouped(partitions, lambda item: item.topic)
+            for topic, items in group_by_topic(partitions, lambda item: item.topic)
         ),
         **fields,
     )
@@ -239,7 +241,7 @@ def test_a_request_is_what_the_oracle_writes(request: FetchRequest) -> None:
         partitions=with_ids(request.partitions), forgotten=with_ids(request.forgotten)
     )
     for version in VERSIONS:
-        frame = encoded(version, request)
+        frame = encode(version, request)
         header = decode_request_header(frame)
         assert header[:4] == (ApiKey.FETCH, version, 5, None)
         assert frame[header.body_position :] == kio_bytes(kio_request(version, request))
@@ -377,7 +379,7 @@ def test_many_aborted_transactions() -> None:
 @pytest.mark.parametrize("version", [0, 3, 19, -1])
 def test_unknown_versions(version: int) -> None:
     with pytest.raises(UnsupportedVersion):
-        encoded(version, simple_request())
+        encode(version, simple_request())
     with pytest.raises(UnsupportedVersion):
         decode_fetch_request(version, b"", 0)
     with pytest.raises(UnsupportedVersion):
@@ -387,10 +389,10 @@ def test_unknown_versions(version: int) -> None:
 
 
 def test_what_cannot_be_written() -> None:
-    with pytest.raises(Unencodable, match="without the id"):
-        encoded(13, simple_request(FetchPartition("t", None, 0, 0, 1)))
+    with pytest.raises(Unencodable, match="has no id"):
+        encode(13, simple_request(FetchPartition("t", None, 0, 0, 1)))
     with pytest.raises(Unencodable):
-        encoded(12, simple_request(FetchPartition("t", None, 0, 2**63, 1)))
+        encode(12, simple_request(FetchPartition("t", None, 0, 2**63, 1)))
     with pytest.raises(Unencodable):
         response_parts(12, [FetchedPartition("t", None, 0, error_code=2**15)], [])
 
@@ -398,7 +400,7 @@ def test_what_cannot_be_written() -> None:
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 15, 17])
 def test_every_cut_is_found_and_surplus_bytes_are_passed_over(version: int) -> None:
     request = simple_request(FetchPartition("t", topic_id_of("t"), 1, 2, 3))
-    frame = encoded(version, request._replace(cluster_id="c", replica_id=4))
+    frame = encode(version, request._replace(cluster_id="c", replica_id=4))
     position = decode_request_header(frame).body_position
     for size in range(position, len(frame)):
         with pytest.raises(Truncated):
@@ -430,20 +432,20 @@ def test_damaged_bytes_give_a_message_or_a_wire_error(
         partitions=with_ids(request.partitions), forgotten=with_ids(request.forgotten)
     )
     messages = (
-        bytearray(encoded(version, request)),
+        bytearray(encode(version, request)),
         bytearray().join(response_parts(version, with_ids(fetched), [])),
     )
     for data in messages:
         for _ in range(source.randint(1, 5)):
             data[source.randrange(len(data))] = source.choice([0, 1, 127, 128, 255])
-    assert read_or_refused(decode_fetch_request, version, messages[0], 10) in OUTCOMES
-    assert read_or_refused(decode_fetch_response, version, messages[1]) in OUTCOMES
+    assert read_or_error(decode_fetch_request, version, messages[0], 10) in OUTCOMES
+    assert read_or_error(decode_fetch_response, version, messages[1]) in OUTCOMES
 
 
 @given(st.binary(max_size=80), st.sampled_from(VERSIONS))
 def test_noise_gives_a_message_or_a_wire_error(noise: bytes, version: int) -> None:
-    assert read_or_refused(decode_fetch_request, version, noise, 0) in OUTCOMES
-    assert read_or_refused(decode_fetch_response, version, noise) in OUTCOMES
+    assert read_or_error(decode_fetch_request, version, noise, 0) in OUTCOMES
+    assert read_or_error(decode_fetch_response, version, noise) in OUTCOMES
 
 
 def test_tagged_fields_of_newer_peers_are_skipped() -> None:

@@ -27,7 +27,7 @@ def feed(decoder: FrameDecoder, data: bytes, chunk_bytes: int) -> list[memoryvie
         count = min(len(buffer), chunk_bytes, len(data) - position)
         buffer[:count] = data[position : position + count]
         position += count
-        frames += decoder.received(count)
+        frames += decoder.feed(count)
     return frames
 
 
@@ -71,7 +71,7 @@ def test_memory_of_large_frames_is_used_again_when_nobody_holds_it() -> None:
             held[len(held) - 4].release()
     assert decoder.held_bytes == 4 * 3_000_000
     assert [bytes(view) for view in held[-3:]] == payloads[-3:]
-    decoder.let_go()
+    decoder.release_spares()
     assert decoder.held_bytes == 0
     assert [bytes(view) for view in held[-3:]] == payloads[-3:]
 
@@ -86,7 +86,7 @@ def test_a_negative_length_is_refused(length: int) -> None:
 
 def test_a_length_over_the_limit_is_refused_as_soon_as_it_is_known() -> None:
     assert feed(FrameDecoder(limit_bytes=10), stream_of(b"0123456789"), 1000) == [b"0123456789"]
-    with pytest.raises(LimitExceeded, match="11 bytes, the limit is 10"):
+    with pytest.raises(LimitExceeded, match="11 bytes exceeds the limit of 10"):
         feed(FrameDecoder(limit_bytes=10), struct.pack(">i", 11), 1000)
 
 
@@ -127,7 +127,7 @@ class Receiver(asyncio.BufferedProtocol):
         return self.decoder.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.frames += self.decoder.received(nbytes)
+        self.frames += self.decoder.feed(nbytes)
         if len(self.frames) == self.expected:
             self.done.set_result(None)
 

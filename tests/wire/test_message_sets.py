@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shoal.wire.batch import CREATE_TIME, MAGIC, iter_batches
 from shoal.wire.errors import CorruptBatch, Malformed, WireError
 from shoal.wire.records.compression import Codec, compress
-from shoal.wire.records.message_sets import RUN_BYTES, read_batches, xxh32_of_few
+from shoal.wire.records.message_sets import RUN_BYTES, read_batches, xxh32_short
 from shoal.wire.records.records import Record, decode_records
 from support.mirror_batches import stored_batch
 from support.old_formats import OLD_CODECS, as_read, message_set, old_records, stamped
@@ -124,10 +124,10 @@ def test_a_wrapper_without_messages_is_refused() -> None:
     [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)],
 )
 def test_xxh32_of_few_bytes(data: bytes, expected: int) -> None:
-    assert xxh32_of_few(data) == expected
+    assert xxh32_short(data) == expected
 
 
 def test_xxh32_is_the_checksum_of_lz4_headers() -> None:
     frame = compress(Codec.LZ4, bytes(77))
     end = 14 if frame[4] & 0b1000 else 6  # with or without the content's size
-    assert frame[end] == xxh32_of_few(frame[4:end]) >> 8 & 0xFF
+    assert frame[end] == xxh32_short(frame[4:end]) >> 8 & 0xFF

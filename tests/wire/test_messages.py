@@ -26,9 +26,9 @@ from shoal.wire.messages import (
     decode_response,
     encode_request,
     encode_response,
-    known_versions,
     request_class,
     response_class,
+    schema_versions,
 )
 from shoal.wire.primitives import put_varint
 from support.wire_messages import (
@@ -37,7 +37,7 @@ from support.wire_messages import (
     kio_bytes,
     kio_message,
     random_message,
-    read_or_refused,
+    read_or_error,
 )
 
 API_KEYS = [key for key in ApiKey if key not in OWN_KEYS]
@@ -116,7 +116,7 @@ def test_damaged_bytes_give_a_message_or_a_wire_error(api_key: ApiKey, seed: int
                 data[position : position + 4] = source.choice(HUGE)
             case _:
                 data[position : position + 1] = source.randbytes(1)
-    assert read_or_refused(decode_body, data, type(message), 0) in OUTCOMES
+    assert read_or_error(decode_body, data, type(message), 0) in OUTCOMES
 
 
 def test_no_class_allocates_for_what_is_merely_announced() -> None:
@@ -125,7 +125,7 @@ def test_no_class_allocates_for_what_is_merely_announced() -> None:
         for announcement in HUGE:
             for padding in range(0, 40, 3):
                 assert (
-                    read_or_refused(
+                    read_or_error(
                         decode_body, bytes(padding) + announcement + bytes(3), message_type, 0
                     )
                     in OUTCOMES
@@ -206,9 +206,9 @@ def test_an_error_code_of_the_future_is_an_unknown_server_error() -> None:
     ("data", "error", "words", "position"),
     [
         (b"", Truncated, "MetadataRequest.topics: 4 bytes expected, 0 left", 0),
-        (struct.pack(">i", -2), Malformed, "a length of -2", 0),
-        (struct.pack(">i", 2**31 - 1), Truncated, "2147483647 items cannot be in 0 bytes", 0),
-        (struct.pack(">ih", 1, -1), Malformed, "MetadataRequest.topics.name: null", 6),
+        (struct.pack(">i", -2), Malformed, "invalid length -2", 0),
+        (struct.pack(">i", 2**31 - 1), Truncated, "2147483647 items do not fit in 0 bytes", 0),
+        (struct.pack(">ih", 1, -1), Malformed, "MetadataRequest.topics.name: must not be null", 6),
         (struct.pack(">ih", 1, 9) + b"abc", Truncated, "9 bytes expected, 3 left", 6),
         (struct.pack(">ih", 1, 3) + b"ab\xff", Malformed, "not UTF-8", 8),
     ],
@@ -265,10 +265,10 @@ def test_unknown_keys_and_versions(api_key: int, version: int) -> None:
 
 
 def test_known_versions() -> None:
-    assert known_versions(ApiKey.METADATA) == (0, 13)
-    assert known_versions(ApiKey.SASL_HANDSHAKE) == (0, 1)
+    assert schema_versions(ApiKey.METADATA) == (0, 13)
+    assert schema_versions(ApiKey.SASL_HANDSHAKE) == (0, 1)
     with pytest.raises(UnsupportedVersion):
-        known_versions(4)
+        schema_versions(4)
 
 
 def test_headers_cut_short() -> None:

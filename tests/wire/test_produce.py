@@ -12,7 +12,6 @@ from kio.schema.errors import ErrorCode
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Truncated, Unencodable, UnsupportedVersion
 from shoal.wire.framing import Part
-from shoal.wire.hot import CurrentLeader, NodeEndpoint
 from shoal.wire.messages import decode_request_header
 from shoal.wire.produce import (
     PRODUCE_VERSIONS,
@@ -24,7 +23,9 @@ from shoal.wire.produce import (
     encode_produce_request,
     encode_produce_response,
 )
-from support.wire_hot import (
+from shoal.wire.record_messages import CurrentLeader, NodeEndpoint
+from support.wire_messages import OUTCOMES, kio_bytes, read_or_error
+from support.wire_record_messages import (
     ERROR_CODES,
     INT32,
     INT64,
@@ -34,14 +35,13 @@ from support.wire_hot import (
     RECORDS,
     TIMES_MS,
     TOPICS,
-    grouped,
+    group_by_topic,
     kio_classes,
     milliseconds,
     moment,
-    named,
+    name_topic,
     topic_id_of,
 )
-from support.wire_messages import OUTCOMES, kio_bytes, read_or_refused
 
 VERSIONS = list(PRODUCE_VERSIONS)
 REQUESTED = st.lists(
@@ -73,7 +73,7 @@ def with_ids(items: list[Any]) -> list[Any]:
     return [item._replace(topic_id=topic_id_of(item.topic)) for item in items]
 
 
-def encoded(version: int, partitions: list[ProducePartition], **changes: Any) -> list[Part]:
+def encode(version: int, partitions: list[ProducePartition], **changes: Any) -> list[Part]:
     fields: dict[str, Any] = {
         "correlation_id": 5,
         "client_id": "me",
@@ -93,13 +93,13 @@ def kio_request(version: int, partitions: list[ProducePartition], transactional_
         timeout=milliseconds(30_000),
         topic_data=tuple(
             kio.TopicProduceData(
-                **named("name", topic, by_id=version >= 13),
+                **name_topic("name", topic, by_id=version >= 13),
                 partition_data=tuple(
                     kio.PartitionProduceData(index=item.partition, records=item.records)
                     for item in items
                 ),
             )
-            for topic, items in grouped(partitions, lambda item: item.topic)
+            for topic, items in group_by_topic(partitions, lambda item: item.topic)
         ),
     )
 
@@ -134,10 +134,10 @@ def kio_response(version: int, answers: list[ProduceAnswer], endpoints: list[Nod
     return kio.ProduceResponse(
         responses=tuple(
             kio.TopicProduceResponse(
-                **named("name", topic, by_id=version >= 13),
+                **name_topic("name", topic, by_id=version >= 13),
                 partition_responses=tuple(map(partition, items)),
             )
-            for topic, items in grouped(answers, lambda answer: answer.topic)
+            for topic, items in group_by_topic(answers, lambda answer: answer.topic)
         ),
         throttle_time=milliseconds(77),
         **fields,
@@ -155,7 +155,7 @@ def test_a_request_is_what_the_oracle_writes(
 def check_request(
     version: int, partitions: list[ProducePartition], transactional_id: str | None
 ) -> None:
-    frame = b"".join(encoded(version, partitions, transactional_id=transactional_id))
+    frame = b"".join(encode(version, partitions, transactional_id=transactional_id))
     header = decode_request_header(frame)
     assert header[:4] == (ApiKey.PRODUCE, version, 5, "me")
     oracle = kio_request(version, partitions, transactional_id)
@@ -163,7 +163,9 @@ def check_request(
 
     decoded = decode_produce_request(version, memoryview(frame), header.body_position)
     assert decoded[:3] == (transactional_id, -1, 30_000)
-    expected = [item for _, items in grouped(partitions, lambda item: item.topic) for item in items]
+    expected = [
+        item for _, items in group_by_topic(partitions, lambda item: item.topic) for item in items
+    ]
     for item, original in zip(decoded.partitions, expected, strict=True):
         assert (item.partition, item.records) == (original.partition, original.records)
         assert item.topic == ("" if version >= 13 else original.topic)
@@ -189,7 +191,7 @@ def check_response(
 
     expected = [
         as_carried(version, item)
-        for _, items in grouped(answers, lambda answer: answer.topic)
+        for _, items in group_by_topic(answers, lambda answer: answer.topic)
         for item in items
     ]
     assert decode_produce_response(version, memoryview(frame)) == expected
@@ -208,7 +210,7 @@ def as_carried(version: int, answer: ProduceAnswer) -> ProduceAnswer:
 
 def test_records_are_neither_copied_nor_touched() -> None:
     pieces: list[Part] = [memoryview(bytearray(b"one")), bytearray(b"two"), b"three"]
-    parts = encoded(9, [ProducePartition("t", 0, pieces), ProducePartition("t", 1, b"four")])
+    parts = encode(9, [ProducePartition("t", 0, pieces), ProducePartition("t", 1, b"four")])
     assert all(any(part is piece for part in parts) for piece in pieces)
     frame = bytearray(b"".join(parts))
     position = decode_request_header(frame).body_position
@@ -226,22 +228,22 @@ def test_null_records_are_no_records() -> None:
 def test_the_same_partition_twice_is_refused() -> None:
     twice = [ProducePartition("t", 1, b"a"), ProducePartition("t", 1, b"b")]
     with pytest.raises(Unencodable, match="twice"):
-        encoded(9, twice)
+        encode(9, twice)
     identifier = topic_id_of("t")
     aliases = [item._replace(topic=str(i), topic_id=identifier) for i, item in enumerate(twice)]
     with pytest.raises(Unencodable, match="twice"):
-        encoded(13, aliases)
+        encode(13, aliases)
 
 
 def test_a_version_by_id_needs_ids() -> None:
-    with pytest.raises(Unencodable, match="without the id"):
-        encoded(13, [ProducePartition("t", 1, b"a")])
+    with pytest.raises(Unencodable, match="has no id"):
+        encode(13, [ProducePartition("t", 1, b"a")])
 
 
 @pytest.mark.parametrize("version", [0, 2, 14, -1])
 def test_unknown_versions(version: int) -> None:
     with pytest.raises(UnsupportedVersion):
-        encoded(version, [])
+        encode(version, [])
     with pytest.raises(UnsupportedVersion):
         decode_produce_request(version, b"", 0)
     with pytest.raises(UnsupportedVersion):
@@ -252,7 +254,7 @@ def test_unknown_versions(version: int) -> None:
 
 def test_numbers_that_do_not_fit() -> None:
     with pytest.raises(Unencodable):
-        encoded(9, [], acks=2**15)
+        encode(9, [], acks=2**15)
     with pytest.raises(Unencodable):
         encode_produce_response(
             9, correlation_id=1, answers=[ProduceAnswer("t", 0, base_offset=2**63)]
@@ -262,7 +264,7 @@ def test_numbers_that_do_not_fit() -> None:
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_every_cut_is_found_and_surplus_bytes_are_passed_over(version: int) -> None:
     partitions = with_ids([ProducePartition("t", 1, b"abc"), ProducePartition("u", 2, b"")])
-    frame = b"".join(encoded(version, partitions))
+    frame = b"".join(encode(version, partitions))
     position = decode_request_header(frame).body_position
     for size in range(position, len(frame)):
         with pytest.raises(Truncated):
@@ -277,21 +279,21 @@ def test_damaged_bytes_give_a_message_or_a_wire_error(
 ) -> None:
     source = random.Random(seed)
     partitions = with_ids([ProducePartition("topic", number, bytes(30)) for number in range(3)])
-    request = bytearray(b"".join(encoded(version, partitions)))
+    request = bytearray(b"".join(encode(version, partitions)))
     response = bytearray(
         encode_produce_response(version, correlation_id=1, answers=with_ids(answers))
     )
     for data in (request, response):
         for _ in range(source.randint(1, 5)):
             data[source.randrange(len(data))] = source.choice([0, 1, 127, 128, 255])
-    assert read_or_refused(decode_produce_request, version, request, 12) in OUTCOMES
-    assert read_or_refused(decode_produce_response, version, response) in OUTCOMES
+    assert read_or_error(decode_produce_request, version, request, 12) in OUTCOMES
+    assert read_or_error(decode_produce_response, version, response) in OUTCOMES
 
 
 @given(st.binary(max_size=60), st.sampled_from(VERSIONS))
 def test_noise_gives_a_message_or_a_wire_error(noise: bytes, version: int) -> None:
-    assert read_or_refused(decode_produce_request, version, noise, 0) in OUTCOMES
-    assert read_or_refused(decode_produce_response, version, noise) in OUTCOMES
+    assert read_or_error(decode_produce_request, version, noise, 0) in OUTCOMES
+    assert read_or_error(decode_produce_response, version, noise) in OUTCOMES
 
 
 @given(st.lists(INT64, max_size=3))

@@ -15,7 +15,9 @@ from support.record_strategies import dense_records
 APPENDED_MS = 1_800_000_000_000
 
 
-def stored(records: list[Record], *, codec: int = Codec.NONE, is_stamped: bool = True) -> Batch:
+def stored_batch(
+    records: list[Record], *, codec: int = Codec.NONE, is_stamped: bool = True
+) -> Batch:
     """As a broker stores it at offset 40."""
     at_40 = [record._replace(offset=40 + index) for index, record in enumerate(records)]
     batch = Batch(
@@ -48,7 +50,7 @@ def samples(count: int = 5, *, step_ms: int = 700) -> list[Record]:
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("step_ms", [0, 1, 700, -90_000])
 def test_the_append_time_becomes_every_records_create_time(codec: Codec, step_ms: int) -> None:
-    batch = stored(samples(step_ms=step_ms), codec=codec)
+    batch = stored_batch(samples(step_ms=step_ms), codec=codec)
     copy = with_append_time(batch)
     copy.check_crc()
     assert (copy.timestamp_type, copy.codec) == (CREATE_TIME, codec)
@@ -60,18 +62,18 @@ def test_the_append_time_becomes_every_records_create_time(codec: Codec, step_ms
 
 
 def test_records_of_one_create_time_are_not_compressed_again() -> None:
-    batch = stored(samples(step_ms=0), codec=Codec.ZSTD)
+    batch = stored_batch(samples(step_ms=0), codec=Codec.ZSTD)
     assert with_append_time(batch).records == batch.records
 
 
 @given(dense_records(), st.sampled_from(Codec))
 def test_any_records_keep_all_but_their_timestamps(records: list[Record], codec: Codec) -> None:
-    batch = stored(records, codec=codec)
+    batch = stored_batch(records, codec=codec)
     assert decode_records(with_append_time(batch)) == decode_records(batch)
 
 
 def test_damage_is_not_made_valid() -> None:
-    batch = stored(samples())
+    batch = stored_batch(samples())
     batch.view[-1] ^= 1
     with pytest.raises(CorruptBatch):
         with_append_time(batch)
@@ -81,7 +83,7 @@ def test_damage_is_not_made_valid() -> None:
 
 @given(st.binary(max_size=40), st.integers(0, 5))
 def test_sections_that_mean_nothing_are_refused(section: bytes, count: int) -> None:
-    batch = stored(samples(6))
+    batch = stored_batch(samples(6))
     view = memoryview(bytearray(batch.view[:61]) + section)
     view[8:12] = (len(view) - 12).to_bytes(4, "big")
     view[57:61] = count.to_bytes(4, "big")
@@ -95,12 +97,12 @@ def test_sections_that_mean_nothing_are_refused(section: bytes, count: int) -> N
 
 
 def test_bytes_behind_the_last_record_are_refused() -> None:
-    batch = stored(samples(6))
+    batch = stored_batch(samples(6))
     view = memoryview(bytearray(batch.view))
     view[57:61] = (5).to_bytes(4, "big")
     broken = Batch(view)
     _seal(broken)
-    with pytest.raises(Malformed, match="behind the last"):
+    with pytest.raises(Malformed, match="after the last"):
         with_append_time(broken)
 
 
@@ -111,7 +113,7 @@ def _seal(batch: Batch) -> None:
 @pytest.mark.parametrize("is_stamped", [False, True])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_a_trimmed_batch_keeps_its_header(codec: Codec, is_stamped: bool) -> None:
-    batch = stored(samples(), codec=codec, is_stamped=is_stamped)
+    batch = stored_batch(samples(), codec=codec, is_stamped=is_stamped)
     copy = trim(batch, from_offset=43)
     assert copy is not None
     copy.check_crc()

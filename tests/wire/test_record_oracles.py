@@ -43,7 +43,7 @@ class RawConnection:
         while True:
             count = self._socket.recv_into(self._decoder.get_buffer())
             assert count > 0, "the broker closed the connection"
-            frames = self._decoder.received(count)
+            frames = self._decoder.feed(count)
             if frames:
                 return frames[0]
 

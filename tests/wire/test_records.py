@@ -188,7 +188,7 @@ def test_bad_sections_say_what_and_where(name: str) -> None:
 
 
 def test_offsets_must_rise() -> None:
-    with pytest.raises(Malformed, match="offset 0 after 0") as caught:
+    with pytest.raises(Malformed, match="offset 0 follows 0") as caught:
         decode_records(batch_of(MINIMAL * 2, count=2, last_offset_delta=5))
     assert caught.value.position == 7
 

@@ -8,7 +8,7 @@ from shoal.wire.errors import Malformed, Truncated
 from shoal.wire.records.varint import append_varint, read_varint, read_varlong
 
 
-def encoded(value: int) -> bytes:
+def encode(value: int) -> bytes:
     output = bytearray()
     append_varint(output, value)
     return bytes(output)
@@ -32,25 +32,25 @@ def encoded(value: int) -> bytes:
     ],
 )
 def test_known_encodings(value: int, expected: str) -> None:
-    assert encoded(value).hex() == expected
+    assert encode(value).hex() == expected
     assert read_varint(bytes.fromhex(expected), 0) == (value, len(expected) // 2)
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=3))
 def test_every_int32_comes_back(value: int, before: bytes) -> None:
-    data = before + encoded(value) + b"behind"
+    data = before + encode(value) + b"behind"
     assert read_varint(data, len(before)) == (value, len(data) - len(b"behind"))
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=3))
 def test_every_int64_comes_back(value: int, before: bytes) -> None:
-    data = before + encoded(value) + b"behind"
+    data = before + encode(value) + b"behind"
     assert read_varlong(data, len(before)) == (value, len(data) - len(b"behind"))
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 9))
 def test_cut_varints_say_where(value: int, kept: int) -> None:
-    whole = encoded(value)
+    whole = encode(value)
     cut = b"!" + whole[: min(kept, len(whole) - 1)]
     with pytest.raises(Truncated) as caught:
         read_varlong(cut, 1)

@@ -46,7 +46,7 @@ class _World:
 
     def look(self, routes: list[Route]) -> None:
         for name, epoch in self.epochs.items():
-            self.shares.heard(
+            self.shares.update_worker(
                 name,
                 epoch=epoch,
                 is_live=name in self.live,

@@ -16,13 +16,13 @@ import pytest
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror import flow
 from shoal.mirror.config import MirrorConfig, TopicRules
-from shoal.mirror.flow import MakeHands
+from shoal.mirror.flow import MakeCopyBackend
 from shoal.workers import mirror_team
 from shoal.workers.mirror_team import MirrorTeam
 from shoal.workers.processes import ProcessHandle, ProcessPlacement
 from shoal.workers.specs import Assignment
 from shoal.workers.supervision import Limits
-from shoal.workers.supervisor import Supervisor
+from shoal.workers.supervisor import WorkerSupervisor
 from support.mirror_copies import config_of, make_topic
 from support.mirror_copies import fill as fill_numbers
 from support.mirror_runs import PATIENCE_S, client, running
@@ -47,7 +47,7 @@ def target() -> Iterator[str]:
         yield cluster.bootstrap
 
 
-def _team() -> MakeHands:
+def _team() -> MakeCopyBackend:
     return partial(MirrorTeam, placement=ProcessPlacement(), workers=2)
 
 
@@ -111,8 +111,8 @@ class _OutOfReach(ProcessPlacement):
 def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
     source: str, target: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = partial(Supervisor, limits=Limits(silence_s=4.0))
-    monkeypatch.setattr(mirror_team, "Supervisor", impatient)
+    impatient = partial(WorkerSupervisor, limits=Limits(silence_s=4.0))
+    monkeypatch.setattr(mirror_team, "WorkerSupervisor", impatient)
     topic = f"team-zombie-{delivery}"
     config = prepared(source, target, topic, delivery=delivery)
 

@@ -17,8 +17,8 @@ from shoal.mirror.config import MirrorConfig
 from shoal.model.errors import ConfigError
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import RestartPolicy, Role, WorkerSpec
-from shoal.workers.supervision import Phase
-from shoal.workers.supervisor import RunState, Supervisor
+from shoal.workers.supervision import WorkerPhase
+from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import create_run, open_run
 from shoal.workload.specs import (
     ConsumerSpec,
@@ -98,18 +98,18 @@ def _mirror(source: LiteCluster, target: LiteCluster, topic: str) -> WorkerSpec:
 
 
 def _ended(*names: str) -> Callable[[RunState], bool]:
-    return lambda state: all(state.workers[name].phase is Phase.ENDED for name in names)
+    return lambda state: all(state.workers[name].phase is WorkerPhase.ENDED for name in names)
 
 
 def _running(state: RunState) -> bool:
-    return state.all_in(Phase.RUNNING)
+    return state.all_in(WorkerPhase.RUNNING)
 
 
 def test_a_run_from_producer_to_scans_by_workers_alone(
     source: LiteCluster, target: LiteCluster, run_dir: Path
 ) -> None:
     _make(source, "whole")
-    with Supervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
+    with WorkerSupervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
         supervisor.launch([_mirror(source, target, "whole")])
         assert supervisor.wait(lambda s: "lag" in s.workers["mirror"].progress, 30)
         supervisor.launch([_producer(source, "whole"), _consumer(target, "whole")])
@@ -142,7 +142,7 @@ def test_a_run_from_producer_to_scans_by_workers_alone(
 def test_the_first_messages_are_not_late(source: LiteCluster, run_dir: Path) -> None:
     """What takes long to load was loaded before the lease."""
     _make(source, "early")
-    with Supervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
+    with WorkerSupervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
         supervisor.launch([_producer(source, "early", messages=300, drain_timeout_s=0.0)])
         assert supervisor.wait(_running, 60)
         supervisor.start_at(time.time_ns() // 1000 + 300_000)
@@ -154,7 +154,7 @@ def test_the_first_messages_are_not_late(source: LiteCluster, run_dir: Path) -> 
 
 def test_a_killed_producer_leaves_nothing_unexplained(source: LiteCluster, run_dir: Path) -> None:
     _make(source, "killed")
-    with Supervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
+    with WorkerSupervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
         supervisor.launch([_producer(source, "killed", messages=1_000_000)])
         assert supervisor.wait(_running, 60)
         supervisor.start_at(time.time_ns() // 1000)
@@ -183,7 +183,7 @@ def test_a_producer_started_again_goes_on_above_what_was_reserved(
     spec = _producer(
         source, "again", messages=9000, drain_timeout_s=0.0, restart=RestartPolicy(1, 0.05)
     )
-    with Supervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
+    with WorkerSupervisor("r1", run_dir, ProcessPlacement(), groups=[GROUP]) as supervisor:
         supervisor.launch([spec])
         assert supervisor.wait(_running, 60)
         supervisor.start_at(time.time_ns() // 1000)
@@ -207,14 +207,14 @@ def test_a_producer_started_again_goes_on_above_what_was_reserved(
 
 @pytest.mark.parametrize("role", [Role.SCAN, Role.MIRROR])
 def test_a_task_that_makes_no_sense_fails_with_a_sentence(role: Role, run_dir: Path) -> None:
-    with Supervisor("r1", run_dir, ProcessPlacement()) as supervisor:
+    with WorkerSupervisor("r1", run_dir, ProcessPlacement()) as supervisor:
         supervisor.launch([WorkerSpec("w", role, {"client": {}})])
         assert supervisor.wait(_ended("w"), 60)
         view = supervisor.state().workers["w"]
     assert (view.reason, view.restarts) == ("failed", 0)
-    assert "has no 'spec'" in view.error or "mirror's configuration lacks" in view.error
+    assert "has no 'spec'" in view.error or "configuration of a mirror lacks" in view.error
 
 
 def test_a_mirrors_configuration_travels_as_json() -> None:
-    with pytest.raises(ConfigError, match="mirror's configuration lacks"):
+    with pytest.raises(ConfigError, match="configuration of a mirror lacks"):
         MirrorConfig.from_json({})

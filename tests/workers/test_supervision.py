@@ -8,14 +8,14 @@ from shoal.model.errors import UsageError
 from shoal.net.messages import (
     Ack,
     Commit,
-    Drained,
     Finish,
     Hello,
+    LanesDrained,
     Lease,
+    LeaseRefused,
     Probe,
-    Probed,
-    Progress,
-    Refused,
+    ProbeReply,
+    ProgressReport,
     StartAt,
     Stop,
 )
@@ -27,10 +27,10 @@ from shoal.workers.supervision import (
     Interrupt,
     Kill,
     Limits,
-    Phase,
     Send,
     StartWorker,
     Supervision,
+    WorkerPhase,
 )
 
 
@@ -39,7 +39,7 @@ def _hello(worker: str = "p0", epoch: int = 1, instance: str = "one") -> Hello:
 
 
 def _say(core: Supervision, connection: int, message: Any, *, now: float = 0.0) -> list[Action]:
-    return core.message(connection, message, now=now, clock_us=0)
+    return core.on_message(connection, message, now=now, clock_us=0)
 
 
 def _tick(core: Supervision, now: float) -> list[Action]:
@@ -86,7 +86,7 @@ def test_epochs_go_on_where_the_commit_log_ends() -> None:
 
 def test_a_name_is_used_once() -> None:
     core = _running()
-    with pytest.raises(UsageError, match="a worker p0 already"):
+    with pytest.raises(UsageError, match="a worker named p0 exists already"):
         core.launch(WorkerSpec("p0", Role.PRODUCE), now=0.0)
 
 
@@ -95,25 +95,25 @@ def test_a_name_is_used_once() -> None:
     [
         (_hello("p9"), "no worker"),
         (_hello(epoch=0), "fenced by epoch 1"),
-        (_hello(epoch=2), "never given out"),
+        (_hello(epoch=2), "never assigned"),
         (_hello(instance="two"), "another instance"),
     ],
 )
 def test_the_wrong_ones_get_no_lease(hello: Hello, reason: str) -> None:
     refused, closed = _say(_running(), 2, hello)
     assert isinstance(refused, Send)
-    assert isinstance(refused.message, Refused)
+    assert isinstance(refused.message, LeaseRefused)
     assert reason in refused.message.reason
     assert closed == Close(2)
 
 
 def test_an_instance_that_dials_again_keeps_its_lease() -> None:
     core = _running()
-    core.closed(1, now=1.0)
+    core.on_connection_closed(1, now=1.0)
     assert _say(core, 2, _hello(), now=2.0) == [Send(2, Lease("p0", 1, None))]
     # Even when the end of the old connection has not been heard of.
     assert _say(core, 3, _hello(), now=3.0) == [Close(2), Send(3, Lease("p0", 1, None))]
-    assert _say(core, 2, Progress({}))[-1] == Close(2)
+    assert _say(core, 2, ProgressReport({}))[-1] == Close(2)
 
 
 def test_a_commit_is_durable_before_its_acknowledgement_and_is_written_once() -> None:
@@ -160,8 +160,8 @@ def test_an_end_is_written_acknowledged_and_final() -> None:
     core = _running()
     line = {"kind": "ended", "worker": "p0", "epoch": 1, "reason": "finished"}
     assert _say(core, 1, Commit(1, _ended())) == [Append(line), Send(1, Ack(1)), Close(1)]
-    assert core.exited("p0", 1, how="code 0", now=1.0) == []
-    assert core.workers["p0"].phase is Phase.ENDED
+    assert core.on_exit("p0", 1, how="code 0", now=1.0) == []
+    assert core.workers["p0"].phase is WorkerPhase.ENDED
     assert "has ended" in str(_say(core, 2, _hello()))
     assert _say(core, 1, Commit(2, SEGMENT))[-1] == Close(1)
 
@@ -176,17 +176,17 @@ def test_a_worker_that_ended_but_stays_is_killed() -> None:
 
 def test_a_dead_producer_is_lost_and_stays_dead() -> None:
     core = _running()
-    actions = core.exited("p0", 1, how="SIGKILL", now=1.0)
+    actions = core.on_exit("p0", 1, how="SIGKILL", now=1.0)
     line = {"kind": "ended", "worker": "p0", "epoch": 1, "reason": "lost", "error": "SIGKILL"}
     assert actions == [Append(line), Close(1)]
     assert _tick(core, 1000.0) == []
-    assert core.workers["p0"].phase is Phase.ENDED
+    assert core.workers["p0"].phase is WorkerPhase.ENDED
 
 
 def test_a_dead_mirror_comes_back_under_a_new_epoch_that_fences_the_old() -> None:
     core = _running("m0", role=Role.MIRROR)
-    core.exited("m0", 1, how="SIGKILL", now=1.0)
-    assert core.workers["m0"].phase is Phase.RESTARTING
+    core.on_exit("m0", 1, how="SIGKILL", now=1.0)
+    assert core.workers["m0"].phase is WorkerPhase.RESTARTING
     assert _tick(core, 1.4) == []
     assert _tick(core, 1.5) == [StartWorker("m0", 2)]
     assert "fenced by epoch 2" in str(_say(core, 2, _hello("m0")))
@@ -208,19 +208,19 @@ def test_restarts_are_delayed_longer_each_time_and_bounded() -> None:
     policy = RestartPolicy(limit=3, delay_s=1.0, longest_delay_s=3.0)
     assert [policy.delay_before(n) for n in range(4)] == [1.0, 2.0, 3.0, 3.0]
     core = _running("m0", role=Role.MIRROR, restart=RestartPolicy(limit=1, delay_s=0.0))
-    core.exited("m0", 1, how="x", now=1.0)
+    core.on_exit("m0", 1, how="x", now=1.0)
     assert _tick(core, 1.0) == [StartWorker("m0", 2)]
-    core.exited("m0", 2, how="x", now=2.0)
-    assert core.workers["m0"].phase is Phase.ENDED
+    core.on_exit("m0", 2, how="x", now=2.0)
+    assert core.workers["m0"].phase is WorkerPhase.ENDED
 
 
 def test_a_failure_that_cannot_be_mended_by_trying_again_is_not_tried_again() -> None:
     core = _running("m0", role=Role.MIRROR)
     _say(core, 1, Commit(1, _ended("failed")))
-    assert core.workers["m0"].phase is Phase.ENDED
+    assert core.workers["m0"].phase is WorkerPhase.ENDED
     again = _running("m0", role=Role.MIRROR)
     _say(again, 1, Commit(1, _ended("failed", retriable=True)))
-    assert again.workers["m0"].phase is Phase.RESTARTING
+    assert again.workers["m0"].phase is WorkerPhase.RESTARTING
 
 
 def test_a_worker_that_never_says_hello_is_lost_without_a_line() -> None:
@@ -233,7 +233,7 @@ def test_a_worker_that_never_says_hello_is_lost_without_a_line() -> None:
 
 def test_a_connection_that_stays_away_is_a_lost_worker() -> None:
     core = _running(limits=Limits(detached_s=15.0, silence_s=100.0))
-    core.closed(1, now=5.0)
+    core.on_connection_closed(1, now=5.0)
     assert _tick(core, 20.0) == []
     assert [type(action) for action in _tick(core, 20.1)] == [Append, Kill]
 
@@ -250,10 +250,10 @@ def test_a_stop_is_an_order_then_a_kill() -> None:
 
 def test_a_stop_ends_a_pending_restart() -> None:
     core = _running("m0", role=Role.MIRROR)
-    core.exited("m0", 1, how="x", now=1.0)
+    core.on_exit("m0", 1, how="x", now=1.0)
     core.stop(["m0"], "enough", now=1.1)
     assert _tick(core, 100.0) == []
-    assert core.workers["m0"].phase is Phase.ENDED
+    assert core.workers["m0"].phase is WorkerPhase.ENDED
 
 
 def test_start_time_and_finish_reach_the_late_too() -> None:
@@ -273,7 +273,7 @@ def _drained(group: str, incarnation: int = 7) -> dict[str, Any]:
 def test_a_lane_is_drained_for_all_when_every_group_has_drained_it() -> None:
     core = _running("c0", role=Role.CONSUME, groups=["a", "b"])
     assert _say(core, 1, Commit(1, _drained("a"))) == [Append(_drained("a")), Send(1, Ack(1))]
-    done = Drained([["p", 7, "t", 3]])
+    done = LanesDrained([["p", 7, "t", 3]])
     other = _drained("b", incarnation=8)  # of another producer with that id
     assert _say(core, 1, Commit(2, other)) == [Append(other), Send(1, Ack(2))]
     second = _say(core, 1, Commit(3, _drained("b")))
@@ -285,7 +285,7 @@ def test_a_lane_is_drained_for_all_when_every_group_has_drained_it() -> None:
 
 def test_progress_is_kept_and_ends_silence() -> None:
     core = _running(limits=Limits(silence_s=5.0))
-    _say(core, 1, Progress({"sent": 4}), now=4.0)
+    _say(core, 1, ProgressReport({"sent": 4}), now=4.0)
     assert core.workers["p0"].progress == {"sent": 4}
     assert _tick(core, 9.0) == []
 
@@ -294,8 +294,8 @@ def test_probes_bound_the_clock_and_the_bounds_are_written() -> None:
     core = _running(limits=Limits(silence_s=1000.0))
     assert core.tick(now=1.0, clock_us=5_000) == [Send(1, Probe(5_000))]
     assert core.tick(now=1.5, clock_us=6_000) == []
-    core.message(1, Probed(5_000, 5_700), now=1.0, clock_us=5_400)  # 300 … 700 ahead
-    core.message(1, Probed(6_000, 6_600), now=2.0, clock_us=6_100)  # 500 … 600 ahead
+    core.on_message(1, ProbeReply(5_000, 5_700), now=1.0, clock_us=5_400)  # 300 … 700 ahead
+    core.on_message(1, ProbeReply(6_000, 6_600), now=2.0, clock_us=6_100)  # 500 … 600 ahead
     clock = {"kind": "clock", "worker": "p0", "epoch": 1, "low_us": 500, "high_us": 600}
     assert Append(clock) in core.tick(now=10.0, clock_us=0)
     assert not any(isinstance(a, Append) for a in core.tick(now=20.0, clock_us=0))
@@ -303,7 +303,7 @@ def test_probes_bound_the_clock_and_the_bounds_are_written() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "-x", "x" * 65, "a b"])
 def test_names_that_are_no_file_names_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="worker's name"):
+    with pytest.raises(UsageError, match="name of a worker"):
         WorkerSpec(name, Role.SCAN)
 
 

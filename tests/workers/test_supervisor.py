@@ -13,8 +13,8 @@ import pytest
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.workers import supervisor as supervisor_module
 from shoal.workers.specs import Assignment, RestartPolicy, Role, WorkerSpec
-from shoal.workers.supervision import Limits, Phase
-from shoal.workers.supervisor import RunState, Supervisor
+from shoal.workers.supervision import Limits, WorkerPhase
+from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import CommitLog, create_run, open_run, read_commits
 from support.workers_driver import busy, task_placement
 
@@ -26,8 +26,8 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _supervised(run_dir: Path, **options: Any) -> Iterator[Supervisor]:
-    with Supervisor("r1", run_dir, task_placement(), **options) as supervisor:
+def _supervised(run_dir: Path, **options: Any) -> Iterator[WorkerSupervisor]:
+    with WorkerSupervisor("r1", run_dir, task_placement(), **options) as supervisor:
         yield supervisor
     assert not any(worker.pid for worker in supervisor.state().workers.values())
 
@@ -37,7 +37,7 @@ def _spec(name: str, mode: str, **task: Any) -> WorkerSpec:
 
 
 def _all_ended(state: RunState) -> bool:
-    return state.all_in(Phase.ENDED)
+    return state.all_in(WorkerPhase.ENDED)
 
 
 def _kinds(run_dir: Path, worker: str) -> list[str]:
@@ -47,12 +47,12 @@ def _kinds(run_dir: Path, worker: str) -> list[str]:
 def test_workers_run_record_and_finish(run_dir: Path) -> None:
     with _supervised(run_dir) as supervisor:
         supervisor.launch(_spec(f"w{n}", "attempts", count=50) for n in range(2))
-        assert supervisor.wait(lambda state: state.all_in(Phase.RUNNING), 30)
+        assert supervisor.wait(lambda state: state.all_in(WorkerPhase.RUNNING), 30)
         supervisor.start_at(time.time_ns() // 1000)
         assert supervisor.wait(_all_ended, 30)
         state = supervisor.state()
         assert [worker.reason for worker in state.workers.values()] == ["finished"] * 2
-        assert state.failed() == []
+        assert state.find_failed() == []
     run = open_run(run_dir)
     for worker in ("w0", "w1"):
         kinds = [kind for kind in _kinds(run_dir, worker) if kind != "clock"]
@@ -91,7 +91,7 @@ def test_finishing_lets_the_work_come_to_its_own_end(run_dir: Path) -> None:
 def test_leaving_the_block_stops_all_even_before_they_have_begun(run_dir: Path) -> None:
     with _supervised(run_dir) as supervisor:
         supervisor.launch([_spec("w0", "attempts"), _spec("w1", "attempts")])
-    assert supervisor.state().all_in(Phase.ENDED)
+    assert supervisor.state().all_in(WorkerPhase.ENDED)
 
 
 def test_a_killed_worker_is_lost_its_ledgers_stay_and_nobody_else_notices(run_dir: Path) -> None:
@@ -102,11 +102,11 @@ def test_a_killed_worker_is_lost_its_ledgers_stay_and_nobody_else_notices(run_di
         pid = supervisor.state().workers["w0"].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        assert supervisor.wait(lambda state: state.workers["w0"].phase is Phase.ENDED, 10)
+        assert supervisor.wait(lambda state: state.workers["w0"].phase is WorkerPhase.ENDED, 10)
         killed, other = (supervisor.state().workers[name] for name in ("w0", "w1"))
         assert (killed.reason, killed.restarts) == ("lost", 0)
         assert "SIGKILL" in killed.error
-        assert other.phase is Phase.RUNNING
+        assert other.phase is WorkerPhase.RUNNING
         sent = other.progress["sent"]
         assert supervisor.wait(lambda state: state.workers["w1"].progress["sent"] > sent, 10)
     run = open_run(run_dir)
@@ -171,7 +171,7 @@ def test_a_driver_writes_lines_of_its_own(run_dir: Path) -> None:
     fault = {**begin, "detail": {}}
     with _supervised(run_dir) as supervisor:
         supervisor.commit(fault)
-        with pytest.raises(UsageError, match="no kind"):
+        with pytest.raises(UsageError, match="is not a kind"):
             supervisor.commit({"kind": "nonsense"})
     assert read_commits(run_dir)[-1].items() >= fault.items()
 
@@ -187,7 +187,7 @@ def test_a_commit_log_that_cannot_be_written_ends_the_run(
         supervisor.start_at(0)
         assert supervisor.wait(busy, 30)
         monkeypatch.setattr(CommitLog, "append", no_space)
-        with pytest.raises(SystemFailure, match="commit log cannot be written"):
+        with pytest.raises(SystemFailure, match="cannot write the commit log"):
             supervisor.wait(lambda state: False, 10)
     assert supervisor.state().failure
 
@@ -200,20 +200,20 @@ def test_a_placement_that_cannot_start_a_worker_says_so(run_dir: Path) -> None:
         def close(self) -> None:
             pass
 
-    with Supervisor("r1", run_dir, Broken()) as supervisor:
+    with WorkerSupervisor("r1", run_dir, Broken()) as supervisor:
         supervisor.launch([_spec("w0", "attempts")])
         assert supervisor.wait(_all_ended, 5)
         assert supervisor.state().workers["w0"].error == "no room for w0"
 
 
 def test_use_outside_its_life_is_refused(run_dir: Path) -> None:
-    supervisor = Supervisor("r1", run_dir, task_placement())
-    with pytest.raises(UsageError, match="does not run"):
+    supervisor = WorkerSupervisor("r1", run_dir, task_placement())
+    with pytest.raises(UsageError, match="is not running"):
         supervisor.start_at(0)
     supervisor.stop()
     with supervisor, pytest.raises(UsageError, match="already"):
         supervisor.start()
-    with pytest.raises(UsageError, match="does not run"):
+    with pytest.raises(UsageError, match="is not running"):
         supervisor.launch([])
 
 

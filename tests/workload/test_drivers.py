@@ -18,7 +18,7 @@ from shoal.client.config import ClientConfig
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
 from shoal.model.ledger import ABORTED, COMMITTED, FAILED, OK, OPEN, UNKNOWN
-from shoal.workload.envelope import Kind, decode_message
+from shoal.workload.envelope import MessageKind, decode_message
 from shoal.workload.send.librdkafka import librdkafka_properties
 from shoal.workload.specs import FetchSettings, ProducedTopic
 from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
@@ -121,13 +121,13 @@ async def test_transactions_and_their_planned_aborts(bench: Bench, driver: str) 
     assert all((row["requested_us"] > 0) == (row["fate"] == COMMITTED) for row in ended)
     result = bench.judged()
     assert result.verdict is Verdict.PROVEN, result.findings
-    assert seen_by_librdkafka(bench, "read_committed") == {
+    assert read_by_librdkafka(bench, "read_committed") == {
         m for m, o in outcomes.items() if o == OK
     }
-    assert seen_by_librdkafka(bench, "read_uncommitted") == set(outcomes)
+    assert read_by_librdkafka(bench, "read_uncommitted") == set(outcomes)
 
 
-def seen_by_librdkafka(bench: Bench, isolation: str) -> set[tuple[int, int]]:
+def read_by_librdkafka(bench: Bench, isolation: str) -> set[tuple[int, int]]:
     consumer = Consumer(
         {"bootstrap.servers": bench.bootstrap, "group.id": "x", "isolation.level": isolation}
         | {"enable.partition.eof": True}
@@ -143,7 +143,7 @@ def seen_by_librdkafka(bench: Bench, isolation: str) -> set[tuple[int, int]]:
         headers: Any = message.headers() or ()
         read = decode_message(message.key(), message.value(), headers)
         assert read is not None
-        if read.kind is Kind.MESSAGE:
+        if read.kind is MessageKind.MESSAGE:
             seen.add((read.lane, read.sequence))
     consumer.close()
     return seen
@@ -188,7 +188,7 @@ async def test_membership_is_recorded_before_anything_is_sent(bench: Bench) -> N
 
 
 async def test_a_new_incarnation_ends_what_the_old_one_left_open(bench: Bench) -> None:
-    """A transaction that nobody ended is aborted by whoever takes its name over."""
+    """An open transaction is aborted by the next producer with its transactional id."""
     spec = bench.spec(messages=None, duration_s=3600.0, transaction_messages=100_000)
     producing = asyncio.create_task(bench.produce(spec))
     await bench.until_sent(500)

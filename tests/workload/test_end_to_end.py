@@ -15,8 +15,8 @@ from shoal.client.client import Client
 from shoal.model.errors import UsageError
 from shoal.model.ledger import OK, UNKNOWN
 from shoal.model.runs import run_hash
-from shoal.workload.envelope import Kind, decode_message
-from shoal.workload.record.ledger import Run, first_free_numbers
+from shoal.workload.envelope import MessageKind, decode_message
+from shoal.workload.record.ledger import LedgerFolder, first_free_numbers
 from shoal.workload.send.producer import produce
 from shoal.workload.specs import ProducedTopic, StartingPoint
 from support.mock_cluster import mock_cluster
@@ -133,7 +133,7 @@ async def test_librdkafka_reads_what_we_write(bench: Bench) -> None:
         assert read is not None
         assert read.intact
         assert read.run == run_hash("r1")
-        assert read.kind is Kind.MESSAGE
+        assert read.kind is MessageKind.MESSAGE
         assert read.lane % PARTITIONS == message.partition()
         seen.append(read.number)
     consumer.close()
@@ -230,7 +230,7 @@ async def test_a_new_incarnation_goes_on_behind_the_reservations(bench: Bench) -
     assert run_manifest(bench.run()) == {(spec.messages or 0) // LANES}
 
 
-def run_manifest(run: Run) -> set[int]:
+def run_manifest(run: LedgerFolder) -> set[int]:
     """The counts of the newest incarnation."""
     return set(run.read("manifests")["count"].to_pylist()[-LANES:])
 
@@ -266,6 +266,6 @@ async def test_a_producer_that_is_behind_says_so(
     spec = bench.spec(start_us=start_us, rate_per_s=100.0, messages=250, drain_timeout_s=0.0)
     summary = await bench.produce(spec)
     assert summary.ok == 250
-    assert "producer p0 cannot keep up: 250 messages to orders are late" in caplog.text
+    assert "producer p0 is late: 250 messages to orders are overdue" in caplog.text
     intended_us = bench.run().read("attempts")["intended_us"].to_numpy()
     assert intended_us.min() == start_us, "a late message keeps the time it was meant for"

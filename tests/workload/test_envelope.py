@@ -16,10 +16,10 @@ from shoal.model.runs import run_hash
 from shoal.workload import kernels
 from shoal.workload.envelope import (
     LONGEST_PRODUCER,
-    MOST_MESSAGES,
+    MAX_MESSAGES,
     Envelope,
     Headers,
-    Kind,
+    MessageKind,
     decode_message,
     encode_message,
     smallest_message,
@@ -30,7 +30,7 @@ from shoal.workload.send.keys import lane_keys
 from support.workload_records import at, columns_of
 
 if TYPE_CHECKING:
-    from shoal.workload.envelope_columns import ReadMessages, WrittenMessages
+    from shoal.workload.envelope_columns import DecodedMessages, EncodedMessages
 
 SENT_NS = 1_763_000_000_123_456_789
 RUN, TOPIC, PRODUCER = "run-1", "orders", "p0"
@@ -45,10 +45,10 @@ def envelope(
     return Envelope(run, PRODUCER, TOPIC, size_bytes, in_headers, incarnation)
 
 
-def write(envelope: Envelope, numbers: list[int], lanes: int, **more: int) -> WrittenMessages:
+def write(envelope: Envelope, numbers: list[int], lanes: int, **more: int) -> EncodedMessages:
     column = np.array(numbers, np.int64)
     writer = MessageWriter(envelope, lanes)
-    kind = Kind(more.get("kind", 0))
+    kind = MessageKind(more.get("kind", 0))
     return writer.write(column, column % lanes, column // lanes, sent_ns=SENT_NS, kind=kind)
 
 
@@ -88,7 +88,7 @@ def strangers_view(key: bytes, value: bytes, headers: dict[str, bytes]) -> tuple
 
 @pytest.mark.parametrize("in_headers", [False, True])
 @given(
-    numbers=st.lists(st.integers(0, MOST_MESSAGES - 1), min_size=1, max_size=40),
+    numbers=st.lists(st.integers(0, MAX_MESSAGES - 1), min_size=1, max_size=40),
     producer=producers,
     extra=st.integers(0, 300),
     incarnation=st.sampled_from([0, 1, OWN, (1 << 32) - 1]),
@@ -135,10 +135,10 @@ def test_a_stranger_reads_both_formats(in_headers: bool) -> None:
 
 @pytest.mark.parametrize("in_headers", [False, True])
 def test_reader_names_every_message(in_headers: bool) -> None:
-    numbers = [0, 1, 2, 3, 700, MOST_MESSAGES - 1]
+    numbers = [0, 1, 2, 3, 700, MAX_MESSAGES - 1]
     written = write(envelope(in_headers=in_headers), numbers, 4)
     read = read_back(written)
-    assert read.kind.tolist() == [Kind.MESSAGE] * 6
+    assert read.kind.tolist() == [MessageKind.MESSAGE] * 6
     assert read.lane.tolist() == [n % 4 for n in numbers]
     assert read.sequence.tolist() == [n // 4 for n in numbers]
     assert read.intact.all()
@@ -147,7 +147,7 @@ def test_reader_names_every_message(in_headers: bool) -> None:
     assert read.topic.tolist() == [1] * 6
 
 
-def read_back(written: WrittenMessages) -> ReadMessages:
+def read_back(written: EncodedMessages) -> DecodedMessages:
     rows = [
         (at(written.keys, row), at(written.values, row), headers_of(at(written.headers, row)))
         for row in range(len(written.values.start))
@@ -156,8 +156,8 @@ def read_back(written: WrittenMessages) -> ReadMessages:
 
 
 def test_marker_is_told_from_message() -> None:
-    read = read_back(write(envelope(), [5, 6], 2, kind=Kind.MARKER))
-    assert read.kind.tolist() == [Kind.MARKER] * 2
+    read = read_back(write(envelope(), [5, 6], 2, kind=MessageKind.MARKER))
+    assert read.kind.tolist() == [MessageKind.MARKER] * 2
 
 
 @pytest.mark.parametrize("in_headers", [False, True])
@@ -171,7 +171,7 @@ def test_no_flipped_byte_stays_unseen(in_headers: bool, position: int, flip: int
         columns_of([(at(written.keys, 0), bytes(value), headers)])
     )
     assert not read.intact[0]
-    assert read.kind[0] != Kind.FOREIGN
+    assert read.kind[0] != MessageKind.FOREIGN
 
 
 @pytest.mark.parametrize("in_headers", [False, True])
@@ -191,7 +191,7 @@ def test_altered_key_and_headers_break_the_checksum_but_not_the_name(in_headers:
         changed.append((key, value, []))
     reader = MessageReader(RUN, [TOPIC])
     read = reader.read(columns_of(changed))
-    assert read.kind.tolist() == [Kind.MESSAGE] * len(changed)
+    assert read.kind.tolist() == [MessageKind.MESSAGE] * len(changed)
     assert not read.intact.any()
     assert [reader.producers[i] for i in read.producer] == [PRODUCER] * len(changed)
     assert read.sequence.tolist() == [2] * len(changed)
@@ -207,13 +207,13 @@ def test_foreign_and_unreadable_are_told_apart() -> None:
         (None, b"", []),
         (b"", b"a;1;2;" + b"x" * 40, []),
         (at(other.keys, 0), at(other.values, 0), []),  # another run's, whole
-        (key, b"their value", []),  # a key of ours, no block
+        (key, b"their value", []),  # a key with the prefix, but no block
         (key, at(ours.values, 0)[:40], []),  # cut in its block
         (key, None, []),
         (at(other.keys, 0), at(other.values, 0)[:-1] + b"!", []),  # damaged: whose is it?
     ]
     read = MessageReader(RUN, [TOPIC]).read(columns_of(records))
-    assert read.kind.tolist() == [Kind.FOREIGN] * 5 + [Kind.UNREADABLE] * 4
+    assert read.kind.tolist() == [MessageKind.FOREIGN] * 5 + [MessageKind.UNREADABLE] * 4
     assert (read.lane == -1).all()
     assert (read.sequence == -1).all()
     assert (read.producer == 0).all()
@@ -237,7 +237,7 @@ def test_reader_stands_any_bytes(records: list[tuple[bytes, bytes]]) -> None:
     ]
     read = MessageReader(RUN, [TOPIC]).read(columns_of(rows))
     assert not read.intact.any()
-    assert set(read.kind.tolist()) <= {Kind.UNREADABLE, Kind.FOREIGN}
+    assert set(read.kind.tolist()) <= {MessageKind.UNREADABLE, MessageKind.FOREIGN}
 
 
 @given(
@@ -276,16 +276,16 @@ def test_blocks_of_version_1_are_read_as_incarnation_0() -> None:
         (key, value + bytes(range(100 - len(value))), headers if value[:2] == b"SL" else [])
         for value in (start % RUN_AND_TOPIC for start in VERSION_1)
     ]
-    wanted = [(Kind.MESSAGE, "p-1", 0, 1, 10), (Kind.MARKER, "p-1", 0, 2, 20)] * 2
-    for record, told in zip(records, wanted, strict=True):
+    wanted = [(MessageKind.MESSAGE, "p-1", 0, 1, 10), (MessageKind.MARKER, "p-1", 0, 2, 20)] * 2
+    for record, expected in zip(records, wanted, strict=True):
         message = decode_message(*record)
         assert message is not None
         named = (message.kind, message.producer, message.incarnation)
-        assert (*named, message.lane, message.sequence) == told
+        assert (*named, message.lane, message.sequence) == expected
         assert message.intact
     same_id = write(Envelope(RUN, "p-1", TOPIC, 150, incarnation=OWN), [4], 3)
     records.append((at(same_id.keys, 0), at(same_id.values, 0), []))
-    wanted.append((Kind.MESSAGE, "p-1", OWN, 1, 1))
+    wanted.append((MessageKind.MESSAGE, "p-1", OWN, 1, 1))
     reader = MessageReader(RUN, [TOPIC])
     read = reader.read(columns_of(records))
     assert read.intact.all()
@@ -310,7 +310,7 @@ def test_too_small_is_refused_with_the_minimum_named(in_headers: bool) -> None:
     with pytest.raises(UsageError) as refusal:
         envelope(least - 1, in_headers=in_headers)
     assert str(least) in str(refusal.value.remedy)
-    written = write(envelope(least, in_headers=in_headers), [0, MOST_MESSAGES - 1], 1)
+    written = write(envelope(least, in_headers=in_headers), [0, MAX_MESSAGES - 1], 1)
     assert read_back(written).intact.all()
 
 
@@ -322,7 +322,7 @@ def test_bad_producer_ids_are_refused(producer: str) -> None:
 
 def test_numbers_beyond_the_format_are_refused() -> None:
     with pytest.raises(UsageError):
-        write(envelope(), [MOST_MESSAGES], 1)
+        write(envelope(), [MAX_MESSAGES], 1)
 
 
 @given(st.binary(max_size=200), st.integers(0, 20))

@@ -51,7 +51,7 @@ def received(bench: Bench, consumer: str) -> int:
     return max(counts, default=0)
 
 
-def owned(bench: Bench) -> dict[str, int]:
+def owned_partitions(bench: Bench) -> dict[str, int]:
     """How many partitions each member says it has."""
     last = {r["consumer"]: r["partitions"] for r in bench.reports if "consumer" in r}
     return {name: count for name, count in last.items() if count}
@@ -75,7 +75,7 @@ async def test_members_come_and_go_and_nothing_is_lost(bench: Bench, assignor: s
     await bench.until(lambda: received(bench, "c2") > 500)
     leaving = LocalControl(groups=["g"], commit=bench.log.append)
     third = bench.join("c3", control=leaving, assignor=assignor)
-    await bench.until(lambda: len(owned(bench)) == 2 and received(bench, "c2") > 1000)
+    await bench.until(lambda: len(owned_partitions(bench)) == 2 and received(bench, "c2") > 1000)
     await asyncio.sleep(0.5)
     leaving.stop()
     await third
@@ -107,15 +107,18 @@ async def test_offsets_are_committed_behind_sealed_receipts_only(bench: Bench) -
     reading = bench.join("c1")
     sealed: dict[int, int] = {}
     for _ in range(200):
-        told = committed(bench)
+        committed_offsets = committed(bench)
         rows = bench.run().read("receipts").to_pylist()
         sealed = {p: sum(row["partition"] == p for row in rows) for p in range(PARTITIONS)}
-        assert all(told[partition] <= sealed[partition] for partition in sealed), (told, sealed)
-        if told == sealed == dict.fromkeys(range(PARTITIONS), 500):
+        assert all(committed_offsets[partition] <= sealed[partition] for partition in sealed), (
+            committed_offsets,
+            sealed,
+        )
+        if committed_offsets == sealed == dict.fromkeys(range(PARTITIONS), 500):
             break
         await asyncio.sleep(0.05)
     else:
-        pytest.fail(f"committed {told}, sealed {sealed}")
+        pytest.fail(f"committed {committed_offsets}, sealed {sealed}")
     bench.control.stop()
     summary = await reading
     assert (summary.received, summary.open_gaps, summary.duplicates) == (2000, 0, 0)
@@ -152,7 +155,7 @@ async def test_a_killed_member_leaves_re_reads_and_no_finding(bench: Bench, tmp_
     assert await member.stdout.readline() == b"reads\n"
     member.send_signal(signal.SIGKILL)
     await member.wait()
-    await bench.until(lambda: owned(bench).get("c1") == PARTITIONS)
+    await bench.until(lambda: owned_partitions(bench).get("c1") == PARTITIONS)
     bench.control.finish()
     produced = await producing
     bench.control.stop()
@@ -202,7 +205,7 @@ async def test_several_groups_read_everything_each(bench: Bench) -> None:
 
 
 @pytest.fixture(scope="module")
-def racked() -> Iterator[LiteCluster]:
+def cluster_with_racks() -> Iterator[LiteCluster]:
     properties = {
         "broker.rack": "a,b,c",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -215,7 +218,7 @@ def racked() -> Iterator[LiteCluster]:
 @pytest.mark.parametrize("way", [{"fetching": IN_RACK}, {"broker_id": 2}], ids=["rack", "broker"])
 async def test_a_zone_reads_from_its_own_broker(
     tmp_path: Path,
-    racked: LiteCluster,
+    cluster_with_racks: LiteCluster,
     monkeypatch: pytest.MonkeyPatch,
     in_group: bool,
     way: dict[str, Any],
@@ -223,15 +226,15 @@ async def test_a_zone_reads_from_its_own_broker(
     asked = []
     link = Pool.link
 
-    async def noted(pool: Pool, node_id: int, channel: str) -> Any:
+    async def recorded_polls(pool: Pool, node_id: int, channel: str) -> Any:
         asked.append((channel, node_id))
         return await link(pool, node_id, channel)
 
-    async with Client({"bootstrap.servers": racked.bootstrap}) as client:
+    async with Client({"bootstrap.servers": cluster_with_racks.bootstrap}) as client:
         await client.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
-        bench = Bench(tmp_path / "run", racked.bootstrap)
+        bench = Bench(tmp_path / "run", cluster_with_racks.bootstrap)
         await bench.produce(bench.spec(messages=2000, size_bytes=1000, drain_timeout_s=0.0))
-        monkeypatch.setattr(Pool, "link", noted)
+        monkeypatch.setattr(Pool, "link", recorded_polls)
         reading = (
             bench.join("c1", **way)
             if in_group

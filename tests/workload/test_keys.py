@@ -8,9 +8,9 @@ from confluent_kafka import Producer
 
 from shoal.client.produce.partitioner import partition_for_key
 from shoal.model.errors import UsageError
-from shoal.workload.envelope import Envelope, Kind
+from shoal.workload.envelope import Envelope, MessageKind
 from shoal.workload.envelope_columns import MessageWriter
-from shoal.workload.send.keys import KEY_PREFIX, MOST_LANES, lane_keys
+from shoal.workload.send.keys import KEY_PREFIX, MAX_LANES, lane_keys
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 16, 100])
@@ -38,7 +38,9 @@ def test_librdkafka_puts_each_key_into_its_lane() -> None:
     assert placed == expected
 
 
-def many_keys(lanes: int, sequences: int, kind: Kind = Kind.MESSAGE) -> list[bytes | None]:
+def many_keys(
+    lanes: int, sequences: int, kind: MessageKind = MessageKind.MESSAGE
+) -> list[bytes | None]:
     """Keys of a compacted topic, lane by lane within each sequence."""
     writer = MessageWriter(Envelope("r", "p", "t", 200), lanes, many_keys=True)
     sequence, lane = np.divmod(np.arange(lanes * sequences, dtype=np.int64), lanes)
@@ -53,7 +55,7 @@ def test_keys_of_compacted_topics_stay_in_their_lane_and_most_are_written_once(l
     assert placed == list(range(lanes)) * 64
     written = Counter(Counter(keys).values())
     assert written == {1: 50 * lanes, 2: 4 * lanes, 3: 2 * lanes}
-    markers = many_keys(lanes, 1, Kind.MARKER)
+    markers = many_keys(lanes, 1, MessageKind.MARKER)
     assert [partition_for_key(key or b"", lanes) for key in markers] == list(range(lanes))
     assert not set(markers) & set(keys)
     assert all(key is not None and key.startswith(KEY_PREFIX) for key in [*keys, *markers])
@@ -64,7 +66,8 @@ def test_keys_belong_to_one_producer_and_one_topic() -> None:
     forms += [Envelope("r", "p", "t", 200, incarnation=number) for number in (1, 2)]
     one = np.zeros(1, np.int64)
     keys = {MessageWriter(form, 1, many_keys=True).keys(one, one).at(0) for form in forms}
-    markers = {MessageWriter(form, 1).keys(one, one, kind=Kind.MARKER).at(0) for form in forms}
+    kind = MessageKind.MARKER
+    markers = {MessageWriter(form, 1).keys(one, one, kind=kind).at(0) for form in forms}
     assert len(keys | markers) == 10
 
 
@@ -75,7 +78,7 @@ def test_equal_keys_have_equal_numbers() -> None:
     assert len(set(zip(keys, numbers, strict=True))) == len(set(keys)) == len(set(numbers)) < 400
 
 
-@pytest.mark.parametrize("lanes", [0, -1, MOST_LANES + 1])
+@pytest.mark.parametrize("lanes", [0, -1, MAX_LANES + 1])
 def test_impossible_lane_counts_are_refused(lanes: int) -> None:
     with pytest.raises(UsageError):
         lane_keys(lanes)

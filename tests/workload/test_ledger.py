@@ -101,7 +101,7 @@ def test_incarnations_cost_next_to_nothing() -> None:
 
 
 def test_a_ledger_has_one_writer(run_dir: Path) -> None:
-    match = "another process writes to the ledgers"
+    match = "another process is writing to the ledgers"
     with CommitLog(run_dir), pytest.raises(UsageError, match=match):
         CommitLog(run_dir)
     CommitLog(run_dir).close()
@@ -304,11 +304,11 @@ def test_kill_leaves_every_sealed_row_readable(run_dir: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(run_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
         assert writer.stdout is not None
-        told = 0
+        reported = 0
         for _ in range(20):
-            told = int(writer.stdout.readline())
+            reported = int(writer.stdout.readline())
         writer.send_signal(signal.SIGKILL)
-        told = max([told, *map(int, writer.stdout.read().split())])
+        reported = max([reported, *map(int, writer.stdout.read().split())])
     sequences = open_run(run_dir).read("attempts")["sequence"].to_pylist()
-    assert len(sequences) >= told
+    assert len(sequences) >= reported
     assert sequences == list(range(len(sequences)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.workload.receive import live
-from shoal.workload.receive.live import Impression, LatencyBuckets, LiveCheck
+from shoal.workload.receive.live import LatencyBuckets, LiveCheck, LiveCounts
 
 Delivery = tuple[int, int, int, int]
 
@@ -16,10 +16,10 @@ Delivery = tuple[int, int, int, int]
 def shown(check: LiveCheck, deliveries: list[Delivery]) -> None:
     columns = np.array(deliveries, np.int64).reshape(-1, 4).T
     producers, topics, lanes = columns[:3].astype(np.int32)
-    check.saw(producers, topics, lanes, columns[3])
+    check.add_messages(producers, topics, lanes, columns[3])
 
 
-def plainly(deliveries: list[Delivery], counts: dict[tuple[int, int, int], int]) -> Impression:
+def plainly(deliveries: list[Delivery], counts: dict[tuple[int, int, int], int]) -> LiveCounts:
     """The same, one delivery at a time, with sets."""
     seen: dict[tuple[int, int, int], set[int]] = defaultdict(set)
     duplicates = late = 0
@@ -30,7 +30,7 @@ def plainly(deliveries: list[Delivery], counts: dict[tuple[int, int, int], int])
         stream.add(sequence)
     for name in counts:
         seen[name] |= set()
-    return Impression(
+    return LiveCounts(
         streams=len(seen),
         open_gaps=sum(max(s, default=-1) + 1 - len(s) for s in seen.values()),
         duplicates=duplicates,
@@ -52,14 +52,14 @@ def test_it_counts_as_a_plain_count_does(parts: list[list[Delivery]]) -> None:
         shown(check, part)
     counts = {(0, 1, 0): 9, (1, 2, 2): 3}
     for (producer, topic, lane), count in counts.items():
-        check.marker(producer, topic, lane, count)
-    assert check.impression() == plainly([d for part in parts for d in part], counts)
+        check.add_marker(producer, topic, lane, count)
+    assert check.counts() == plainly([d for part in parts for d in part], counts)
 
 
 def test_who_begins_in_the_middle_misses_nothing_before() -> None:
     check = LiveCheck(from_start=False)
     shown(check, [(0, 1, 0, 500), (0, 1, 0, 501), (0, 1, 0, 503)])
-    assert check.impression() == Impression(1, 1, 0, 0, 0)
+    assert check.counts() == LiveCounts(1, 1, 0, 0, 0)
 
 
 def test_an_endless_gap_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_an_endless_gap_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch) ->
     check = LiveCheck(from_start=True)
     for start in range(1, 1000, 10):
         shown(check, [(0, 1, 0, sequence) for sequence in range(start, start + 10)])
-    assert check.impression() == Impression(1, 1, 0, 0, 0)
+    assert check.counts() == LiveCounts(1, 1, 0, 0, 0)
     assert max(len(stream.window) for stream in check._streams.values()) <= 110
 
 

@@ -34,8 +34,8 @@ def test_every_number_leaves_once_in_order_and_when_due(
         now_us += step_us
         blocked = box.partitions[0]
         blocked.unanswered = 5 if is_blocked else 0
-        can_take = box.can_take(now_us, most_unanswered=5)
-        shares = box.take(now_us, most=most, most_unanswered=5)
+        can_take = box.can_take(now_us, max_unanswered=5)
+        shares = box.take(now_us, most=most, max_unanswered=5)
         assert can_take == bool(shares)
         for share in shares:
             assert not (is_blocked and share.partition == blocked.partition)
@@ -43,7 +43,7 @@ def test_every_number_leaves_once_in_order_and_when_due(
             assert (share.numbers % lanes == share.lanes).all()
             assert (share.numbers // lanes == share.sequences).all()
             assert (share.lanes % partitions == share.partition).all()
-            assert (box.schedule.intended_us(share.numbers) <= now_us).all()
+            assert (box.schedule.due_times_us(share.numbers) <= now_us).all()
             assert (np.diff(share.numbers) > 0).all()
             mine = [number for number in seen if number % lanes % partitions == share.partition]
             assert not mine or mine[-1] < share.numbers[0]
@@ -57,9 +57,9 @@ def test_every_number_leaves_once_in_order_and_when_due(
 def test_nothing_leaves_unreserved() -> None:
     box = outbox(lanes=4, partitions=2, end=10_000)
     later_us = START_US + 500_000
-    assert box.take(later_us, most=1000, most_unanswered=5) == []
+    assert box.take(later_us, most=1000, max_unanswered=5) == []
     box.reserved_rows = 10
-    taken = sum(map(len, box.take(later_us, most=1000, most_unanswered=5)))
+    taken = sum(map(len, box.take(later_us, most=1000, max_unanswered=5)))
     assert taken == 40
 
 
@@ -77,9 +77,9 @@ def test_reservations_stay_ahead_but_not_beyond_the_end() -> None:
 def test_a_new_incarnation_begins_behind_the_old_ones_reservations() -> None:
     box = outbox(lanes=4, partitions=2, end=1000, first=602)
     assert box.reserved_rows == 151
-    assert box.next_due_us() == box.schedule.intended_at_us(604)
+    assert box.next_due_us() == box.schedule.due_time_us(604)
     box.reserved_rows = 250
-    shares = box.take(START_US + 10_000_000, most=10_000, most_unanswered=5)
+    shares = box.take(START_US + 10_000_000, most=10_000, max_unanswered=5)
     numbers = sorted(number for share in shares for number in share.numbers.tolist())
     assert numbers == list(range(604, 1000))
 
@@ -87,6 +87,6 @@ def test_a_new_incarnation_begins_behind_the_old_ones_reservations() -> None:
 def test_counts_say_what_was_used_up() -> None:
     box = outbox(lanes=3, partitions=2, end=100)
     box.reserved_rows = 100
-    box.take(START_US + 6_000, most=100, most_unanswered=5)  # numbers 0 to 6
+    box.take(START_US + 6_000, most=100, max_unanswered=5)  # numbers 0 to 6
     assert box.lane_counts().tolist() == [3, 2, 2]
     assert box.next_due_us() == START_US + 7_000

@@ -55,7 +55,7 @@ def test_the_pool_is_the_same_in_every_run() -> None:
 
 @pytest.mark.parametrize("text", ["", "rnd", "compressible", "compressible:0.5", "file:"])
 def test_what_is_no_payload_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no payload"):
+    with pytest.raises(UsageError, match="not a valid payload"):
         parse_payload(text)
 
 

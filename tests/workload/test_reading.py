@@ -8,7 +8,7 @@ from shoal.wire.batch import LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, Batch
 from shoal.wire.fetch import AbortedTransaction, FetchedPartition
 from shoal.wire.records.columns import encode_columns
 from shoal.wire.records.records import ControlType, encode_control_batch
-from shoal.workload.envelope import Envelope, Kind
+from shoal.workload.envelope import Envelope, MessageKind
 from shoal.workload.envelope_columns import MessageWriter
 from shoal.workload.receive.reading import LogReader
 
@@ -121,6 +121,7 @@ def test_a_batch_that_cannot_be_taken_apart_stops_nobody() -> None:
     delivered = logs.decode(logs.advance(LOG, answer(broken, good)))
     assert delivered.offset.tolist() == [4, 5, 6, 7, 8]
     assert delivered.batch.tolist() == [0, 0, 0, 1, 1]
-    assert delivered.messages.kind.tolist() == [Kind.UNREADABLE] * 3 + [Kind.MESSAGE] * 2
+    expected = [MessageKind.UNREADABLE] * 3 + [MessageKind.MESSAGE] * 2
+    assert delivered.messages.kind.tolist() == expected
     assert delivered.messages.intact.tolist() == [False] * 3 + [True] * 2
     assert len(logs.decode([])) == 0

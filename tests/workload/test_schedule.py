@@ -40,7 +40,7 @@ shapes = st.one_of(steady, bursts, ramps)
 
 @given(schedule=shapes, number=st.one_of(st.integers(0, 1000), st.integers(0, 10**10)))
 def test_due_and_intended_agree_to_the_microsecond(schedule: Schedule, number: int) -> None:
-    intended_us = schedule.intended_at_us(number)
+    intended_us = schedule.due_time_us(number)
     assert schedule.due(intended_us) > number
     assert schedule.due(intended_us - 1) <= number
 
@@ -85,8 +85,8 @@ def test_bursts_pause_and_ramps_climb() -> None:
 
 @given(schedule=shapes, numbers=st.lists(st.integers(0, 10**10), max_size=20))
 def test_many_at_once_equal_one_at_a_time(schedule: Schedule, numbers: list[int]) -> None:
-    together = schedule.intended_us(np.array(numbers, np.int64))
-    assert together.tolist() == [schedule.intended_at_us(number) for number in numbers]
+    together = schedule.due_times_us(np.array(numbers, np.int64))
+    assert together.tolist() == [schedule.due_time_us(number) for number in numbers]
 
 
 def test_nothing_is_due_before_the_start() -> None:

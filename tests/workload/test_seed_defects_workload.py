@@ -18,19 +18,19 @@ from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
 from shoal.workload.control import LocalControl
-from shoal.workload.receive.live import Impression, LiveCheck
+from shoal.workload.receive.live import LiveCheck, LiveCounts
 from support.workload_bench import PARTITIONS, TOPIC, Bench
 
 
-def seen(*sequences: int, count: int | None = None, from_start: bool = True) -> Impression:
+def seen(*sequences: int, count: int | None = None, from_start: bool = True) -> LiveCounts:
     """What a consumer says of one stream while it runs."""
     check = LiveCheck(from_start=from_start)
     for sequence in sequences:
         one = np.zeros(1, np.int32)
-        check.saw(one, one, one, np.array([sequence], np.int64))
+        check.add_messages(one, one, one, np.array([sequence], np.int64))
     if count is not None:
-        check.marker(0, 0, 0, count)
-    return check.impression()
+        check.add_marker(0, 0, 0, count)
+    return check.counts()
 
 
 def test_a_jump_from_1_to_5_leaves_three_gaps() -> None:
@@ -38,13 +38,13 @@ def test_a_jump_from_1_to_5_leaves_three_gaps() -> None:
 
 
 def test_a_replay_of_six_is_six_duplicates() -> None:
-    impression = seen(*range(8), *range(2, 8))
-    assert (impression.duplicates, impression.late, impression.open_gaps) == (6, 0, 0)
+    counts = seen(*range(8), *range(2, 8))
+    assert (counts.duplicates, counts.late, counts.open_gaps) == (6, 0, 0)
 
 
 def test_one_late_message_is_late_and_nothing_is_missing() -> None:
-    impression = seen(0, 1, 3, 4, 5, 6, 2, 7)
-    assert (impression.late, impression.open_gaps, impression.duplicates) == (1, 0, 0)
+    counts = seen(0, 1, 3, 4, 5, 6, 2, 7)
+    assert (counts.late, counts.open_gaps, counts.duplicates) == (1, 0, 0)
 
 
 def test_what_comes_before_the_first_message_is_missed_too() -> None:

@@ -1,4 +1,4 @@
-"""Arrays as the kernels use them, and what numpy lacks for them."""
+"""Array types of the kernels, and the array operations that numpy lacks."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -21,19 +21,19 @@ def ints(values: Sequence[int] = ()) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
-def filled(size: int, value: int = NONE) -> Ints:
+def full_ints(size: int, value: int = NONE) -> Ints:
     return np.full(size, value, dtype=np.int64)
 
 
-def joined(arrays: Sequence[Array]) -> Ints:
-    """All arrays one after another, as 64-bit integers."""
+def concat_ints(arrays: Sequence[Array]) -> Ints:
+    """Concatenate the arrays as 64-bit integers."""
     if len(arrays) == 1:
         return arrays[0].astype(np.int64, copy=False)
     return np.concatenate(arrays, dtype=np.int64) if arrays else ints()
 
 
 def starts_of_groups(sorted_values: Array) -> Ints:
-    """Where each run of equal values begins."""
+    """Return the index at which each run of equal values begins."""
     if not len(sorted_values):
         return ints()
     changes = np.flatnonzero(sorted_values[1:] != sorted_values[:-1]) + 1
@@ -41,13 +41,16 @@ def starts_of_groups(sorted_values: Array) -> Ints:
 
 
 def ends_of_groups(sorted_values: Array) -> Ints:
-    """Where each run of equal values has its last element."""
+    """Return the index of the last element of each run of equal values."""
     starts = starts_of_groups(sorted_values)
     return np.append(starts[1:], len(sorted_values)) - 1 if len(starts) else starts
 
 
 def highest_by_pair(first: Ints, second: Ints, value: Ints) -> Ints:
-    """Rows of (first, second, largest value) for each pair of small numbers that occurs."""
+    """Return rows of (first, second, largest value), one for each pair that occurs.
+
+    The numbers of both columns are small.
+    """
     if not len(first):
         return np.empty((0, 3), dtype=np.int64)
     span = int(second.max()) + 1
@@ -63,7 +66,7 @@ def highest_by_pair(first: Ints, second: Ints, value: Ints) -> Ints:
 
 
 def counts_of_values(values: Ints) -> tuple[Ints, Ints]:
-    """Distinct values in ascending order, and how often each occurs."""
+    """Return the distinct values in ascending order, and how often each occurs."""
     if not len(values):
         return ints(), ints()
     low, high = int(values.min()), int(values.max())
@@ -75,8 +78,8 @@ def counts_of_values(values: Ints) -> tuple[Ints, Ints]:
     return present + low, counts[present].astype(np.int64)
 
 
-def summed_by_key(keys: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Distinct keys in ascending order, and the sum of the values of each."""
+def sum_by_key(keys: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct keys in ascending order, and the sum of the values of each."""
     order = np.argsort(keys, kind="stable")
     keys, values = keys[order], values[order]
     starts = starts_of_groups(keys)

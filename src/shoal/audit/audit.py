@@ -1,9 +1,9 @@
 """An audit from ledger to result, in at most two rounds of tasks.
 
-The first round looks at every row once: message cells and walks. From what they tell of
-themselves follows the second, mostly small or empty: cells that were undecided, cells of
-streams whose order interleaves with other cells, offsets that are in doubt or were jumped
-over. Whoever runs the tasks (`Runner`) may do so in any order and on any machine.
+The first round reads every row once: message cells and walks. Their answers determine the second
+round, which is mostly small or empty: cells that were undecided, cells of streams whose order
+interleaves with other cells, offsets that are in doubt or were jumped over. A `Runner` may run the
+tasks of a round in any order and on any machine.
 """
 
 from collections import defaultdict
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.arrays import Ints, ints
-from shoal.audit.context import Setting, make_setting
+from shoal.audit.context import AuditContext, build_context
 from shoal.audit.memory import keep_freed_memory
-from shoal.audit.parts import Part
+from shoal.audit.parts import TaskPart
 from shoal.audit.plan import (
     OFFSETS_PER_CELL,
     ROWS_PER_CELL,
@@ -41,16 +41,16 @@ from shoal.audit.result.merge import (
 )
 from shoal.audit.result.settle import settle_order, settle_polls
 from shoal.audit.rules.cell import judge_cell
-from shoal.audit.rules.offsets import judge_offsets
-from shoal.audit.rules.order import are_apart, zones
-from shoal.audit.rules.order_cell import hand_out_order
-from shoal.audit.rules.polls import Steps, gather_steps, numbered_jumps
+from shoal.audit.rules.offsets import check_offsets
+from shoal.audit.rules.order import find_zones, has_disjoint_keys
+from shoal.audit.rules.order_cell import collect_order_pieces
+from shoal.audit.rules.polls import OffsetSteps, gather_steps, number_jumps
 from shoal.audit.tasks import LedgerWalk, MessageCell, OffsetCell, OrderCell, Task, UnitName
 from shoal.audit.times.staleness import judge_polls
 from shoal.model.findings import Finding
 from shoal.model.result import Result
 
-Runner = Callable[[Sequence[Task], Setting], list[list[Part]]]
+Runner = Callable[[Sequence[Task], AuditContext], list[list[TaskPart]]]
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,21 @@ class Sizes:
     offsets_per_cell: int = OFFSETS_PER_CELL
 
 
-def judge_task(task: Task, setting: Setting) -> list[Part]:
-    """The work of any one task."""
+def judge_task(task: Task, context: AuditContext) -> list[TaskPart]:
+    """Run one task."""
     keep_freed_memory()
     if isinstance(task, MessageCell):
-        return judge_cell(task, setting)
+        return judge_cell(task, context)
     if isinstance(task, OrderCell):
-        return hand_out_order(task, setting)
+        return collect_order_pieces(task, context)
     if isinstance(task, LedgerWalk):
-        return judge_polls(task, setting) if task.table == "polls" else walk(task)
-    return judge_offsets(task, setting)
+        return judge_polls(task, context) if task.table == "polls" else walk(task)
+    return check_offsets(task, context)
 
 
-def run_here(tasks: Sequence[Task], setting: Setting) -> list[list[Part]]:
-    """A runner that does all tasks in this process, one after another."""
-    return [judge_task(task, setting) for task in tasks]
+def run_here(tasks: Sequence[Task], context: AuditContext) -> list[list[TaskPart]]:
+    """A `Runner` that runs all tasks in this process, one after another."""
+    return [judge_task(task, context) for task in tasks]
 
 
 @dataclass
@@ -103,15 +103,15 @@ def examine(
     sizes: Sizes | None = None,
     cuts: Sequence[int] = (),
 ) -> Evidence:
-    """Count everything that the ledgers of one run say; `cuts` are for `plan_cells`."""
+    """Count everything that the ledgers of one run record; `cuts` are for `plan_cells`."""
     sizes = sizes or Sizes()
-    setting = make_setting(ledger)
-    planned = [extent.planned for extent in setting.extents.values()]
+    context = build_context(ledger)
+    planned = [extent.planned for extent in context.extents.values()]
     cells = plan_cells(ledger, planned, rows_per_cell=sizes.rows_per_cell, cuts=cuts)
     walks = plan_walks(ledger, rows_per_walk=sizes.rows_per_walk)
-    answers = runner([*cells, *walks], setting)
+    answers = runner([*cells, *walks], context)
     of_cells, of_walks = answers[: len(cells)], answers[len(cells) :]
-    setting = _settle_offsets(cells, of_cells, setting, runner)
+    context = _settle_offsets(cells, of_cells, context, runner)
 
     totals, summaries = Totals(), Summaries()
     for parts in of_cells:
@@ -119,46 +119,49 @@ def examine(
     for parts in of_walks:
         add_latencies(parts, totals)
     assignments = ledger.small_table("assignments")
-    polls = gather_steps(of_walks, "receipts", _begins(assignments))
-    tangled = _tangled_units(summaries)
+    polls = gather_steps(of_walks, "receipts", _assignment_starts(assignments))
+    interleaved = _find_interleaved_units(summaries)
     second = _Round(
-        again=_undecided_cells(cells, of_cells, setting, (summaries, assignments)),
-        order=_order_cells(cells, tangled, summaries),
-        offsets=_offset_cells(ledger, setting, summaries, (polls, of_walks, sizes)),
+        again=_plan_undecided_cells(cells, of_cells, context, (summaries, assignments)),
+        order=_plan_order_cells(cells, interleaved, summaries),
+        offsets=_plan_doubtful_offsets(ledger, context, summaries, (polls, of_walks, sizes)),
     )
-    more = runner(second.tasks(), setting)
+    more = runner(second.tasks(), context)
     of_again = more[: len(second.again)]
     of_order = more[len(of_again) : len(of_again) + len(second.order)]
     of_offsets = more[len(of_again) + len(of_order) :]
 
     for parts in of_again:
         add_cell(parts, totals, None)
-    settle_order(totals, summaries, tangled, of_order, stretch=setting.stretch)
+    settle_order(totals, summaries, interleaved, of_order, stretch=context.stretch)
     settle_tails(totals, Finding.TAIL_LOSS)
     settle_transactions(totals, summaries)
     settle_replication(totals)
-    return Evidence(setting, totals, settle_polls(polls, of_offsets))
+    return Evidence(context, totals, settle_polls(polls, of_offsets))
 
 
 def _settle_offsets(
-    cells: Sequence[MessageCell], answers: list[list[Part]], setting: Setting, runner: Runner
-) -> Setting:
-    """Ask again, in place, where an offset is evidence only if its transaction was seen.
+    cells: Sequence[MessageCell],
+    answers: list[list[TaskPart]],
+    context: AuditContext,
+    runner: Runner,
+) -> AuditContext:
+    """Judge cells again, in place, in which an offset is evidence only if its transaction was seen.
 
-    This is rare: an attempt in an open transaction that names an offset without an answer.
+    This is rare: an attempt in an open transaction that has an offset but no answer.
     """
     unsettled = [n for n, parts in enumerate(answers) if any(p.kind == "unsettled" for p in parts)]
     if not unsettled:
-        return setting
+        return context
     seen = [p.values for parts in answers for p in parts if p.kind == "seen transactions"]
-    known = replace(setting, delivered_transactions=np.unique(np.concatenate([ints(), *seen])))
+    known = replace(context, delivered_transactions=np.unique(np.concatenate([ints(), *seen])))
     for number, parts in zip(unsettled, runner([cells[n] for n in unsettled], known), strict=True):
         answers[number] = parts
     return known
 
 
-def _begins(assignments: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
-    """Where each reader was told to begin; if it was told twice, at the higher offset."""
+def _assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
+    """Return the start offset of each assignment; of two for one reader, the higher one."""
     names = ("group", "consumer", "assignment", "topic", "partition")
     begins: dict[tuple[Any, ...], int] = {}
     for row in assignments:
@@ -167,10 +170,10 @@ def _begins(assignments: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], int]
     return begins
 
 
-def _undecided_cells(
+def _plan_undecided_cells(
     cells: Sequence[MessageCell],
-    answers: Sequence[list[Part]],
-    setting: Setting,
+    answers: Sequence[list[TaskPart]],
+    context: AuditContext,
     known: tuple[Summaries, list[dict[str, Any]]],
 ) -> list[MessageCell]:
     summaries, assignments = known
@@ -178,7 +181,7 @@ def _undecided_cells(
     for row in assignments:
         log = (row["topic"], row["partition"])
         assigned[log] = min(row["offset"], assigned.get(log, row["offset"]))
-    knowledge = summaries.knowledge(setting, assigned)
+    knowledge = summaries.knowledge(context, assigned)
     return [
         replace(c, knowledge=knowledge)
         for c, parts in zip(cells, answers, strict=True)
@@ -186,47 +189,50 @@ def _undecided_cells(
     ]
 
 
-def _tangled_units(summaries: Summaries) -> dict[UnitName, Ints | None]:
-    """Units whose cells interleave, with their zones; None for those in several partitions."""
-    tangled: dict[UnitName, Ints | None] = {}
+def _find_interleaved_units(summaries: Summaries) -> dict[UnitName, Ints | None]:
+    """Find the units whose cells interleave, with their zones.
+
+    The zones are None for units that are in several partitions.
+    """
+    interleaved: dict[UnitName, Ints | None] = {}
     for unit, rows in summaries.order.items():
         table = np.array(sorted(row.tolist() for row in rows), dtype=np.int64)
         if table[:, 9].min() != table[:, 10].max():
-            tangled[unit] = None
-        elif not are_apart(table):
+            interleaved[unit] = None
+        elif not has_disjoint_keys(table):
             spans = [
                 summaries.spans.get((unit, int(row[0])), row[2:4].reshape(1, 2)) for row in table
             ]
-            tangled[unit] = zones(np.concatenate(spans))
-    return tangled
+            interleaved[unit] = find_zones(np.concatenate(spans))
+    return interleaved
 
 
-def _order_cells(
-    cells: Sequence[MessageCell], tangled: dict[UnitName, Ints | None], summaries: Summaries
+def _plan_order_cells(
+    cells: Sequence[MessageCell], interleaved: dict[UnitName, Ints | None], summaries: Summaries
 ) -> list[OrderCell]:
     wanted: dict[int, dict[UnitName, tuple[tuple[int, int], ...] | None]] = defaultdict(dict)
-    for unit, found in tangled.items():
+    for unit, found in interleaved.items():
         spans = None if found is None else tuple(as_ranges(found))
         for row in summaries.order[unit]:
             wanted[int(row[0])][unit] = spans
     return [OrderCell(cell, wanted[cell.low]) for cell in cells if cell.low in wanted]
 
 
-def _offset_cells(
+def _plan_doubtful_offsets(
     ledger: Ledger,
-    setting: Setting,
+    context: AuditContext,
     summaries: Summaries,
-    context: tuple[Steps, list[list[Part]], Sizes],
+    walked: tuple[OffsetSteps, list[list[TaskPart]], Sizes],
 ) -> list[OffsetCell]:
-    polls, of_walks, sizes = context
+    polls, of_walks, sizes = walked
     scans = gather_steps(of_walks, "log", {})
     cells: list[OffsetCell] = []
     for cluster in ("source", "target"):
         doubtful = as_ranges(np.concatenate([ints(), *map(np.ravel, summaries.doubtful[cluster])]))
-        # A scan that did not read its log upwards may have met an offset twice.
+        # A scan that did not read its log in ascending order may have read an offset twice.
         again = [scans.spans[log] for log in scans.falls if log[0] == cluster]
         ranges = [*doubtful, *((low, high + 1) for low, high in again)]
-        jumps = numbered_jumps(polls) if cluster == setting.read_cluster else []
+        jumps = number_jumps(polls) if cluster == context.read_cluster else []
         cells += plan_offset_cells(
             ledger,
             cluster,

@@ -1,13 +1,12 @@
-"""What every task of an audit must know besides its rows. Small, plain, the same for all.
+"""What every task of an audit must know besides its rows. It is small, plain and the same for all.
 
-A stream is (producer, incarnation, topic, lane). How far a stream's numbers go:
-- below `planned` they are attempts even if no outcome was recorded: the count of its end
-  manifest, or what was reserved if the producer never ended;
-- below `reserved` a number that turns up anywhere is an attempt, not an unexpected message.
+A stream is (producer, incarnation, topic, lane). Two limits say which sequences are attempts:
+- Below `planned`, a sequence is an attempt even if no outcome was recorded. The limit is the count
+  in the stream's end manifest, or what was reserved if the producer never ended.
+- Below `reserved`, a sequence that appears anywhere is an attempt and not an unexpected message.
 
-`Knowledge` is what only all cells together can say: positions that nobody recorded, and
-how far each stream was delivered. It is gathered in a first round for those cells that
-cannot do without.
+`Knowledge` is what only all cells together can show: positions that were not recorded, and how far
+each stream was delivered. The first round gathers it for the cells that depend on it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from shoal.audit.arrays import NONE, Ints, ints
 from shoal.audit.read.folder import Ledger
 from shoal.audit.read.read import Vocabulary, read_rows
-from shoal.audit.times.clocks import Skew, skews
+from shoal.audit.times.clocks import Skew, compute_skews
 from shoal.audit.times.faults import all_faults
 from shoal.audit.times.segments import edges_of, slot_width_us
 from shoal.model.errors import LedgerError
@@ -38,8 +37,8 @@ class Stream(NamedTuple):
     lane: int
     incarnation: int = NO_INCARNATION
 
-    def described(self) -> dict[str, Any]:
-        """As witnesses in `result.json` name it."""
+    def to_witness(self) -> dict[str, Any]:
+        """Return the stream in the form that witnesses in `result.json` have."""
         return {
             "producer": self.producer,
             "topic": self.topic,
@@ -57,39 +56,39 @@ StreamKey = tuple[str, str, int, int]
 
 
 def sort_key(stream: Stream) -> StreamKey:
-    """The order in which streams stand in reports, and in which witnesses are chosen."""
+    """Return the sort key of a stream, for reports and for the choice of witnesses."""
     return stream.topic, stream.producer, stream.incarnation, stream.lane
 
 
 @dataclass(frozen=True)
-class Setting:
+class AuditContext:
     run: str
     promises: Mapping[str, Any]
     has_mirror: bool
     groups: tuple[str, ...]
     acknowledged: bool = True  # False with acks=0: yield cannot be known
     ordered: bool = True
-    uncommitted: frozenset[str] = frozenset()  # groups that read what is not committed, too
+    uncommitted: frozenset[str] = frozenset()  # groups with isolation level read_uncommitted
     skews_us: Mapping[str, Skew | None] = field(default_factory=dict)  # of each group
-    is_history: bool = False  # of another tool: what its format names is told, and no more
-    message_bytes: int | None = None  # the size of every message, where it is known
-    measure_from_us: int = NONE  # by intended time; what comes before is warm-up
+    is_history: bool = False  # recorded by another tool: only what its format has is known
+    message_bytes: int | None = None  # the size of every message; None if it is not known
+    measure_from_us: int = NONE  # messages that were intended earlier are warm-up
     extents: Mapping[Stream, Extent] = field(default_factory=dict)
     all_drained: bool = False
-    overdue_us: int = NONE  # what was meant to leave up to then and is missing is lost
+    overdue_us: int = NONE  # a missing message that was intended up to this time is lost
     drained: frozenset[tuple[str, Stream]] = frozenset()
     scans: Mapping[Log, tuple[int, int]] = field(default_factory=dict)
     compacted: frozenset[Log] = frozenset()
     group_positions: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     mirror_positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
     source_partitions: Mapping[str, int] = field(default_factory=dict)
-    repartitioned: frozenset[str] = frozenset()  # topics with another number of partitions there
+    repartitioned: frozenset[str] = frozenset()  # topics whose number of partitions differs
     re_encoded: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
     stretch: int = 1  # sequences that share one mark in a strip
     edges_us: tuple[int, ...] = ()  # when faults began or ended, ascending (see `segments`)
-    slot_us: int = 0  # by what grain of time it is told how messages fared; 0 without faults
-    # Transactions of which a read-committed group received a message, ascending; None as long as
-    # nobody asked for them.
+    slot_us: int = 0  # the width of a time slot of `segments.SLOT_STATS`; 0 without faults
+    # Transactions of which a read-committed group received a message, ascending; None until a
+    # cell needs them.
     delivered_transactions: Ints | None = None
 
     @property
@@ -98,12 +97,12 @@ class Setting:
         return "target" if self.has_mirror else "source"
 
     def source_partition(self, topic: str, lane: int) -> int:
-        """Where a producer wrote a lane: lanes go round the partitions of the source."""
+        """Return the partition to which producers write a lane: the lane modulo the partitions."""
         partitions = self.source_partitions.get(topic, 0)
         return lane % partitions if partitions > 0 else max(lane, 0)
 
-    def home(self, cluster: str, stream: Stream) -> int:
-        """The partition of a cluster where a stream should be."""
+    def partition_for(self, cluster: str, stream: Stream) -> int:
+        """Return the partition of a cluster in which a stream belongs."""
         if cluster == "source":
             return self.source_partition(stream.topic, stream.lane)
         return max(stream.lane, 0)
@@ -120,27 +119,27 @@ class Setting:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What all cells of a first round said together."""
+    """What the answers of all cells of the first round show together."""
 
-    # One past the highest offset: what each group received, what of the source is in the target.
+    # One past the highest offset that each group received, or that is copied into the target.
     group_reach: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     mirror_reach: Mapping[tuple[str, int], int] = field(default_factory=dict)
     # The highest sequence of a stream that a group received.
     delivered_until: Mapping[tuple[str, Stream], int] = field(default_factory=dict)
-    # The lowest sequence of a stream whose place in the source is known, where there is a mirror.
+    # The lowest sequence of a stream whose place in the source is known; only with a mirror.
     placed_since: Mapping[Stream, int] = field(default_factory=dict)
-    # Logs whose start was seen lower than where their scan began.
+    # Logs for which an offset below the start of their scan was seen.
     moved: frozenset[Log] = frozenset()
     # Per stream: (first sequence of a cell, partition, offset) of the last message known to
     # have been in the target, for each cell that has one, ascending.
     last_in_target: Mapping[Stream, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
-    # Transactions of which anyone received a message, ascending.
+    # Transactions of which any group received a message, ascending.
     delivered_transactions: Ints = field(default_factory=ints)
     # What compacted logs hold under each key: rows as `supersession.LATEST` says.
     latest: Mapping[Log, Mapping[Stream, Ints]] = field(default_factory=dict)
 
 
-def make_setting(ledger: Ledger) -> Setting:
+def build_context(ledger: Ledger) -> AuditContext:
     plans = [folder.plan for folder in ledger.folders]
     promises: Mapping[str, Any] = next((p["promises"] for p in plans if p.get("promises")), {})
     positions = ledger.small_table("positions")
@@ -150,16 +149,16 @@ def make_setting(ledger: Ledger) -> Setting:
     longest = max([e.planned for e in extents.values()] + [_longest_recorded(ledger)], default=0)
     edges_us = edges_of(all_faults(folder.commits for folder in ledger.folders))
     groups = tuple(sorted(set(_groups(ledger, positions)))) or ("",)
-    return Setting(
+    return AuditContext(
         run=ledger.run,
         promises=promises,
         has_mirror=(any(_has_mirror(plan) for plan in plans) and not _is_one_cluster(plans))
         or any(row["cluster"] == "target" for row in scans),
         groups=groups,
-        skews_us=skews(ledger, groups),
+        skews_us=compute_skews(ledger, groups),
         acknowledged=not any(str(plan.get("acks")) == "0" for plan in plans),
         ordered=bool(promises.get("order", True)),
-        uncommitted=_uncommitted(plans, groups),
+        uncommitted=_find_read_uncommitted(plans, groups),
         measure_from_us=max(_measure_from_us(plan) for plan in plans),
         is_history=any(bool(plan.get("history")) for plan in plans),
         message_bytes=_message_bytes(plans),
@@ -168,7 +167,7 @@ def make_setting(ledger: Ledger) -> Setting:
         overdue_us=_overdue_us(ledger),
         drained=frozenset((str(line.get("group")), _stream(line)) for line in drained),
         scans=_scans(scans),
-        compacted=_compacted(scans) | _told_compacted(plans),
+        compacted=_find_compacted(scans) | _find_compacted_in_plans(plans),
         group_positions=_highest(
             ((row["reader"], row["topic"], row["partition"]), row["offset"])
             for row in positions
@@ -180,7 +179,7 @@ def make_setting(ledger: Ledger) -> Setting:
             if row["reader"] == MIRROR
         ),
         source_partitions=_source_partitions(plans),
-        repartitioned=_repartitioned(plans),
+        repartitioned=_find_repartitioned(plans),
         re_encoded=_re_encoded(ledger),
         stretch=_stretch(longest),
         edges_us=edges_us,
@@ -193,7 +192,7 @@ def _log(row: Mapping[str, Any]) -> Log:
 
 
 def _scans(rows: Iterable[Mapping[str, Any]]) -> dict[Log, tuple[int, int]]:
-    """Of several scans of one log, what the last must have seen: logs only move up."""
+    """Return the range of each log; of several scans the highest bounds: logs only move up."""
     scans: dict[Log, tuple[int, int]] = {}
     for row in rows:
         start, end = scans.get(_log(row), (0, 0))
@@ -213,7 +212,9 @@ def _extents(ledger: Ledger) -> dict[Stream, Extent]:
     for line in ledger.commits("reserve"):
         stream, until = _stream(line), line.get("until")
         if not isinstance(until, int):
-            raise LedgerError(f"run {ledger.run}: bad reserve line {line!r:.200}")
+            raise LedgerError(
+                f"run {ledger.run}: `until` is not a whole number in the reserve line {line!r:.200}"
+            )
         reserved[stream] = max(reserved.get(stream, 0), until)
     ended: dict[Stream, int] = {}
     for row in ledger.small_table("manifests"):
@@ -233,7 +234,7 @@ def _stream(line: Mapping[str, Any]) -> Stream:
         name = str(line["producer"]), str(line["topic"])
         return Stream(*name, int(line["lane"]), int(line["incarnation"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise LedgerError(f"a line names no stream: {line!r:.200}") from error
+        raise LedgerError(f"a line does not name a stream: {line!r:.200}") from error
 
 
 def _has_mirror(plan: Mapping[str, Any]) -> bool:
@@ -242,7 +243,7 @@ def _has_mirror(plan: Mapping[str, Any]) -> bool:
 
 
 def _is_one_cluster(plans: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether producers and consumers that ran alone were at the same cluster, by its id."""
+    """Whether producers and consumers that ran separately used the same cluster, by its id."""
     ids = {
         side: {
             cluster.get("cluster_id")
@@ -255,7 +256,7 @@ def _is_one_cluster(plans: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _message_bytes(plans: Iterable[Mapping[str, Any]]) -> int | None:
-    """What all plans that say it say alike."""
+    """Return the size on which all plans that have one agree, else None."""
     workloads = [plan.get("workload") for plan in plans]
     sizes = {w.get("size_bytes") for w in workloads if isinstance(w, Mapping)} - {None}
     size = sizes.pop() if len(sizes) == 1 else None
@@ -270,7 +271,7 @@ def _measure_from_us(plan: Mapping[str, Any]) -> int:
 
 
 def _overdue_us(ledger: Ledger) -> int:
-    """The deadline is counted from the last line of the commit logs: later nobody looked."""
+    """Count the deadline back from the last line of the commit logs, the end of observation."""
     if ledger.deadline_us is None:
         return NONE
     times = [line.get("at_us") for folder in ledger.folders for line in folder.commits]
@@ -288,31 +289,34 @@ def _source_partitions(plans: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def _compacted(scans: Iterable[Mapping[str, Any]]) -> frozenset[Log]:
+def _find_compacted(scans: Iterable[Mapping[str, Any]]) -> frozenset[Log]:
     return frozenset(_log(row) for row in scans if row["compacted"])
 
 
-def _told_compacted(plans: Sequence[Mapping[str, Any]]) -> frozenset[Log]:
-    """Logs that producers and consumers who ran alone, without scans, saw to be compacted."""
+def _find_compacted_in_plans(plans: Sequence[Mapping[str, Any]]) -> frozenset[Log]:
+    """Find logs that plans name as compacted.
+
+    Producers and consumers that run separately make no scans, so their plans say it.
+    """
     sizes = {
         name: max(int(topic.get("partitions") or 0), int(topic.get("lanes") or 0))
         for plan in plans
         for name, topic in (plan.get("topics") or {}).items()
         if isinstance(topic, Mapping)
     }
-    told = {
+    compacted = {
         ("source" if _is_one_cluster(plans) else side, str(name))
         for plan in plans
         for side, names in (plan.get("compacted") or {}).items()
         for name in names
     }
     return frozenset(
-        (side, name, number) for side, name in told for number in range(sizes.get(name, 0))
+        (side, name, number) for side, name in compacted for number in range(sizes.get(name, 0))
     )
 
 
-def _repartitioned(plans: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Topics of which the target, which has one partition for each lane, has more or fewer."""
+def _find_repartitioned(plans: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Find topics whose target has another number of partitions; it has one for each lane."""
     return frozenset(
         name
         for plan in plans
@@ -325,31 +329,33 @@ def _repartitioned(plans: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _re_encoded(ledger: Ledger) -> dict[tuple[str, int], frozenset[int]]:
-    """First offsets of batches of the target that the mirror encoded anew, by log."""
+    """Return by log the first offsets of target batches that the mirror re-encoded."""
     found: dict[tuple[str, int], set[int]] = {}
     for row in ledger.small_table("re_encoded"):
         found.setdefault((row["topic"], row["partition"]), set()).add(row["offset"])
     return {log: frozenset(offsets) for log, offsets in found.items()}
 
 
-def _uncommitted(plans: Iterable[Mapping[str, Any]], groups: Iterable[str]) -> frozenset[str]:
-    """Groups whose consumers are told to read uncommitted; of a plan that names none, all."""
+def _find_read_uncommitted(
+    plans: Iterable[Mapping[str, Any]], groups: Iterable[str]
+) -> frozenset[str]:
+    """Find the groups with isolation level read_uncommitted; all, if a plan names no group."""
     found: set[str] = set()
     for plan in plans:
         if plan.get("isolation") == "read_uncommitted":
-            found.update(_planned_groups(plan) or groups)
+            found.update(_groups_in_plan(plan) or groups)
     return frozenset(found)
 
 
-def _planned_groups(plan: Mapping[str, Any]) -> list[str]:
+def _groups_in_plan(plan: Mapping[str, Any]) -> list[str]:
     groups = plan.get("groups") or ()
     return [str(group["name"] if isinstance(group, Mapping) else group) for group in groups]
 
 
 def _groups(ledger: Ledger, positions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Every group that was planned, or that left a row."""
+    """Return every group that is in a plan or in a row of the ledgers."""
     for folder in ledger.folders:
-        yield from _planned_groups(folder.plan)
+        yield from _groups_in_plan(folder.plan)
     yield from (str(row["reader"]) for row in positions if row["reader"] != MIRROR)
     for table in ("assignments", "receipts"):
         yield from (part.group for part in ledger.tables[table] if part.group is not None)
@@ -364,5 +370,5 @@ def _longest_recorded(ledger: Ledger) -> int:
 
 
 def _stretch(longest: int) -> int:
-    """A power of two that cuts the longest stream into at most 256 stretches."""
+    """Return a power of two that cuts the longest stream into at most 256 stretches."""
     return 1 << max(0, (longest - 1).bit_length() - 8)

@@ -1,11 +1,12 @@
-"""What a process that does many tasks need not do for each of them.
+"""Settings of a process that runs many tasks, so that each task costs less.
 
-A cell takes hundreds of arrays of a few megabytes, one after another. By default glibc returns
-each of them to the kernel at once and gets fresh pages for the next, zeroed one by one, which
-costs a third of an audit's CPU. Here it is told to keep what was freed. Elsewhere nothing changes.
+A cell allocates hundreds of arrays of a few megabytes, one after another. By default glibc returns
+each of them to the kernel at once and gets new, zeroed pages for the next, which costs a third of
+an audit's CPU. `keep_freed_memory` makes glibc keep the freed memory. On other systems nothing
+changes.
 
-After each task PySpark looks through all objects of a worker for garbage, most of which are modules
-that are there for good; without those it takes a twentieth of the time.
+After each task PySpark runs the garbage collector over all objects of a worker. Most of them belong
+to modules that stay loaded; without those, a collection takes a twentieth of the time.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ _MOST_KEPT_BYTES: Final = 1 << 30
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Once for each process."""
+    """Make glibc keep freed memory. Has an effect once per process."""
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
@@ -30,7 +31,10 @@ def keep_freed_memory() -> None:
 
 
 @functools.cache
-def spare_what_is_loaded() -> None:
-    """Once for each process, after its first task: then nearly all modules are there."""
+def freeze_loaded_objects() -> None:
+    """Exclude all current objects from garbage collection. Has an effect once per process.
+
+    Call it after the first task: nearly all modules are loaded then.
+    """
     gc.collect()
     gc.freeze()

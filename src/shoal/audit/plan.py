@@ -1,9 +1,9 @@
-"""The work of an audit, cut from the ledgers' footers alone.
+"""Plans the tasks of an audit from the footers of the ledgers alone.
 
-Cells are ranges of sequences that hold about as many rows each; a cell covers all streams,
-because row groups do too. Cuts are made where the rows are, so a single row with a garbled
-sequence makes no difference. No cell straddles 0: numbers below it are no attempt's. The
-last cell is open.
+Cells are ranges of sequences that hold about the same number of rows. A cell covers all streams,
+because row groups do too. Cuts follow the rows, so a single row with a garbled sequence makes no
+difference. No cell contains both sides of 0: sequences below 0 belong to no attempt. The last cell
+has no upper limit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.audit.arrays import LARGEST, Floats, Ints
 from shoal.audit.read.folder import Ledger, RowGroup
-from shoal.audit.read.read import Held, Piece
+from shoal.audit.read.read import Piece
 from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell, Unproven
 
 ROWS_PER_CELL = 2_000_000  # of all tables together: about 500,000 messages
@@ -31,18 +31,23 @@ def plan_cells(
     rows_per_cell: int = ROWS_PER_CELL,
     cuts: Sequence[int] = (),
 ) -> list[MessageCell]:
-    """Cells that cover every row and every planned number; `cuts` says where, if it is known."""
+    """Plan cells that cover every row and every planned sequence.
+
+    `cuts` are the first sequences of the cells, if the caller knows them.
+    """
     groups = [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
-    lows = cuts or _cuts(groups, rows_per_cell)
-    cells = [_cell(ledger, low, high) for low, high in zip(lows, [*lows[1:], LARGEST], strict=True)]
+    lows = cuts or _choose_cuts(groups, rows_per_cell)
+    cells = [
+        _make_cell(ledger, low, high) for low, high in zip(lows, [*lows[1:], LARGEST], strict=True)
+    ]
     if any(group.ranges["sequence"][0] < 0 for group in groups):
-        cells.insert(0, _cell(ledger, -LARGEST, 0))
+        cells.insert(0, _make_cell(ledger, -LARGEST, 0))
     reach = max(extents, default=0)
     return [c for c in cells if c.attempts or c.receipts or c.log or 0 <= c.low < reach]
 
 
-def _cuts(groups: Sequence[RowGroup], rows_per_cell: int) -> list[int]:
-    """Where cells begin, so that each holds about as many rows."""
+def _choose_cuts(groups: Sequence[RowGroup], rows_per_cell: int) -> list[int]:
+    """Choose the first sequence of each cell, so that all hold about the same number of rows."""
     rows = sum(group.rows for group in groups)
     count = -(-rows // rows_per_cell)
     if count < 2:
@@ -56,13 +61,15 @@ def _cuts(groups: Sequence[RowGroup], rows_per_cell: int) -> list[int]:
     rates = np.cumsum(np.concatenate([density, -density])[order])
     reached = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(edges))])
     wanted = np.arange(1, count) * (reached[-1] / count)
-    cuts = _snapped(np.interp(wanted, reached, edges), np.unique(low))
+    cuts = _snap_to_row_groups(np.interp(wanted, reached, edges), np.unique(low))
     return [0, *np.unique(cuts[cuts > 0]).tolist()]
 
 
-def _snapped(cuts: Floats, lows: Floats) -> Ints:
-    """Cuts moved to where row groups begin, if one does nearby: a row group that two cells
-    share is read twice."""
+def _snap_to_row_groups(cuts: Floats, lows: Floats) -> Ints:
+    """Move each cut to the begin of a row group nearby, if there is one.
+
+    A row group that two cells share is read twice.
+    """
     reach = np.diff(np.append(0, cuts)).min(initial=np.inf) / 2
     right = np.minimum(np.searchsorted(lows, cuts), len(lows) - 1)
     left = np.maximum(right - 1, 0)
@@ -70,7 +77,7 @@ def _snapped(cuts: Floats, lows: Floats) -> Ints:
     return np.where(np.abs(nearest - cuts) < reach, nearest, cuts).astype(np.int64)
 
 
-def _cell(ledger: Ledger, low: int, high: int) -> MessageCell:
+def _make_cell(ledger: Ledger, low: int, high: int) -> MessageCell:
     attempts, receipts, log, keys, transactions, batches = (
         _overlapping(ledger.tables[table], "sequence", [(low, high)])
         for table in (*_MESSAGE_TABLES, *_SIDE_TABLES)
@@ -80,7 +87,7 @@ def _cell(ledger: Ledger, low: int, high: int) -> MessageCell:
 
 def _overlapping(
     groups: Iterable[RowGroup], column: str, ranges: Sequence[tuple[int, int]]
-) -> tuple[Piece | Held, ...]:
+) -> tuple[Piece, ...]:
     return tuple(
         group.piece
         for group in groups
@@ -89,10 +96,10 @@ def _overlapping(
 
 
 def plan_walks(ledger: Ledger, *, rows_per_walk: int = ROWS_PER_WALK) -> list[LedgerWalk]:
-    """Stretches of receipts, of scans and of polls, in ledger order."""
+    """Plan walks over receipts, scans and polls, in ledger order."""
     walks: list[LedgerWalk] = []
     for table in ("receipts", "log", "polls"):
-        pieces: list[Piece | Held] = []
+        pieces: list[Piece] = []
         rows = 0
         for group in ledger.tables[table]:
             if pieces and rows + group.rows > rows_per_walk:
@@ -114,13 +121,13 @@ def plan_offset_cells(
     unproven: Sequence[Unproven] = (),
     offsets_per_cell: int = OFFSETS_PER_CELL,
 ) -> list[OffsetCell]:
-    """Cells that cover the ranges and the jumps, each no longer than the limit."""
+    """Plan cells that cover the ranges and the jumps, none longer than the limit."""
     wanted = _union([*ranges, *((jump.origin + 1, jump.landing) for jump in jumps)])
-    # Work follows the rows in a range, not its length: a jump over half the number line is
-    # cut into a bounded number of cells, most of which find no row group.
+    # The work depends on the rows in a range, not on its length: a jump over half the number line
+    # is cut into a bounded number of cells, and most of them find no row group.
     fewest = sum(high - low for low, high in wanted) // MOST_OFFSET_CELLS + 1
     cells = []
-    for own in _packed(wanted, max(offsets_per_cell, fewest)):
+    for own in _pack_ranges(wanted, max(offsets_per_cell, fewest)):
         attempts, receipts, log = (
             _overlapping(ledger.tables[table], "offset", own) for table in _MESSAGE_TABLES
         )
@@ -128,16 +135,16 @@ def plan_offset_cells(
             continue
         low, high = own[0][0], own[-1][1]
         touched = tuple(j for j in jumps if j.origin + 1 < high and j.landing > low)
-        # Whose message an offset holds is not known before it is read: any may matter.
+        # Which message an offset holds is unknown until it is read, so any transaction may matter.
         members = tuple(group.piece for group in ledger.tables["transactions"]) if touched else ()
-        doubted = tuple(named for named in unproven if low <= named[2] < high)
+        own_unproven = tuple(each for each in unproven if low <= each[2] < high)
         tables = (attempts, receipts, log, members)
-        cells.append(OffsetCell(cluster, tuple(own), *tables, touched, doubted))
+        cells.append(OffsetCell(cluster, tuple(own), *tables, touched, own_unproven))
     return cells
 
 
 def _union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets as disjoint ranges, ascending."""
+    """Return the same offsets as disjoint ranges, ascending."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1]:
@@ -147,10 +154,10 @@ def _union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _packed(
+def _pack_ranges(
     ranges: Iterable[tuple[int, int]], offsets_per_cell: int
 ) -> Iterable[list[tuple[int, int]]]:
-    """Ranges cut and put together so that each portion has at most so many offsets."""
+    """Cut and group the ranges, so that each group has at most `offsets_per_cell` offsets."""
     portion: list[tuple[int, int]] = []
     room = offsets_per_cell
     for start, high in ranges:

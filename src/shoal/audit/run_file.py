@@ -1,9 +1,9 @@
-"""`run.json` as an audit reads it: every value that it uses must be one that it knows.
+"""Reads `run.json` for an audit and refuses every value that the audit does not know.
 
 An unknown value is refused when the folder is opened, with the file, the entry and the allowed
-values. It is never taken as a default: a misspelt promise would be held against nothing, and the
-verdict would be `proven`. An entry that is missing or null has its default; inside `promises`
-null is refused too, since no writer puts it there. Entries that an audit does not read are free.
+values. It is never replaced by a default: a misspelt promise would not be checked at all, and the
+verdict would be `proven`. A missing or null entry has its default; inside `promises` null is
+refused too, because no writer puts it there. Entries that an audit does not read are not checked.
 """
 
 import json
@@ -29,14 +29,14 @@ _CLUSTERS: Final = ("source", "target")
 
 
 def read_run_file(path: Path) -> tuple[Json, int]:
-    """The content of a `run.json` and the format of its ledgers."""
+    """Return the content of a `run.json` and the format of its ledgers."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise LedgerError(f"{path} is too large")
+            raise LedgerError(f"{path} is larger than {LARGEST_BYTES:,} bytes")
         plan = json.loads(path.read_bytes(), object_pairs_hook=lambda p: _unique(path, p))
     except OSError as error:
         raise LedgerError(
-            f"{path} cannot be read: {error.strerror}", remedy="name the folder of a run"
+            f"{path} cannot be read: {error.strerror}", remedy="give the folder of a run"
         ) from error
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{path} is not JSON") from error
@@ -44,13 +44,16 @@ def read_run_file(path: Path) -> tuple[Json, int]:
     for name, wrong in find_problems(plan):
         raise LedgerError(
             f"{path} is malformed: {name} {wrong}",
-            remedy="correct the entry; docs/ledgers.md says what run.json holds",
+            remedy="correct the entry; docs/reference/ledgers.md says what run.json holds",
         )
     return plan, ledger_format
 
 
 def require_same_promises(plans: Iterable[tuple[Path, Json]]) -> None:
-    """Folders of one run promise one thing, or nothing: the order of folders decides nothing."""
+    """Refuse folders of one run that promise different things.
+
+    Without this check the order of the folders would decide. A folder may promise nothing.
+    """
     given = [(path, plan["promises"]) for path, plan in plans if plan.get("promises")]
     for path, promises in given[1:]:
         first_path, first = given[0]
@@ -58,12 +61,12 @@ def require_same_promises(plans: Iterable[tuple[Path, Json]]) -> None:
             raise LedgerError(
                 f"{first_path} and {path} promise different things:"
                 f" {json.dumps(first)} and {json.dumps(promises)}",
-                remedy="folders that are judged together must promise the same",
+                remedy="audit only folders with the same promises together",
             )
 
 
 def find_problems(plan: Json) -> Iterator[Problem]:
-    """Entries that an audit cannot work with."""
+    """Return the entries whose values an audit does not accept."""
     for name, check in _ENTRIES.items():
         if plan.get(name) is not None:
             yield from check(name, plan[name])
@@ -75,11 +78,11 @@ def _with_defaults(promises: Json) -> tuple[Any, ...]:
 
 
 def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; an entry that is there twice would hide one of its values."""
+    """Return a JSON object; refuse a repeated entry, which would hide one of its values."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise LedgerError(f"{path} is malformed: {name:.80} is there twice")
+            raise LedgerError(f"{path} is malformed: {name:.80} is present twice")
         found[name] = value
     return found
 
@@ -122,17 +125,17 @@ def _object(name: str, value: Any) -> Iterator[Problem]:
 
 
 def _object_of(check: Check, *allowed: str) -> Check:
-    """An object whose values pass `check`, under the names that are allowed; null is "none"."""
+    """Return a check of an object: its values pass `check` or are null, its names are allowed."""
 
     def check_all(name: str, value: Any) -> Iterator[Problem]:
         if not isinstance(value, dict):
             yield _must_be(name, value, "an object")
             return
-        for inner, held in value.items():
+        for inner, inner_value in value.items():
             if allowed and inner not in allowed:
-                yield f"{name}.{inner:.80}", f"is not known; known are {', '.join(allowed)}"
-            elif held is not None:
-                yield from check(f"{name}.{inner:.80}", held)
+                yield f"{name}.{inner:.80}", f"is unknown; the known names are {', '.join(allowed)}"
+            elif inner_value is not None:
+                yield from check(f"{name}.{inner:.80}", inner_value)
 
     return check_all
 
@@ -172,11 +175,14 @@ def _promises(name: str, value: Any) -> Iterator[Problem]:
     if not isinstance(value, dict):
         yield _must_be(name, value, "an object")
         return
-    for promise, held in value.items():
+    for promise, promised in value.items():
         if promise in PROMISES:
-            yield from _PROMISED[promise](f"{name}.{promise}", held)
+            yield from _PROMISED[promise](f"{name}.{promise}", promised)
         else:
-            yield f"{name}.{promise:.80}", f"is not known; known are {', '.join(PROMISES)}"
+            yield (
+                f"{name}.{promise:.80}",
+                f"is unknown; the known promises are {', '.join(PROMISES)}",
+            )
 
 
 def _thresholds(name: str, value: Any) -> Iterator[Problem]:

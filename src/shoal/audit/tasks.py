@@ -1,17 +1,17 @@
-"""The pieces of work of an audit. Plain data, so that they travel to any worker.
+"""The tasks of an audit. They are plain data, so that they can be sent to any worker.
 
 - `MessageCell`: a range of sequences of all streams: what happened to each message.
-- `OrderCell`: the same range again, for order units that interleave with other cells.
-- `LedgerWalk`: receipts, or rows of a scan, in ledger order: jumps of readers; or polls.
-- `OffsetCell`: ranges of offsets of one cluster: who was at each offset.
+- `OrderCell`: the same range once more, for order units that interleave with other cells.
+- `LedgerWalk`: receipts or rows of a scan in ledger order (for jumps of readers), or polls.
+- `OffsetCell`: ranges of offsets of one cluster: which message was at each offset.
 """
 
 from dataclasses import dataclass, field
 
 from shoal.audit.context import Knowledge, Stream
-from shoal.audit.read.read import Held, Piece
+from shoal.audit.read.read import Piece
 
-Pieces = tuple[Piece | Held, ...]
+Pieces = tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ UnitName = tuple[str, str, str, str, int, int, int]
 
 @dataclass(frozen=True)
 class OrderCell:
-    """Zones of keys of each unit as (first, last); None asks for every element and its time."""
+    """The zones of keys of each unit as (first, last); None: every element with its time."""
 
     cell: MessageCell
     units: dict[UnitName, tuple[tuple[int, int], ...] | None]
@@ -42,14 +42,14 @@ class OrderCell:
 
 @dataclass(frozen=True)
 class LedgerWalk:
-    number: int  # walks of a table, in ledger order
+    number: int  # counts the walks, in ledger order
     table: str  # "receipts", "log" or "polls"
     pieces: Pieces
 
 
 @dataclass(frozen=True)
 class Jump:
-    """From one offset of a log to another, with something between that may be known."""
+    """A step of a reader from one offset to a later one, past offsets that may hold messages."""
 
     number: int
     topic: str
@@ -58,7 +58,7 @@ class Jump:
     landing: int
 
 
-# Stream, sequence and offset: what a producer named, and what is no evidence.
+# Stream, sequence and offset: an offset that a producer reported and that is not evidence.
 Unproven = tuple[Stream, int, int]
 
 

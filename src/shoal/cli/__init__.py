@@ -1,5 +1,5 @@
-"""The commands. The only package that prints.
+"""The commands: the only package that prints.
 
-Data goes to standard output, progress and messages to standard error. Each command lives in
-a module of its own, loaded when it is called: `shoal cluster up` must not pay for Spark.
+Data goes to standard output; progress and messages go to standard error. The module of a command
+is imported when the command is called, so that `shoal cluster up` does not load Spark.
 """

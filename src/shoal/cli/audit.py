@@ -1,7 +1,7 @@
 """`shoal audit`: judge ledgers again, later and elsewhere, with no Kafka in reach.
 
-Runs are judged on Spark; histories of other tools are judged here, one after another, each as a
-run of its own. The exit code is that of the worst verdict, or tells of a missed threshold.
+Runs are judged on Spark. Histories of other tools are judged in this process, one after another,
+each as a run of its own. The exit code is that of the worst verdict, or of a missed threshold.
 """
 
 import time
@@ -30,7 +30,8 @@ from shoal.model.units import parse_duration_s
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE.jsonl",
-    help="Judge a run that another tool recorded (docs/history-format.md); may be repeated.",
+    help="Judge a run that another tool recorded (docs/reference/history-format.md);"
+    " may be repeated.",
 )
 @click.option(
     "--verifiable-producer",
@@ -51,43 +52,49 @@ from shoal.model.units import parse_duration_s
 @click.option(
     "--drained",
     is_flag=True,
-    help="The verifiable consumers were seen to reach the end of every log.",
+    help="The verifiable consumers reached the end of every log.",
 )
 @click.option(
     "--threshold",
     "thresholds",
     multiple=True,
     metavar="METRIC<NUMBER",
-    help="What a number must be, e.g. 'latency_ms_p99<250' (docs/metrics.md); may be repeated.",
+    help="A limit of a metric, e.g. 'latency_ms_p99<250' (docs/reference/metrics.md);"
+    " may be repeated.",
 )
 @click.option(
     "--clock-skew",
     metavar="TIME",
-    help="By how much the clocks of different places differ at most, e.g. 5ms; else unknown.",
+    help="The most by which clocks of different machines differ, e.g. 5ms; unknown if not given.",
 )
 @click.option(
     "--deadline",
     metavar="TIME",
-    help="What is missing so long after it should have left is lost and not pending, e.g. 5m.",
+    help="A message missing this long after its intended send time is lost, not pending; e.g. 5m.",
 )
-@click.option("--master", help="Where the audit runs.  [default: Spark in this machine]")
-@click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge.")
+@click.option("--master", help="Spark master of the audit.  [default: Spark on this machine]")
+@click.option(
+    "--self-test",
+    "is_self_test",
+    is_flag=True,
+    help="Test the audit itself on generated histories.",
+)
 @click.option(
     "--plantings",
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="Histories of a self-test.",
+    help="Number of histories of a self-test.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of a self-test.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where a self-test writes its page, if anywhere.",
+    help="File for the page of a self-test.  [default: none]",
 )
 @runs_dir_option
 @output_option
-@console.outliving_readers()
+@console.survive_closed_pipe()
 @refusing_malformed_files()
 def audit(
     *,
@@ -105,12 +112,12 @@ def audit(
     output: str,
     **of_self_test: Any,
 ) -> ExitCode:
-    """Judge the ledgers of a run (a name or a folder); several folders are judged as one run."""
+    """Judge the ledgers of a run (an id or a folder); several folders are judged as one run."""
     if is_self_test:
         return _self_test(**of_self_test)
     if sum(map(bool, (runs, histories, producers))) != 1:
         raise UsageError(
-            "an audit needs one of: runs, histories, files of a VerifiableProducer",
+            "give either runs, histories or files of a VerifiableProducer to judge",
             remedy="shoal audit RUN, or shoal audit --history FILE.jsonl",
         )
     wanted = parse(thresholds)
@@ -119,8 +126,8 @@ def audit(
     if producers:
         return _audit_verifiable(producers, consumers, wanted, output=output, drained=drained)
     folders = [find_run(runs_dir, run).path for run in runs]
-    told = {"clock_skew_us": clock_skew, "deadline_us": deadline}
-    given = {n: round(parse_duration_s(text) * 1_000_000) for n, text in told.items() if text}
+    durations = {"clock_skew_us": clock_skew, "deadline_us": deadline}
+    given = {n: round(parse_duration_s(text) * 1_000_000) for n, text in durations.items() if text}
     return _audit_runs(folders, wanted, output, given=given, master=master)
 
 
@@ -153,7 +160,7 @@ def _audit_runs(
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 
-    open_ledger(folders, **given)  # what cannot be read is told before Spark is started
+    open_ledger(folders, **given)  # reports unreadable ledgers before Spark is started
     with SessionFuture(master) as session:
         texts = [threshold.text for threshold in wanted]
         result = judge(folders, session=session, given=given, thresholds=texts)
@@ -167,8 +174,8 @@ def _audit_runs(
 def _audit_histories(paths: tuple[str, ...], wanted: list[Threshold], output: str) -> ExitCode:
     from shoal.audit.history.verdict import judge_history
 
-    # All are judged before anything is printed: a malformed line anywhere means no verdict.
-    return _tell([(path, judge_history(Path(path))) for path in paths], wanted, output)
+    # All are judged before anything is printed: one malformed line means no verdict at all.
+    return _report([(path, judge_history(Path(path))) for path in paths], wanted, output)
 
 
 def _audit_verifiable(
@@ -183,10 +190,10 @@ def _audit_verifiable(
 
     files = [[Path(name) for name in names] for names in (producers, consumers)]
     result = judge_verifiable(*files, drained=drained)
-    return _tell([(producers[0], result)], wanted, output)
+    return _report([(producers[0], result)], wanted, output)
 
 
-def _tell(results: list[tuple[str, Result]], wanted: list[Threshold], output: str) -> ExitCode:
+def _report(results: list[tuple[str, Result]], wanted: list[Threshold], output: str) -> ExitCode:
     from shoal.audit.history.verdict import to_json
 
     held = [(path, hold(result, wanted)) for path, result in results]
@@ -200,5 +207,5 @@ def _tell(results: list[tuple[str, Result]], wanted: list[Threshold], output: st
 
 
 def _as_json(line: dict[str, Any], result: Result) -> dict[str, Any]:
-    told = [each.to_json() for each in result.thresholds]
-    return line | ({"thresholds": told} if told else {})
+    durations = [each.to_json() for each in result.thresholds]
+    return line | ({"thresholds": durations} if durations else {})

@@ -1,4 +1,4 @@
-"""`shoal bench`: many producers and consumers on one cluster, four timestamps of every message."""
+"""`shoal bench`: measures one cluster with many producers and consumers, four times a message."""
 
 import logging
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import rich_click as click
 
-from shoal.cli.demo import new_run_dir, watching
+from shoal.cli.demo import new_run_dir, show_progress
 from shoal.cli.shared import console
 from shoal.cli.shared.options import output_option, runs_dir_option
-from shoal.cli.shared.verdict import EXIT_CODES, show_verdict, shown_owed
+from shoal.cli.shared.verdict import EXIT_CODES, format_owed_latency, show_verdict
 from shoal.cli.shared.workload_options import (
     consumer_options,
     consumer_settings,
@@ -44,14 +44,14 @@ EMBEDDED: Final = "lite"
     type=click.Choice(["lite", "apache"]),
     default=EMBEDDED,
     show_default=True,
-    help="What to embed if no cluster is named.",
+    help="Engine of the embedded cluster.",
 )
 @click.option(
     "--topic",
     "--kafka-topic",
     default="shoal-bench",
     show_default=True,
-    help="A topic to make; it must not exist.",
+    help="Topic to create; it must not exist.",
 )
 @click.option(
     "--producers",
@@ -73,24 +73,32 @@ EMBEDDED: Final = "lite"
     type=click.IntRange(min=1),
     default=100_000,
     show_default=True,
-    help="In all, over all producers.",
+    help="Total of all producers.",
 )
 @click.option(
     "--throughput",
     type=click.FloatRange(min=0, min_open=True),
     default=10_000.0,
     show_default=True,
-    help="Messages per second in all: never more.",
+    help="Maximum messages per second, total of all producers.",
 )
 @click.option(
-    "--groups", type=click.IntRange(min=1), default=1, show_default=True, help="Of consumers."
+    "--groups",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of consumer groups.",
 )
-@click.option("--use-message-headers", is_flag=True, help="Identity in headers, not in the body.")
+@click.option(
+    "--use-message-headers",
+    is_flag=True,
+    help="Put the identity of a message into headers, not the body.",
+)
 @producer_options
 @consumer_options
 @click.option("--partitions", type=click.IntRange(min=1), help="[default: one for each consumer]")
 @click.option("--replication-factor", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--master", help="Where the workers run.  [default: Spark in this machine]")
+@click.option("--master", help="Spark master for the workers.  [default: Spark on this machine]")
 @click.option(
     "--leader-expect-offers",
     type=click.IntRange(min=1),
@@ -98,7 +106,9 @@ EMBEDDED: Final = "lite"
     show_default=True,
     help="Executors to wait for.",
 )
-@click.option("--leader-host", help="Where workers reach this driver.  [default: as Spark says]")
+@click.option(
+    "--leader-host", help="Host at which workers reach this driver.  [default: Spark's driver host]"
+)
 @click.option("--leader-port", type=click.IntRange(0, 65535), default=0, help="[default: any]")
 @click.option("--kafka-bootstrap-host", help="Host of --bootstrap-server.")
 @click.option(
@@ -115,17 +125,17 @@ def bench(
     debug: bool,
     runs_dir: Path,
     output: str,
-    **wishes: Any,
+    **flags: Any,
 ) -> ExitCode:
     """Measure a cluster end to end: when each message was sent, published, output and consumed.
 
-    The producers and consumers are workers of one Spark application, started at one time.
+    The producers and consumers are workers of one Spark application, and start at the same time.
 
     \b
     shoal bench --producers 2 --consumers 2 --messages 100000 --producer-acks all
     """
     from shoal.experiment.judge import run_experiment
-    from shoal.experiment.placing import Placing, slots_of
+    from shoal.experiment.placing import PlacementProvider, count_slots
     from shoal.experiment.plan import Addresses
     from shoal.pipeline.messages import write_messages
 
@@ -134,58 +144,58 @@ def bench(
     workers = WorkersSpec(
         on_spark=True,
         master=master or "",
-        executors=wishes["leader_expect_offers"],
-        host=wishes["leader_host"] or "",
-        port=wishes["leader_port"],
+        executors=flags["leader_expect_offers"],
+        host=flags["leader_host"] or "",
+        port=flags["leader_port"],
     )
-    experiment = _experiment(wishes, workers)
+    experiment = _experiment(flags, workers)
     run_dir = new_run_dir(runs_dir, "bench").absolute()
     with (
-        Placing([experiment]) as placing,
-        _cluster(bootstrap_server or _seed_address(wishes), engine) as servers,
+        PlacementProvider([experiment]) as placing,
+        _cluster(bootstrap_server or _bootstrap_address(flags), engine) as servers,
     ):
-        console.say(f"waiting for {slots_of(experiment)} slots")
-        place = placing.place()
-        with watching() as watch:
+        console.say(f"waiting for {count_slots(experiment)} slots")
+        location = placing.location()
+        with show_progress() as watch:
             result = run_experiment(
                 experiment,
                 addresses=Addresses(servers),
                 run_dir=run_dir,
                 session=placing.session,
                 watch=watch,
-                place=place,
+                location=location,
             )
         table = write_messages(run_dir, placing.session.result())
     _show(result, output, run_dir=run_dir, table=table)
     return EXIT_CODES[result.verdict]
 
 
-def _experiment(wishes: dict[str, Any], workers: WorkersSpec) -> ExperimentSpec:
-    partitions = wishes["partitions"] or wishes["consumers"]
+def _experiment(flags: dict[str, Any], workers: WorkersSpec) -> ExperimentSpec:
+    partitions = flags["partitions"] or flags["consumers"]
     return ExperimentSpec(
-        wishes["topic"],
+        flags["topic"],
         TopicsSpec(
-            wishes["topic"],
+            flags["topic"],
             partitions=partitions,
             target_partitions=partitions,
-            replication_factor=wishes["replication_factor"],
-            # So that the log itself says when a message was output.
+            replication_factor=flags["replication_factor"],
+            # With LogAppendTime the log has the time at which a message was output.
             configs={"message.timestamp.type": "LogAppendTime"},
         ),
         ProducersSpec(
-            wishes["producers"],
+            flags["producers"],
             {
-                "messages": wishes["messages"],
-                "rate_per_s": wishes["throughput"],
+                "messages": flags["messages"],
+                "rate_per_s": flags["throughput"],
                 "drain_timeout_s": 60.0,
-                **producer_settings(wishes),
+                **producer_settings(flags),
             },
         ),
         ConsumersSpec(
-            wishes["consumers"],
-            _group_names(wishes["groups"]),
-            settings=consumer_settings(wishes),
-            fetching=fetch_settings(wishes),
+            flags["consumers"],
+            _group_names(flags["groups"]),
+            settings=consumer_settings(flags),
+            fetching=fetch_settings(flags),
         ),
         promises={"delivery": "at_least_once", "order": True},
         workers=workers,
@@ -198,10 +208,10 @@ def _group_names(count: int) -> tuple[str, ...]:
     return tuple(f"consumers-{number}" for number in range(1, count + 1))
 
 
-def _seed_address(wishes: dict[str, Any]) -> str | None:
-    """The cluster, as Kafka end-to-end perf test names it."""
-    host = wishes["kafka_bootstrap_host"]
-    return f"{host}:{wishes['kafka_bootstrap_port']}" if host else None
+def _bootstrap_address(flags: dict[str, Any]) -> str | None:
+    """The address from the option names of the Kafka end-to-end performance test."""
+    host = flags["kafka_bootstrap_host"]
+    return f"{host}:{flags['kafka_bootstrap_port']}" if host else None
 
 
 @contextmanager
@@ -225,11 +235,11 @@ def _show(result: Result, output: str, *, run_dir: Path, table: Path) -> None:
     if latency is not None and latency.max is not None and latency.mean is not None:
         console.out.print("  from sent to consumed")
         console.out.print(
-            f"    mean {format_us(round(latency.mean))}, max {shown_owed(latency, 'max')}"
+            f"    mean {format_us(round(latency.mean))}, max {format_owed_latency(latency, 'max')}"
         )
-        shown = [f"{name} {shown_owed(latency, name)}" for name, *_ in PERCENTILES]
+        shown = [f"{name} {format_owed_latency(latency, name)}" for name, *_ in PERCENTILES]
         console.out.print(f"    {', '.join(shown)}")
     for name, value in result.metrics.range_us.items():
-        told = "unknown" if value is None else format_us(value)
-        console.out.print(f"  {name} range  {told}")
+        text = "unknown" if value is None else format_us(value)
+        console.out.print(f"  {name} range  {text}")
     console.out.print(f"  every message  {table}")

@@ -15,15 +15,15 @@ from shoal.model.exit_codes import ExitCode
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and end.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and exit.")
 @cluster_options("source")
 @cluster_options("target")
 @runs_dir_option
 def clean(*, run: str, dry_run: bool, runs_dir: Path, **rest: Any) -> ExitCode:
-    """Delete the topics, mirrored copies and groups that RUN made, also after a crash.
+    """Delete the topics, mirrored copies and groups that RUN created, also after a crash.
 
-    Only what stands in the run's manifest (created.json) is touched. Passwords are not in there:
-    give them by --source-command-config and --target-command-config.
+    Only what the run's manifest (created.json) lists is deleted. The manifest has no passwords:
+    give them with --source-command-config and --target-command-config.
     """
     from shoal.experiment.clean import clean as delete
     from shoal.experiment.runs import find_run
@@ -39,8 +39,8 @@ def clean(*, run: str, dry_run: bool, runs_dir: Path, **rest: Any) -> ExitCode:
         for kind, names in (("topic", cleaned.topics), ("group", cleaned.groups)):
             for name in names:
                 console.out.print(f"{verb} {kind} {name} on the {role}", markup=False)
-        for reason in cleaned.left:
-            console.out.print(f"left alone: {reason}", markup=False)
-    if not any(one.topics or one.groups or one.left for one in done.values()):
-        console.out.print("nothing of this run is left")
-    return ExitCode.UNEXPECTED if any(one.left for one in done.values()) else ExitCode.PROVEN
+        for reason in cleaned.skipped:
+            console.out.print(f"not deleted: {reason}", markup=False)
+    if not any(one.topics or one.groups or one.skipped for one in done.values()):
+        console.out.print("nothing to delete: no topic or group of this run exists")
+    return ExitCode.UNEXPECTED if any(one.skipped for one in done.values()) else ExitCode.PROVEN

@@ -1,4 +1,4 @@
-"""`shoal compare` and `shoal sweep`: runs side by side, and what settings do."""
+"""`shoal compare` and `shoal sweep`: runs side by side, and the effects of settings."""
 
 import json
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from rich.table import Table
 from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.shared import console
 from shoal.cli.shared.options import output_option, runs_dir_option
-from shoal.model.comparison import DIFFERS, Comparison, Judged, SweepResult
+from shoal.model.comparison import DIFFERS, Comparison, MeasureJudgement, SweepResult
 from shoal.model.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from shoal.experiment.compare.sweep import Sweep, SweepFolder
 
-MOST_COLUMNS = 6
+MAX_COLUMNS = 6
 
 
 @click.command()
@@ -25,16 +25,16 @@ MOST_COLUMNS = 6
 @click.option(
     "--page",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the page goes.  [default: comparison.html beside the runs]",
+    help="File for the HTML page.  [default: comparison.html in the folder of runs]",
 )
 @runs_dir_option
 @output_option
-@console.outliving_readers()
+@console.survive_closed_pipe()
 @refusing_malformed_files()
 def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output: str) -> None:
-    """Show judged runs side by side, metric by metric, and what of it is more than noise.
+    """Show judged runs side by side, metric by metric, and which differences exceed the noise.
 
-    Runs that were set up alike are repeats of each other and share a column.
+    Runs with the same settings are repeats and share a column.
 
     \b
     shoal compare 20260101-120000-mm2 20260101-121500-shoal
@@ -49,12 +49,12 @@ def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output:
 
 
 def show_side_by_side(run_dirs: Sequence[Path], page: Path, *, is_json: bool = False) -> None:
-    """Compare judged runs: a page, and a table in the terminal."""
+    """Compare judged runs: write the page, and print a table or JSON."""
     from shoal.experiment.compare.comparison import JudgedRun
-    from shoal.experiment.compare.comparison import compare as compared
+    from shoal.experiment.compare.comparison import compare as compare_runs
     from shoal.report.side_by_side import render_comparison
 
-    comparison = compared([JudgedRun.read(path) for path in run_dirs])
+    comparison = compare_runs([JudgedRun.read(path) for path in run_dirs])
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(render_comparison(comparison), encoding="utf-8")
     if is_json:
@@ -68,17 +68,17 @@ def _show_comparison(comparison: Comparison) -> None:
     for column in comparison.columns:
         verdicts = ", ".join(dict.fromkeys(column.verdicts))
         console.out.print(f"{column.label}: {verdicts}; {column.sentence}", markup=False)
-    shown = comparison.columns[:MOST_COLUMNS]
+    shown = comparison.columns[:MAX_COLUMNS]
     labels = [column.label for column in shown]
     table = Table("metric", *labels, "difference", "could have shown", box=None)
     for row in comparison.rows:
         cells = [row.cell(place) for place in range(len(shown))]
-        table.add_row(row.measure.name, *cells, _coloured(row.judged), row.judged.smallest)
+        table.add_row(row.measure.name, *cells, _format_judged(row.judged), row.judged.smallest)
     console.out.print(table)
 
 
-def _coloured(judged: Judged) -> str:
-    return f"[bold]{judged.shown}[/]" if judged.judgement == DIFFERS else judged.shown
+def _format_judged(judged: MeasureJudgement) -> str:
+    return f"[bold]{judged.text}[/]" if judged.judgement == DIFFERS else judged.text
 
 
 @click.command()
@@ -93,14 +93,20 @@ def _coloured(judged: Judged) -> str:
 @click.option(
     "--repeat", type=click.IntRange(1, 1000), help="Runs of each combination.  [default: 3]"
 )
-@click.option("--seed", type=click.IntRange(0), help="Of the order of the runs.  [default: 0]")
 @click.option(
-    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="As if it stood in the file."
+    "--seed", type=click.IntRange(0), help="Seed of the random order of the runs.  [default: 0]"
 )
-@click.option("--dry-run", is_flag=True, help="Check every combination, show the order, and end.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key of the file; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Check every combination, show the order, and exit.")
 @runs_dir_option
 @output_option
-@console.outliving_readers()
+@console.survive_closed_pipe()
 def sweep(
     *,
     experiment: str,
@@ -112,59 +118,61 @@ def sweep(
     runs_dir: Path,
     output: str,
 ) -> ExitCode:
-    """Run every combination of some settings, repeated, and show what each setting does.
+    """Run every combination of some settings, repeated, and show the effect of each setting.
 
-    The same command goes on where the last one ended, however it ended.
+    The same command resumes an interrupted sweep.
 
     \b
     shoal sweep consistency --vary producer.acks=0,1,all --vary in_flight=1,5 --repeat 3
     """
-    from shoal.experiment.compare.sweep import SweepFolder, planned_sweep
+    from shoal.experiment.compare.sweep import SweepFolder, plan_sweep
     from shoal.experiment.presets import find
 
-    plan = planned_sweep(find(experiment), sets, varied, repeats=repeat, seed=seed)
+    plan = plan_sweep(find(experiment), sets, varied, repeats=repeat, seed=seed)
     plan.check()
     if dry_run:
         for planned in plan.order():
             console.out.print(planned.folder, markup=False)
         return ExitCode.PROVEN
     with SweepFolder(runs_dir / plan.name, plan) as folder:
-        _run_left(plan, folder)
-        return _tell(folder, output=output)
+        _run_remaining(plan, folder)
+        return _report(folder, output=output)
 
 
-def _run_left(plan: "Sweep", folder: "SweepFolder") -> None:
-    from shoal.cli.run import alike, run_one
-    from shoal.experiment.faults.fault_injection import prepared
-    from shoal.experiment.placing import Placing
+def _run_remaining(plan: "Sweep", folder: "SweepFolder") -> None:
+    from shoal.cli.run import group_by_clusters, run_one
+    from shoal.experiment.faults.fault_injection import prepare_environment
+    from shoal.experiment.placing import PlacementProvider
 
-    left = folder.left()
+    remaining = folder.remaining_runs()
     total = len(plan.order())
-    console.say(f"{total - len(left)} of {total} runs are done; the sweep is in {folder.path}")
-    specs = [plan.spec(planned) for planned in left]
-    waiting = iter(left)
-    if not left:
+    console.say(
+        f"{total - len(remaining)} of {total} runs are done; folder of the sweep: {folder.path}"
+    )
+    specs = [plan.spec(planned) for planned in remaining]
+    waiting = iter(remaining)
+    if not remaining:
         return
-    with Placing(specs) as placing:
-        for group in alike(specs):
-            with prepared(group[0]) as ground:
+    with PlacementProvider(specs) as placing:
+        for group in group_by_clusters(specs):
+            with prepare_environment(group[0]) as environment:
                 for spec in group:
                     planned = next(waiting)
                     console.say(f"\n{planned.folder}", "bold")
-                    run_one(spec, ground, placing, folder.cleared(planned))
+                    run_one(spec, environment, placing, folder.clear_run_dir(planned))
                     if not folder.is_done(planned):
-                        console.say("cut short: the same command goes on from here")
+                        console.say("interrupted; run the same command again to resume the sweep")
                         return
 
 
-def _tell(folder: "SweepFolder", *, output: str) -> ExitCode:
+def _report(folder: "SweepFolder", *, output: str) -> ExitCode:
     from shoal.report.side_by_side import render_sweep, sentences
 
     result = folder.result()
     page = folder.path / "sweep.html"
     page.write_text(render_sweep(result), encoding="utf-8")
-    told = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
-    (folder.path / "result.json").write_text(told + "\n", encoding="utf-8")
+    result_text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
+    (folder.path / "result.json").write_text(result_text + "\n", encoding="utf-8")
     if output == "json":
         console.print_json(result.to_json())
     else:
@@ -180,8 +188,8 @@ def _show_effects(result: SweepResult) -> None:
         table = Table(parameter, *levels, "effect", "could have shown", box=None)
         for effect in result.effects:
             if effect.parameter == parameter:
-                means = map(effect.measure.shown, effect.means())
-                said = _coloured(effect.judged), effect.judged.smallest
+                means = map(effect.measure.format_value, effect.means())
+                said = _format_judged(effect.judged), effect.judged.smallest
                 table.add_row(effect.measure.name, *means, *said)
         console.out.print(table)
         console.out.print()

@@ -1,7 +1,7 @@
-"""`shoal demo`: messages through a source, a mirror and a target, and a verdict on each of them.
+"""`shoal demo`: sends messages through a source, a mirror and a target, and judges each of them.
 
-Runs twice: once as it should be, and once with a mirror that loses one message, to show what
-a violated verdict looks like. The exit code is 0 if both verdicts are what they must be.
+It does two runs: one without loss, and one with a mirror that loses one message, to show a
+violated verdict. The exit code is 0 if both verdicts are as expected.
 """
 
 import time
@@ -21,37 +21,40 @@ from shoal.model.findings import Verdict
 
 if TYPE_CHECKING:
     from shoal.experiment.plan import Addresses
-    from shoal.experiment.run import Progress as Step
-    from shoal.experiment.run import Watch
+    from shoal.experiment.run import RunProgress, Watch
     from shoal.experiment.spec import ExperimentSpec
     from shoal.model.result import Result
     from shoal.pipeline.session import SessionFuture
 
-SPEAK_EVERY_S: Final = 2.0
+PRINT_EVERY_S: Final = 2.0
 
 
 @click.command()
 @runs_dir_option
-@console.outliving_readers()
+@console.survive_closed_pipe()
 def demo(*, runs_dir: Path) -> ExitCode:
-    """See it work: produce, mirror, consume, judge; then once more with one message lost."""
+    """See it work: produce, mirror, consume, judge; then again with one message lost."""
     from shoal.experiment import demo as experiments
     from shoal.pipeline.session import SessionFuture
 
     started = time.monotonic()
     with SessionFuture() as session, two_clusters() as addresses:
         console.say("\n1. a mirror that copies everything", "bold")
-        clean = _one_pass(experiments.clean(), addresses, runs_dir=runs_dir, session=session)
+        clean = _run_and_show(
+            experiments.lossless_spec(), addresses, runs_dir=runs_dir, session=session
+        )
         console.say("\n2. the same, with a mirror that loses one message", "bold")
-        lossy = _one_pass(experiments.with_a_loss(), addresses, runs_dir=runs_dir, session=session)
-    as_it_must_be = (clean.verdict, lossy.verdict) == (Verdict.PROVEN, Verdict.VIOLATED)
+        lossy = _run_and_show(
+            experiments.lossy_spec(), addresses, runs_dir=runs_dir, session=session
+        )
+    has_expected_verdicts = (clean.verdict, lossy.verdict) == (Verdict.PROVEN, Verdict.VIOLATED)
     console.say(f"\ndone in {time.monotonic() - started:.0f} s; shoal runs list shows both runs")
-    return ExitCode.PROVEN if as_it_must_be else ExitCode.UNEXPECTED
+    return ExitCode.PROVEN if has_expected_verdicts else ExitCode.UNEXPECTED
 
 
 @contextmanager
 def two_clusters() -> "Iterator[Addresses]":
-    """A source and a target, one broker each, gone afterwards."""
+    """Start a source and a target with one broker each; stop them afterwards."""
     from shoal.experiment.plan import Addresses
     from shoal.systems.clusters import make_cluster
 
@@ -64,7 +67,7 @@ def two_clusters() -> "Iterator[Addresses]":
         yield Addresses(source.bootstrap, target.bootstrap)
 
 
-def _one_pass(
+def _run_and_show(
     experiment: "ExperimentSpec",
     addresses: "Addresses",
     *,
@@ -80,7 +83,7 @@ def _one_pass(
         f"{sent['messages']:,} messages of {sent['size_bytes']} B over "
         f"{experiment.topics.partitions} partitions at {sent['rate_per_s']:,.0f}/s"
     )
-    with watching() as watch:
+    with show_progress() as watch:
         result = run_experiment(
             experiment, addresses=addresses, run_dir=run_dir, session=session, watch=watch
         )
@@ -89,32 +92,32 @@ def _one_pass(
 
 
 def new_run_dir(runs_dir: Path, name: str) -> Path:
-    """A folder that no run has yet: the time, and a number if that is taken."""
+    """A new folder, named by the time; with a number if that folder exists."""
     stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
     candidates = (runs_dir / (f"{stem}-{n}" if n else stem) for n in range(1000))
     return next(path for path in candidates if not path.exists())
 
 
 @contextmanager
-def watching() -> "Iterator[Watch]":
-    """A progress bar on a terminal; elsewhere a line now and then."""
+def show_progress() -> "Iterator[Watch]":
+    """Show a progress bar on a terminal, or else a line every few seconds."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"))
-    spoken = 0.0
-    said = ""
+    printed_s = 0.0
+    last_step = ""
     with Progress(
         *columns, console=console.err, transient=True, disable=not console.err.is_terminal
     ) as bar:
         task = bar.add_task("", total=None, counts="")
 
-        def watch(step: "Step") -> None:
-            nonlocal spoken, said
+        def watch(step: "RunProgress") -> None:
+            nonlocal printed_s, last_step
             counts = f"{step.sent:,} sent, {step.received:,} received" if step.total else ""
             bar.update(task, description=step.doing, counts=counts)
             bar.update(task, total=step.total or None, completed=step.received)
             if console.err.is_terminal:
                 return
-            if step.doing != said or time.monotonic() - spoken > SPEAK_EVERY_S:
-                said, spoken = step.doing, time.monotonic()
+            if step.doing != last_step or time.monotonic() - printed_s > PRINT_EVERY_S:
+                last_step, printed_s = step.doing, time.monotonic()
                 console.say(f"  {step.doing} {counts}".rstrip())
 
         yield watch

@@ -1,4 +1,4 @@
-"""`shoal doctor`: what this machine, or a cluster, has of what runs need."""
+"""`shoal doctor`: checks whether this machine, or a cluster, has what runs need."""
 
 import asyncio
 from pathlib import Path
@@ -22,14 +22,16 @@ MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]note[/]", "missing": "[bold red]
 @click.option(
     "--bootstrap-server",
     metavar="HOST:PORT,…",
-    help="Check what this client may do on that cluster, instead of this machine.",
+    help="Check the permissions of this client on that cluster, instead of this machine.",
 )
 @click.option(
     "--command-config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A .properties file for the client of that cluster.",
 )
-@click.option("--canary-topic", metavar="NAME", help="The topic that a run would write to there.")
+@click.option(
+    "--canary-topic", metavar="NAME", help="The existing topic that a run would write to."
+)
 @output_option
 def doctor(
     *,
@@ -38,10 +40,10 @@ def doctor(
     canary_topic: str | None,
     output: str,
 ) -> ExitCode:
-    """What was found here (Python, Java, Spark, ports, disk, clock) and how to mend the rest.
+    """Check this machine (Python, Java, Spark, ports, disk, clock), and show how to fix problems.
 
-    With --bootstrap-server: which permissions a run needs on that cluster, and which of them
-    there are. Nothing is changed there.
+    With --bootstrap-server: check the permissions that a run needs on that cluster. Nothing is
+    changed there.
     """
     from shoal.systems.doctor import examine
 
@@ -49,18 +51,18 @@ def doctor(
         checks = examine()
     else:
         checks = _cluster(bootstrap_server, command_config, canary_topic)
-    sick = any(check.state == "missing" for check in checks)
+    is_incomplete = any(check.state == "missing" for check in checks)
     if output == "json":
         console.print_json([to_plain(check) for check in checks])
-        return ExitCode.UNEXPECTED if sick else ExitCode.PROVEN
+        return ExitCode.UNEXPECTED if is_incomplete else ExitCode.PROVEN
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for check in checks:
         table.add_row(MARKS[check.state], check.name, check.found)
         if check.remedy:
             table.add_row("", "", f"[bold]{check.remedy}[/]")
     console.out.print(table)
-    console.say("something is missing" if sick else "nothing is missing")
-    return ExitCode.UNEXPECTED if sick else ExitCode.PROVEN
+    console.say("something is missing" if is_incomplete else "nothing is missing")
+    return ExitCode.UNEXPECTED if is_incomplete else ExitCode.PROVEN
 
 
 def _cluster(servers: str | None, file: Path | None, canary: str | None) -> "list[Check]":

@@ -1,4 +1,4 @@
-"""`shoal cluster fault`: what goes wrong on purpose in a Kafka Lite, until it is healed."""
+"""`shoal cluster fault`: injects faults into a Kafka Lite, until they are healed."""
 
 from typing import Any
 
@@ -9,33 +9,33 @@ from shoal.cli.shared.options import SIZE, output_option
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import UsageError
 from shoal.systems import registry
-from shoal.systems.remote import remote
+from shoal.systems.remote import open_remote_cluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.error_codes import Code
 
-_name_option = click.option("--name", help="The cluster, if several run.")
+_name_option = click.option("--name", help="Name of the cluster, if several are running.")
 _one_way_option = click.option(
-    "--one-way", is_flag=True, help="Only from the first to the second; else both ways."
+    "--one-way", is_flag=True, help="Only from SOURCE to TARGET, not in both directions."
 )
 
 
 @click.group("fault")
 def fault() -> None:
-    """Cut links, fail disks and requests of a Kafka Lite, and heal them.
+    """Inject faults of links, disks and requests into a Kafka Lite, and heal them.
 
     \b
-    shoal cluster fault cut 1 2                    nothing gets through between the two
+    shoal cluster fault cut 1 2                    drop all traffic between two nodes
     shoal cluster fault slow 1 2 --delay-ms 200 --bytes-per-s 1MB
-    shoal cluster fault reset 1 2                  connections end, and are made again
+    shoal cluster fault reset 1 2                  reset the connections; they reconnect
     shoal cluster fault disk 3 --writes ENOSPC
     shoal cluster fault request 1 PRODUCE --times 3 --error NOT_ENOUGH_REPLICAS
     shoal cluster fault list
-    shoal cluster fault heal                       all of it
+    shoal cluster fault heal                       end all faults
     """
 
 
 def _lite(name: str | None) -> LiteCluster:
-    return remote(registry.find(name)).lite()
+    return open_remote_cluster(registry.find(name)).lite()
 
 
 @fault.command("cut")
@@ -44,7 +44,7 @@ def _lite(name: str | None) -> LiteCluster:
 @_one_way_option
 @_name_option
 def cut_command(*, source: int, target: int, one_way: bool, name: str | None) -> None:
-    """Let nothing through between two nodes; connections stall and are not reset."""
+    """Drop all traffic between two nodes; connections stall and are not reset."""
     _lite(name).cut_link(source, target, one_way=one_way)
     console.say(f"cut: {source} {'→' if one_way else '↔'} {target}")
 
@@ -52,17 +52,19 @@ def cut_command(*, source: int, target: int, one_way: bool, name: str | None) ->
 @fault.command("slow")
 @click.argument("source", type=int)
 @click.argument("target", type=int)
-@click.option("--delay-ms", type=click.IntRange(1), help="Everything comes so much later.")
-@click.option("--bytes-per-s", type=SIZE, help="So much passes in a second.")
+@click.option("--delay-ms", type=click.IntRange(1), help="Delay of all data.")
+@click.option("--bytes-per-s", type=SIZE, help="Limit of the throughput.")
 @_one_way_option
 @_name_option
 def slow_command(
     *, source: int, target: int, one_way: bool, name: str | None, **slow: int | None
 ) -> None:
-    """Let everything between two nodes come later, or little of it pass."""
+    """Delay the traffic between two nodes, or limit its throughput."""
     found = {key: value for key, value in slow.items() if value}
     if not found:
-        raise UsageError("nothing is slow about that link", remedy="say --delay-ms 200, for one")
+        raise UsageError(
+            "a slow link needs a delay or a limit", remedy="set --delay-ms 200 or --bytes-per-s 1MB"
+        )
     _lite(name).slow_link(source, target, one_way=one_way, **found)
     said = ", ".join(f"{key} {value}" for key, value in found.items())
     console.say(f"slow ({said}): {source} {'→' if one_way else '↔'} {target}")
@@ -73,7 +75,7 @@ def slow_command(
 @click.argument("target", type=int)
 @_name_option
 def reset_command(*, source: int, target: int, name: str | None) -> None:
-    """End the connections between two nodes with a TCP reset; they may connect again."""
+    """Reset the TCP connections between two nodes; they may reconnect."""
     _lite(name).reset_link(source, target)
     console.say(f"reset: {source} ↔ {target}")
 
@@ -82,25 +84,27 @@ def reset_command(*, source: int, target: int, name: str | None) -> None:
 @click.argument("node_id", type=int)
 @_name_option
 def isolate_command(*, node_id: int, name: str | None) -> None:
-    """Cut a node off from all others."""
+    """Drop all traffic between a node and all others."""
     _lite(name).isolate(node_id)
     console.say(f"isolated: node {node_id}")
 
 
 @fault.command("disk")
 @click.argument("node_id", type=int)
-@click.option("--reads", metavar="ERROR", help="Reads of logs fail with EIO, …")
-@click.option("--writes", metavar="ERROR", help="Writes fail with EIO, ENOSPC, …")
-@click.option("--syncs", metavar="ERROR", help="So does forcing what was written to the disk.")
+@click.option("--reads", metavar="ERROR", help="Error of reads of logs: EIO, …")
+@click.option("--writes", metavar="ERROR", help="Error of writes: EIO, ENOSPC, …")
+@click.option("--syncs", metavar="ERROR", help="Error of fsync: EIO, …")
+@click.option("--delay-ms", type=click.FloatRange(0), default=0.0, help="Delay of each operation.")
 @click.option(
-    "--delay-ms", type=click.FloatRange(0), default=0.0, help="Each takes so much longer."
+    "--room-bytes", type=click.IntRange(0), help="Free space, after which writes fail with ENOSPC."
 )
-@click.option("--room-bytes", type=click.IntRange(0), help="So much fits, then it is full.")
 @_name_option
 def disk_command(*, node_id: int, name: str | None, **fault: Any) -> None:
-    """Let the disk of a node fail, be slow, or run full."""
+    """Make the disk of a node fail, slow or full."""
     if not any(value not in (None, 0.0) for value in fault.values()):
-        raise UsageError("nothing is wrong with that disk", remedy="say --writes EIO, for one")
+        raise UsageError(
+            "a disk fault needs at least one option", remedy="set --writes EIO, for example"
+        )
     _lite(name).fail_disk(node_id, **fault)
     console.say(f"disk of node {node_id}: {fault}")
 
@@ -109,14 +113,18 @@ def disk_command(*, node_id: int, name: str | None, **fault: Any) -> None:
 @click.argument("node_id", type=int)
 @click.argument("api", metavar="API")
 @click.option("--times", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--error", metavar="CODE", help="Answer with this error, by name or number.")
-@click.option("--lose-answer", is_flag=True, help="Do it, and hang up in place of an answer.")
-@click.option("--client-id", help="Only of this client.")
+@click.option("--error", metavar="CODE", help="Respond with this error, by name or number.")
+@click.option(
+    "--lose-answer",
+    is_flag=True,
+    help="Handle the request, then close the connection without a response.",
+)
+@click.option("--client-id", help="Only requests of this client.")
 @_name_option
 def request_command(
     *, node_id: int, api: str, error: str | None, name: str | None, **options: Any
 ) -> None:
-    """Let the next requests of an API go wrong; without an option by hanging up."""
+    """Make the next requests of an API fail; without an option by closing the connection."""
     code = None if error is None else _value(Code, error)
     _lite(name).fail_requests(node_id, _value(ApiKey, api), error=code, **options)
     console.say(f"the next {options['times']} {api} to node {node_id} will fail")
@@ -127,9 +135,9 @@ def request_command(
 @click.argument("task")
 @_name_option
 def task_command(*, node_id: int, task: str, name: str | None) -> None:
-    """Let a background task fail once: 'log cleaner', 'housekeeping', 'heartbeat', …"""
+    """Make a background task fail once: 'log cleaner', 'housekeeping', 'heartbeat', …"""
     _lite(name).fail_task(node_id, task)
-    console.say(f"{task} of node {node_id} has failed")
+    console.say(f"made {task} of node {node_id} fail")
 
 
 @fault.command("move-leader")
@@ -138,9 +146,9 @@ def task_command(*, node_id: int, task: str, name: str | None) -> None:
 @click.argument("node_id", type=int)
 @_name_option
 def move_leader_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
-    """Let another replica lead, which must be in sync."""
+    """Move the leadership of a partition to another in-sync replica."""
     _lite(name).move_leader(topic, partition, node_id)
-    console.say(f"{topic}-{partition}: node {node_id} leads")
+    console.say(f"node {node_id} is the leader of {topic}-{partition}")
 
 
 @fault.command("shrink-in-sync")
@@ -149,31 +157,33 @@ def move_leader_command(*, topic: str, partition: int, node_id: int, name: str |
 @click.argument("node_id", type=int)
 @_name_option
 def shrink_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
-    """Take a follower out of the in-sync set; it comes back when it may."""
+    """Remove a follower from the in-sync replicas; it may rejoin when it has caught up."""
     _lite(name).shrink_in_sync(topic, partition, node_id)
-    console.say(f"{topic}-{partition}: node {node_id} is out of sync")
+    console.say(f"removed node {node_id} from the in-sync replicas of {topic}-{partition}")
 
 
 def _value(names: type[Code] | type[ApiKey], word: str) -> int:
-    """A number, or the number behind a name of Kafka's."""
+    """The number of an error code or API key, given by number or by Kafka's name."""
     try:
         return int(word) if word.lstrip("-").isdigit() else int(names[word.upper()])
     except KeyError:
         some = ", ".join(list(names.__members__)[:4])
-        raise UsageError(f"{word!r} is not known", remedy=f"{some}, …") from None
+        raise UsageError(
+            f"{word!r} is not a known name", remedy=f"use a number, or a name such as {some}"
+        ) from None
 
 
 @fault.command("list")
 @_name_option
 @output_option
 def list_command(*, name: str | None, output: str) -> None:
-    """Everything that is wrong on purpose."""
+    """List the active faults."""
     found = _lite(name).faults()
     if output == "json":
         console.print_json(found)
         return
     if not found:
-        console.say("nothing is wrong on purpose")
+        console.say("no active faults")
     for one in found:
         details = " ".join(f"{key}={value}" for key, value in one.items() if key != "kind")
         console.out.print(f"{one['kind']}: {details}")
@@ -184,4 +194,4 @@ def list_command(*, name: str | None, output: str) -> None:
 def heal_command(*, name: str | None) -> None:
     """End all faults."""
     _lite(name).heal()
-    console.say("healed")
+    console.say("ended all faults")

@@ -1,7 +1,7 @@
 """The entry point: finds the command, runs it, and turns errors into exit codes.
 
-Rules: a command returns an `ExitCode` or nothing (which is 0); an error of our tree becomes
-one message and its exit code, never a traceback (`--verbose` shows it); Ctrl-C is exit 105.
+Rules: a command returns an `ExitCode`, or None for 0. A `ShoalError` becomes one message and its
+exit code, never a traceback (`--verbose` shows it). Ctrl-C is exit code 105.
 """
 
 import importlib
@@ -43,7 +43,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.RichGroup):
-    """A group that imports a command when it is called, and guesses at misspelt names."""
+    """A group that imports a command when it is called, and suggests names for misspelt ones."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,7 +76,7 @@ def main(*, verbose: bool, quiet: bool, no_color: bool) -> None:
 
     \b
     shoal demo                         see it work, in a minute
-    shoal cluster up                   a small Kafka, here, now
+    shoal cluster up                   a small Kafka on this machine
     shoal mirror run --help            copy topics between clusters, batch by batch
     shoal runs show                    the last run and its verdict
     shoal doctor                       what this machine has, and what is missing
@@ -89,12 +89,12 @@ def main(*, verbose: bool, quiet: bool, no_color: bool) -> None:
 
 
 def run() -> None:
-    """What the `shoal` script calls."""
+    """Run the command line of the `shoal` script, and exit."""
     sys.exit(execute(sys.argv[1:]))
 
 
 def execute(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code."""
+    """Run one command line and return its exit code."""
     try:
         outcome: Any = main(arguments, prog_name="shoal", standalone_mode=False)
     except Exit as stop:
@@ -107,9 +107,9 @@ def execute(arguments: list[str]) -> int:
         return ExitCode.INTERRUPTED
     except ModuleNotFoundError as error:
         if (error.name or "shoal").partition(".")[0] == "shoal":
-            raise  # a mistake of ours, not a missing extra
+            raise  # an internal error, not a missing extra
         missing = SystemFailure(
-            f"this command needs {error.name}, which is not installed",
+            f"this command needs the package {error.name}, which is not installed",
             remedy="pip install 'shoal[spark]'",
         )
         console.show_error(missing)

@@ -1,6 +1,6 @@
-"""Files that a command line names: one that is malformed is wrong input (exit code 2).
+"""Malformed files that the user names on the command line are a usage error (exit code 2).
 
-Elsewhere a `LedgerError` is about a ledger that the command itself writes, and stays exit code 1.
+Other `LedgerError`s are about ledgers that the command itself writes: exit code 1.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from shoal.model.errors import LedgerError, UsageError
 
 @contextmanager
 def refusing_malformed_files() -> Iterator[None]:
-    """For commands, as a decorator, and for parts of them."""
+    """Turn a `LedgerError` into a `UsageError`; a decorator for commands, or a `with` block."""
     try:
         yield
     except LedgerError as error:

@@ -1,8 +1,9 @@
 """`shoal broker` and `shoal controller`: one node of a cluster that spans several hosts.
 
-Each runs in the foreground until Ctrl-C or SIGTERM, and ends cleanly then. Options can stand in a
-file too, as lines of key=value with the same names (`controllers=1@a:9093,2@b:9093`); what is said
-on the command line counts more. All other keys in the file are settings of Apache Kafka.
+Each runs in the foreground until Ctrl-C or SIGTERM, and then shuts down gracefully. Options can
+also be in a file, as lines of key=value with the same names (`controllers=1@a:9093,2@b:9093`);
+options on the command line override the file. All other keys in the file are settings of Apache
+Kafka.
 """
 
 import asyncio
@@ -18,32 +19,32 @@ import rich_click as click
 from shoal.cli.shared import console
 from shoal.cli.shared.options import properties_of
 from shoal.lite.base.configs import check_properties
-from shoal.lite.base.dial import Peer
+from shoal.lite.base.dial import NodeAddress
 from shoal.lite.base.spec import BrokerSpec, ControllerSpec, check_advertised
 from shoal.lite.nodes.broker import run_broker
 from shoal.lite.nodes.controller import run_controller
 from shoal.model.errors import SystemFailure, UsageError
 
 _NAMES = ("id", "dir", "listen", "advertise", "controllers", "cluster-id")
-_MOST_PORT = 65535
-_MOST_ID = 2**31 - 1
+_MAX_PORT = 65535
+_MAX_ID = 2**31 - 1
 Command = Callable[..., Any]
 
 
 def _node_options(command: Command) -> Command:
     options = (
-        click.option("--id", "node_id", type=int, help="Its id, unique among all nodes."),
+        click.option("--id", "node_id", type=int, help="Node id, unique among all nodes."),
         click.option(
             "--dir",
             "directory",
             type=click.Path(path_type=Path, file_okay=False),
-            help="Its data; one process at a time.",
+            help="Folder for its data; only one process may use it.",
         ),
-        click.option("--listen", metavar="HOST:PORT", help="Where it listens."),
+        click.option("--listen", metavar="HOST:PORT", help="Address on which it listens."),
         click.option(
             "--advertise",
             metavar="HOST",
-            help="What others are told to connect to.  [default: the host of --listen]",
+            help="Host that other nodes and clients connect to.  [default: the host of --listen]",
         ),
         click.option(
             "--controllers",
@@ -55,7 +56,7 @@ def _node_options(command: Command) -> Command:
             "--config",
             "config",
             type=click.Path(path_type=Path, exists=True, dir_okay=False),
-            help="A file with these options, and with settings.",
+            help="A file with these options and with broker settings.",
         ),
         click.option(
             "-X",
@@ -82,7 +83,9 @@ def broker(**given: Any) -> None:
     """
     options = _Options(**given)
     if options.node_id in {peer.node_id for peer in options.controllers}:
-        raise UsageError(f"a controller has the id {options.node_id} too", remedy="choose another")
+        raise UsageError(
+            f"id {options.node_id} is already the id of a controller", remedy="choose another --id"
+        )
     spec = BrokerSpec(
         broker_id=options.node_id,
         incarnation=uuid.uuid4().hex,
@@ -96,7 +99,7 @@ def broker(**given: Any) -> None:
     )
 
     def on_ready(port: int) -> None:
-        console.say(f"broker {spec.broker_id} serves {spec.advertised_host}:{port}", "green")
+        console.say(f"broker {spec.broker_id} listens on {spec.advertised_host}:{port}", "green")
 
     _run(run_broker(spec, on_ready=on_ready))
 
@@ -107,12 +110,12 @@ def broker(**given: Any) -> None:
     "--replace",
     "may_replace",
     is_flag=True,
-    help="Its disk was lost: take the vote of that disk, and join with this one.",
+    help="Its disk was lost: remove the old voter, and join the quorum with the new disk.",
 )
 def controller(*, may_replace: bool, **given: Any) -> None:
     """One controller of a cluster that spans several hosts.
 
-    The first start needs all controllers that are named; from then on a majority is enough.
+    The first start needs all controllers of --controllers; later starts need a majority.
 
     \b
     shoal controller --id 101 --dir data/c1 --listen host-a:9093
@@ -122,7 +125,7 @@ def controller(*, may_replace: bool, **given: Any) -> None:
     if options.node_id not in {peer.node_id for peer in options.controllers}:
         raise UsageError(
             f"controller {options.node_id} is not among --controllers",
-            remedy="name all of them, this one too",
+            remedy="list all controllers, including this one",
         )
     spec = ControllerSpec(
         controller_id=options.node_id,
@@ -146,7 +149,7 @@ def _run(node: Coroutine[Any, Any, None]) -> None:
     logging.getLogger("shoal.lite").setLevel(logging.INFO)
 
     async def until_ended() -> None:
-        # Ctrl-C is as good as SIGTERM.
+        # Ctrl-C shuts down like SIGTERM.
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGINT, signal.raise_signal, signal.SIGTERM
         )
@@ -155,33 +158,36 @@ def _run(node: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(until_ended())
     except OSError as error:
-        raise SystemFailure(f"the node has ended: {error}") from error
-    console.say("ended")
+        raise SystemFailure(f"the node stopped: {error}") from error
+    console.say("stopped")
 
 
 class _Options:
-    """What was said, on the command line and in the file."""
+    """The options of a node, from the command line and the file."""
 
     def __init__(self, *, config: Path | None, properties: tuple[str, ...], **given: Any) -> None:
-        said = {} if config is None else _read(config)
+        options = {} if config is None else _read(config)
         names = {"id": "node_id", "dir": "directory", "cluster-id": "cluster_id"}
         for name in _NAMES:
             value = given[names.get(name, name)]
             if value is not None:
-                said[name] = str(value)
-        missing = [f"--{name}" for name in _NAMES if name not in said and name != "advertise"]
+                options[name] = str(value)
+        missing = [f"--{name}" for name in _NAMES if name not in options and name != "advertise"]
         if missing:
-            raise UsageError(f"{', '.join(missing)}: a node needs that to be told")
-        self.node_id = _node_id(said["id"], "--id")
-        self.folder = str(Path(said["dir"]).absolute())
-        self.listen = _address(said["listen"], "--listen")
-        self.controllers = [_controller(one) for one in said["controllers"].split(",")]
+            raise UsageError(
+                f"missing options: {', '.join(missing)}",
+                remedy="give them on the command line or in --config",
+            )
+        self.node_id = _node_id(options["id"], "--id")
+        self.folder = str(Path(options["dir"]).absolute())
+        self.listen = _address(options["listen"], "--listen")
+        self.controllers = [_controller(one) for one in options["controllers"].split(",")]
         if len({peer.node_id for peer in self.controllers}) < len(self.controllers):
-            raise UsageError("--controllers: two of them have the same id")
-        self.cluster_id = said["cluster-id"]
-        self.advertised_host = said.get("advertise", self.listen[0])
+            raise UsageError("--controllers: two controllers have the same id")
+        self.cluster_id = options["cluster-id"]
+        self.advertised_host = options.get("advertise", self.listen[0])
         check_advertised(self.advertised_host)
-        rest = {name: value for name, value in said.items() if name not in _NAMES}
+        rest = {name: value for name, value in options.items() if name not in _NAMES}
         self.properties = rest | properties_of(properties)
         check_properties(self.properties)
 
@@ -191,23 +197,24 @@ def _read(path: Path) -> dict[str, str]:
     return properties_of(tuple(line for line in lines if line and not line.startswith("#")))
 
 
-def _controller(text: str) -> Peer:
+def _controller(text: str) -> NodeAddress:
     node_id, at, address = text.strip().partition("@")
     if not at:
         raise UsageError(
-            f"{text!r} is no controller", remedy="write ID@HOST:PORT, and commas between them"
+            f"--controllers: {text!r} is not ID@HOST:PORT",
+            remedy="write --controllers ID@HOST:PORT,ID@HOST:PORT",
         )
-    return Peer(_node_id(node_id, "--controllers"), *_address(address, "--controllers"))
+    return NodeAddress(_node_id(node_id, "--controllers"), *_address(address, "--controllers"))
 
 
 def _address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _MOST_PORT:
-        raise UsageError(f"{option}: {text!r} is no address", remedy="write HOST:PORT")
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise UsageError(f"{option}: {text!r} is not an address", remedy="write HOST:PORT")
     return host.strip("[]"), int(port)
 
 
 def _node_id(text: str, option: str) -> int:
-    if not text.isdecimal() or int(text) > _MOST_ID:
-        raise UsageError(f"{option}: {text!r} is no id", remedy=f"write a number up to {_MOST_ID}")
+    if not text.isdecimal() or int(text) > _MAX_ID:
+        raise UsageError(f"{option}: {text!r} is not an id", remedy=f"use a number up to {_MAX_ID}")
     return int(text)

@@ -1,4 +1,4 @@
-"""`shoal produce` and `shoal consume`: one end of a test each, in places that share nothing."""
+"""`shoal produce` and `shoal consume`: the two ends of a test, on machines that share nothing."""
 
 import asyncio
 import math
@@ -23,13 +23,18 @@ from shoal.cli.shared.workload_options import (
 from shoal.model.errors import UsageError
 from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducedTopic, ProducerSpec
 
-SPEAK_EVERY_S: Final = 2.0
+PRINT_EVERY_S: Final = 2.0
 
 
-def _connection(command: Command) -> Command:
-    """Where to, and what is common to both ends."""
+def _common_options(command: Command) -> Command:
+    """The options that both commands have: the cluster, the topics and the ledgers."""
     options = (
-        click.option("--bootstrap-server", required=True, metavar="HOST:PORT,…", help="Brokers."),
+        click.option(
+            "--bootstrap-server",
+            required=True,
+            metavar="HOST:PORT,…",
+            help="Brokers of the cluster.",
+        ),
         click.option(
             "--command-config",
             type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -45,12 +50,12 @@ def _connection(command: Command) -> Command:
         click.option(
             "--use-message-headers",
             is_flag=True,
-            help="Identity in headers instead of the body; consumers see by themselves.",
+            help="Put the identity of a message into headers; consumers detect it.",
         ),
         click.option(
             "--ledger",
             type=click.Path(path_type=Path, file_okay=False),
-            help="Folder for the ledgers.  [default: a new one in the folder of runs]",
+            help="Folder of the ledgers.  [default: a new folder in the folder of runs]",
         ),
         runs_dir_option,
         output_option,
@@ -61,7 +66,7 @@ def _connection(command: Command) -> Command:
 
 
 @click.command()
-@_connection
+@_common_options
 @click.option("--id", "producer", help="The producer's id.  [default: this host's name]")
 @click.option("--run", help="The run that the messages belong to.  [default: a new one]")
 @click.option(
@@ -69,9 +74,11 @@ def _connection(command: Command) -> Command:
     type=click.FloatRange(min=0, min_open=True),
     default=100.0,
     show_default=True,
-    help="Messages per second to each topic: never more.",
+    help="Maximum messages per second to each topic.",
 )
-@click.option("--messages", type=click.IntRange(min=1), help="In all.  [default: until stopped]")
+@click.option(
+    "--messages", type=click.IntRange(min=1), help="Total number.  [default: until stopped]"
+)
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Seconds to send.")
 @producer_options
 @click.option(
@@ -84,7 +91,7 @@ def _connection(command: Command) -> Command:
     type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
-    help="Seconds to write drain markers after the last answer.",
+    help="Seconds to send drain markers after the last response.",
 )
 def produce(
     *,
@@ -98,12 +105,12 @@ def produce(
     output: str,
     **rest: Any,
 ) -> None:
-    """Send numbered, timed messages, and record what became of each.
+    """Send numbered, timed messages, and record the outcome of each.
 
     \b
     shoal produce --bootstrap-server 127.0.0.1:9092 --topics orders --throughput 1000
     """
-    from shoal.experiment.alone import produce_alone
+    from shoal.experiment.standalone import produce_standalone
 
     run = run or f"run-{uuid.uuid4().hex[:8]}"
     spec = ProducerSpec(
@@ -120,44 +127,46 @@ def produce(
     console.say(f"run {run}, producer {spec.producer}; ledgers in {folder}")
     console.say(f"the other end: shoal consume --run {run} --topics … --bootstrap-server …")
     summary = asyncio.run(
-        produce_alone(
+        produce_standalone(
             spec,
             _properties(rest),
             lanes=lanes,
             folder=folder,
-            on_progress=_speaker(_told_of_producer),
+            on_progress=_progress_printer(_format_producer),
         )
     )
-    _show(summary.to_json() | {"run": run, "ledger": str(folder)}, output, _told_of_producer)
+    _show(summary.to_json() | {"run": run, "ledger": str(folder)}, output, _format_producer)
 
 
 @click.command()
-@_connection
-@click.option("--run", default="", help="The run to read.  [default: the first that it meets]")
+@_common_options
+@click.option("--run", default="", help="The run to read.  [default: the run of the first message]")
 @click.option(
     "--group",
     default="consumers",
     show_default=True,
-    help="The group that it reads for; each is judged by itself.",
+    help="The group of the consumer; each group is judged separately.",
 )
 @click.option("--id", "consumer", help="The consumer's id.  [default: this host's name]")
-@click.option("--topic-prefix", default="", help="What the mirror put before the topics' names.")
+@click.option(
+    "--topic-prefix", default="", help="Prefix that the mirror added to the topics' names."
+)
 @click.option(
     "--from",
     "start",
     type=click.Choice(["earliest", "latest"]),
     default="earliest",
     show_default=True,
-    help="Where to begin.",
+    help="Where to start reading.",
 )
 @consumer_options
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Seconds to read.")
 @click.option(
     "--idle",
     type=click.FloatRange(min=0, min_open=True),
-    help="End when nothing more has arrived for so many seconds.",
+    help="Stop when nothing has arrived for this many seconds.",
 )
-@click.option("--messages", type=click.IntRange(min=1), help="End after so many.")
+@click.option("--messages", type=click.IntRange(min=1), help="Stop after this many messages.")
 def consume(
     *,
     run: str,
@@ -169,12 +178,12 @@ def consume(
     output: str,
     **rest: Any,
 ) -> None:
-    """Read what `shoal produce` sent, wherever it arrives, and record every delivery.
+    """Read what `shoal produce` sent, on any cluster, and record every delivery.
 
     \b
     shoal consume --bootstrap-server 127.0.0.1:9192 --topics orders
     """
-    from shoal.experiment.alone import Reading, consume_alone
+    from shoal.experiment.standalone import ReadOptions, consume_standalone
 
     name = consumer or _host()
     spec = ConsumerSpec(
@@ -186,7 +195,7 @@ def consume(
         fetching=FetchSettings(**fetch_settings(rest)),
         **consumer_settings(rest),
     )
-    reading = Reading(
+    options = ReadOptions(
         topics=tuple(_names(topics)),
         prefix=rest["topic_prefix"],
         from_start=rest["start"] == "earliest",
@@ -198,15 +207,15 @@ def consume(
     folder = ledger or runs_dir / f"{label}-{_file_name(name)}-{_file_name(group)}"
     console.say(f"consumer {name} of {group}; ledgers in {folder}")
     summary = asyncio.run(
-        consume_alone(
+        consume_standalone(
             spec,
-            reading,
+            options,
             _properties(rest),
             folder=folder,
-            on_progress=_speaker(_told_of_consumer),
+            on_progress=_progress_printer(_format_consumer),
         )
     )
-    _show(summary.to_json() | {"ledger": str(folder)}, output, _told_of_consumer)
+    _show(summary.to_json() | {"ledger": str(folder)}, output, _format_consumer)
 
 
 def _properties(values: Mapping[str, Any]) -> dict[str, str]:
@@ -217,7 +226,10 @@ def _properties(values: Mapping[str, Any]) -> dict[str, str]:
 def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise UsageError(f"{text!r} is no list of topics", remedy="write --topics first,second")
+        raise UsageError(
+            f"--topics: {text!r} is not a list of different topics",
+            remedy="write --topics first,second",
+        )
     return names
 
 
@@ -229,28 +241,30 @@ def _file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
 
 
-def _speaker(tell: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any]], None]:
-    """Says now and then how far it is."""
-    spoken_s = -math.inf
+def _progress_printer(
+    format_report: Callable[[Mapping[str, Any]], str],
+) -> Callable[[Mapping[str, Any]], None]:
+    """A callback that prints the progress every few seconds."""
+    printed_s = -math.inf
 
-    def speak(report: Mapping[str, Any]) -> None:
-        nonlocal spoken_s
-        if time.monotonic() - spoken_s > SPEAK_EVERY_S:
-            spoken_s = time.monotonic()
-            console.say(tell(report))
+    def print_progress(report: Mapping[str, Any]) -> None:
+        nonlocal printed_s
+        if time.monotonic() - printed_s > PRINT_EVERY_S:
+            printed_s = time.monotonic()
+            console.say(format_report(report))
 
-    return speak
+    return print_progress
 
 
-def _told_of_producer(report: Mapping[str, Any]) -> str:
+def _format_producer(report: Mapping[str, Any]) -> str:
     return (
         f"sent {report['attempts']:,}: {report['ok']:,} acknowledged, {report['failed']:,} failed,"
         f" {report['unknown']:,} unknown; {report['behind']:,} behind the schedule"
-        f"{_told_of_transactions(report)}"
+        f"{_format_transactions(report)}"
     )
 
 
-def _told_of_transactions(report: Mapping[str, Any]) -> str:
+def _format_transactions(report: Mapping[str, Any]) -> str:
     fates = ("committed", "aborted", "open")
     counts = {fate: report[f"transactions_{fate}"] for fate in fates}
     if not any(counts.values()):
@@ -258,7 +272,7 @@ def _told_of_transactions(report: Mapping[str, Any]) -> str:
     return "; transactions: " + ", ".join(f"{count:,} {fate}" for fate, count in counts.items())
 
 
-def _told_of_consumer(report: Mapping[str, Any]) -> str:
+def _format_consumer(report: Mapping[str, Any]) -> str:
     return (
         f"received {report['received']:,} from {report['partitions']} partitions; open gaps"
         f" {report['open_gaps']:,}, duplicates"
@@ -269,8 +283,10 @@ def _told_of_consumer(report: Mapping[str, Any]) -> str:
     )
 
 
-def _show(report: Mapping[str, Any], output: str, tell: Callable[[Mapping[str, Any]], str]) -> None:
+def _show(
+    report: Mapping[str, Any], output: str, format_report: Callable[[Mapping[str, Any]], str]
+) -> None:
     if output == "json":
         console.print_json(report)
     else:
-        console.say(tell(report))
+        console.say(format_report(report))

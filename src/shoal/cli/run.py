@@ -5,49 +5,53 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from shoal.cli.demo import new_run_dir, watching
+from shoal.cli.demo import new_run_dir, show_progress
 from shoal.cli.shared import console
 from shoal.cli.shared.options import COUNT, SIZE, output_option, runs_dir_option
 from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
-    from shoal.experiment.faults.fault_injection import Ground
-    from shoal.experiment.placing import Placing
-    from shoal.experiment.safety import Leave
+    from shoal.experiment.faults.fault_injection import Environment
+    from shoal.experiment.placing import PlacementProvider
+    from shoal.experiment.safety import Permissions
     from shoal.experiment.spec import ExperimentSpec
     from shoal.model.result import Result
-    from shoal.systems.apache.ivy import Progress as Start
+    from shoal.systems.apache.ivy import StartProgress
 
 
 @click.command()
 @click.argument("experiment", required=False, metavar="FILE|PRESET")
 @click.option(
-    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="As if it stood in the file."
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key of the file; may be repeated.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["lite", "apache"]),
-    help="Which clusters to start.  [default: as the file says]",
+    help="Engine of the clusters.  [default: as in the file]",
 )
 @click.option(
     "--master",
-    help="Producers, consumers and scans as tasks of this Spark.  [default: as the file says, "
-    "else processes of this machine]",
+    help="Run producers, consumers and scans as tasks of this Spark master.  [default: as in the "
+    "file, or else processes on this machine]",
 )
 @click.option(
     "--canary-topic",
     metavar="NAME",
-    help="A topic on somebody else's clusters that may be written to; the run makes none.",
+    help="An existing topic on external clusters to write to; the run then creates none.",
 )
-@click.option("--allow-faults", is_flag=True, help="Also around somebody else's clusters.")
-@click.option("--max-rate", type=COUNT, help="Messages per second, never more.")
-@click.option("--max-bytes", type=SIZE, help="Of all messages together, never more.")
+@click.option("--allow-faults", is_flag=True, help="Allow faults with external clusters too.")
+@click.option("--max-rate", type=COUNT, help="Maximum messages per second.")
+@click.option("--max-bytes", type=SIZE, help="Maximum bytes of all messages together.")
 @click.option("--list", "is_list", is_flag=True, help="Show the presets.")
-@click.option("--dry-run", is_flag=True, help="Check the file, say what would happen, and end.")
+@click.option("--dry-run", is_flag=True, help="Check the file, show what would happen, and exit.")
 @runs_dir_option
 @output_option
-@console.outliving_readers()
+@console.survive_closed_pipe()
 def run(
     *,
     experiment: str | None,
@@ -62,8 +66,8 @@ def run(
 ) -> ExitCode:
     """Run an experiment and judge it: clusters, mirror, faults and all.
 
-    Ctrl-C once: nothing new is sent, what is on the way is drained, and it is judged as far as
-    it went. Ctrl-C again: it ends at once; shoal audit judges what is there.
+    Ctrl-C once: nothing new is sent, messages on the way are drained, and the run is judged as far
+    as it went. Ctrl-C again: the run ends at once; judge its ledgers with shoal audit.
 
     \b
     shoal run --list
@@ -73,7 +77,7 @@ def run(
     from shoal.cli.shared.verdict import exit_code
     from shoal.experiment.faults.fault_injection import check
     from shoal.experiment.presets import find, presets
-    from shoal.experiment.safety import guarded
+    from shoal.experiment.safety import apply_permissions
     from shoal.experiment.spec import load_variants
 
     if is_list or experiment is None:
@@ -82,8 +86,11 @@ def run(
         return ExitCode.PROVEN
     if master is not None:
         sets += (f"workers.master={master!r}",)
-    leave = _leave(**allowed)
-    specs = [guarded(spec, leave) for spec in load_variants(find(experiment), sets, engine=engine)]
+    permissions = _permissions(**allowed)
+    specs = [
+        apply_permissions(spec, permissions)
+        for spec in load_variants(find(experiment), sets, engine=engine)
+    ]
     for spec in specs:
         check(spec)
     if dry_run:
@@ -93,44 +100,44 @@ def run(
     return exit_code((result.run, result) for result in _run_all(specs, runs_dir, output=output))
 
 
-def _leave(
+def _permissions(
     *, canary_topic: str | None, allow_faults: bool, max_rate: int | None, max_bytes: int | None
-) -> "Leave":
-    from shoal.experiment.safety import Leave
+) -> "Permissions":
+    from shoal.experiment.safety import Permissions
     from shoal.experiment.spec import Caps
 
     caps = Caps(float(max_rate or 0), max_bytes or 0)
-    return Leave(canary_topic, allow_faults=allow_faults, caps=caps)
+    return Permissions(canary_topic, allow_faults=allow_faults, caps=caps)
 
 
 def _run_all(specs: "list[ExperimentSpec]", runs_dir: Path, *, output: str) -> "list[Result]":
-    """Every variant, on the clusters of the one before if it wants the same."""
+    """Run every variant; one with the same clusters as the one before uses those."""
     from shoal.cli.compare import show_side_by_side
-    from shoal.experiment.faults.fault_injection import prepared
-    from shoal.experiment.placing import Placing
+    from shoal.experiment.faults.fault_injection import prepare_environment
+    from shoal.experiment.placing import PlacementProvider
     from shoal.experiment.runs import summarise
 
     done: list[Result] = []
     run_dirs: list[Path] = []
-    with Placing(specs) as placing:
-        for group in alike(specs):
-            with prepared(group[0], report=_report_start) as ground:
+    with PlacementProvider(specs) as placing:
+        for group in group_by_clusters(specs):
+            with prepare_environment(group[0], report=_report_start) as environment:
                 for spec in group:
                     run_dir = new_run_dir(runs_dir, spec.title).absolute()
-                    result = run_one(spec, ground, placing, run_dir)
+                    result = run_one(spec, environment, placing, run_dir)
                     _show(result, spec, output=output, run_dir=run_dir)
                     done.append(result)
                     run_dirs.append(run_dir)
                     if summarise(run_dir).state == "interrupted":
-                        return done  # the user has had enough
+                        return done  # the user interrupted it: skip the other variants
     if len(run_dirs) > 1 and output != "json":
         console.out.print()
         show_side_by_side(run_dirs, run_dirs[0].with_name(f"{run_dirs[0].name}-comparison.html"))
     return done
 
 
-def alike(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
-    """Runs of variants that can share their clusters: faults leave nothing as it was."""
+def group_by_clusters(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
+    """Group successive runs that can share clusters; a run with faults shares with none."""
     groups: list[list[ExperimentSpec]] = []
     for spec in specs:
         before = groups[-1][-1] if groups else None
@@ -143,28 +150,28 @@ def alike(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
 
 
 def run_one(
-    spec: "ExperimentSpec", ground: "Ground", placing: "Placing", run_dir: Path
+    spec: "ExperimentSpec", environment: "Environment", placing: "PlacementProvider", run_dir: Path
 ) -> "Result":
-    """One run on clusters that stand, judged; its folder is to be made."""
+    """Run one experiment on running clusters, and judge it; `run_dir` must not exist."""
     from shoal.experiment.judge import run_experiment
 
-    trouble = ground.trouble(spec)
-    with watching() as watch:
+    faults = environment.fault_injection(spec)
+    with show_progress() as watch:
         result = run_experiment(
             spec,
-            addresses=ground.addresses(spec),
+            addresses=environment.addresses(spec),
             run_dir=run_dir,
             session=placing.session,
             watch=watch,
-            place=placing.place(),
-            trouble=trouble,
+            location=placing.location(),
+            faults=faults,
         )
-    for failure in trouble.failures:
-        console.say(f"fault: {failure}", "bold yellow")
+    for failure in faults.failures:
+        console.say(f"fault failed: {failure}", "bold yellow")
     return result
 
 
-def _report_start(progress: "Start") -> None:
+def _report_start(progress: "StartProgress") -> None:
     if progress.step == progress.steps:
         console.say(f"  {progress.doing}: done")
 
@@ -187,10 +194,10 @@ def _show(result: "Result", spec: "ExperimentSpec", *, output: str, run_dir: Pat
 
 
 def _show_groups(result: "Result") -> None:
-    """Each group by itself: above stands the worst."""
+    """Print one line for each group; the verdict printed above is that of the worst group."""
     from rich.table import Table
 
-    from shoal.cli.shared.verdict import shown_owed
+    from shoal.cli.shared.verdict import format_owed_latency
 
     table = Table("group", "verdict", "yield", "harvest", "duplication", "order", "p50", "p99")
     table.box = None
@@ -199,13 +206,13 @@ def _show_groups(result: "Result") -> None:
         ratios = (m.yield_, m.harvest, m.duplication, m.order)
         shown = ["unknowable" if ratio is None else f"{ratio:.6g}" for ratio in ratios]
         latency = m.latency_us.get("e2e_intended")
-        times = [shown_owed(latency, name) for name in ("p50", "p99")]
+        times = [format_owed_latency(latency, name) for name in ("p50", "p99")]
         table.add_row(name, group.verdict.value, *shown, *times)
     console.out.print(table)
 
 
 def outline(spec: "ExperimentSpec") -> list[str]:
-    """What will happen, a line for each party."""
+    """What a run would do, one line for each part of it."""
     from shoal.experiment import plan
 
     lines = [f"{spec.name}: {spec.description}" if spec.description else spec.name]
@@ -215,12 +222,12 @@ def outline(spec: "ExperimentSpec") -> list[str]:
         lines.append(f"  {role:<9} {cluster.engine}{version}, {what}")
     if spec.target:
         lines.append(f"  mirror    {spec.mirror.kind}, {spec.mirror.mode}, {spec.mirror.delivery}")
-    topics, settings = spec.topics, plan.effective(spec)
+    topics, settings = spec.topics, plan.apply_caps(spec)
     lines.append(
         f"  topics    {', '.join(topics.names)}: {topics.partitions} partitions, "
         f"{topics.replication_factor} replicas"
     )
-    lasting = f"about {plan.planned_s(spec):.0f} s"
+    lasting = f"about {plan.send_duration_s(spec):.0f} s"
     sent = ", ".join(f"{key} {value}" for key, value in sorted(settings.items()))
     lines.append(f"  producers {spec.producers.count}, {lasting}: {sent}")
     lines.append(

@@ -28,7 +28,7 @@ def runs() -> None:
 @runs.command("list")
 @runs_dir_option
 @output_option
-@console.outliving_readers()
+@console.survive_closed_pipe()
 @refusing_malformed_files()
 def list_command(*, runs_dir: Path, output: str) -> None:
     """All runs, newest first."""
@@ -37,7 +37,7 @@ def list_command(*, runs_dir: Path, output: str) -> None:
         console.print_json([run.to_json() for run in found])
         return
     if not found:
-        console.say(f"no runs in {runs_dir}; shoal demo makes one")
+        console.say(f"no runs in {runs_dir}; create one with shoal demo")
         return
     table = Table("run", "folder", "started (UTC)", "state", "verdict", box=None)
     for run in found:
@@ -53,7 +53,7 @@ def list_command(*, runs_dir: Path, output: str) -> None:
 @click.argument("name", required=False)
 @runs_dir_option
 @output_option
-@console.outliving_readers()
+@console.survive_closed_pipe()
 @refusing_malformed_files()
 def show_command(*, name: str | None, runs_dir: Path, output: str) -> None:
     """One run: its verdict, and where its report and ledgers are. The newest by default."""
@@ -71,7 +71,7 @@ def _show(run: RunSummary) -> None:
     if run.verdict:
         console.out.print(f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]: {run.sentence}")
     else:
-        console.out.print(f"not judged yet: shoal audit {run.path}")
+        console.out.print(f"not judged yet; judge it with shoal audit {run.path}")
     if run.missed:
         console.out.print(f"[bold red]{_count_missed(run)}[/]")
     for sentence in run.missed:

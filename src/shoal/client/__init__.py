@@ -1,9 +1,9 @@
-"""An asyncio client of any Kafka-protocol cluster; `Client` is where to begin.
+"""An asyncio client of any Kafka-protocol cluster; start with `Client`.
 
-From the wire up: `transport/` (sockets, log-in, versions, connections), `cluster/` (metadata,
-coordinators, which broker to ask and when to try again), then `produce/`, `consume/` and `groups/`,
+From the bottom up: `transport/` (sockets, authentication, versions, connections), `cluster/`
+(metadata, coordinators, choice of the broker, retries), then `produce/`, `consume/` and `groups/`,
 each with raw calls below and sessions, producers and consumers above. Modules whose docstring says
-`Pure` take answers and times, and do no I/O.
+`Pure` get responses and times as arguments and do no I/O.
 """
 
 from shoal.client.client import Client

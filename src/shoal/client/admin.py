@@ -1,12 +1,12 @@
-"""Topics, configurations and records, as an administrator changes them.
+"""Admin calls: topics, configurations, records, groups.
 
 Rules of this file:
-- Calls that change the cluster go to the controller and are repeated when it has moved. A
-  repeated call may find its own work done: `create_topics` and `delete_topics` take "exists
-  already" and "does not exist" for success only after a try whose answer was lost.
-- The controller knows all topics: one that it does not know is not waited for. Any other broker
-  may just not have heard of it yet.
-- The first error is raised, with the name of what it is about; what succeeded stays done.
+- Calls that change the cluster go to the controller and are retried when it has moved. A retry may
+  find that an earlier attempt succeeded: `create_topics` and `delete_topics` treat "already exists"
+  and "does not exist" as success only after an attempt whose response was lost.
+- The controller knows all topics: an unknown topic there is a final error. Any other broker may
+  not have the newest metadata yet.
+- The first error is raised, with the name of its topic; other topics may have been changed.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -31,14 +31,14 @@ _FIRST_VERSION_BY_STATE = 6
 
 
 class ResourceType(IntEnum):
-    """What has a configuration."""
+    """The type of a resource with a configuration."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class Operation(IntEnum):
-    """What to do with a configuration's value."""
+    """How to change the value of a configuration."""
 
     SET = 0
     DELETE = 1
@@ -47,7 +47,7 @@ class Operation(IntEnum):
 
 
 class Resource(NamedTuple):
-    """A topic by its name, a broker by its id; an empty broker means all of them."""
+    """A topic by its name or a broker by its id; an empty broker name means all brokers."""
 
     kind: ResourceType
     name: str
@@ -55,7 +55,7 @@ class Resource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to make; -1 leaves a number to the broker's defaults.
+    """A topic to create; -1 means the broker's default.
 
     `assignments` (partition → replicas) replaces both numbers.
     """
@@ -68,7 +68,7 @@ class NewTopic:
 
 
 class ConfigEntry(NamedTuple):
-    """One configuration value; None where the broker does not tell."""
+    """One configuration value; None if the broker does not return it."""
 
     name: str
     value: str | None
@@ -87,7 +87,7 @@ class ConfigChange(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """Who is in the cluster."""
+    """The brokers and the controller of a cluster."""
 
     cluster_id: str | None
     controller_id: int
@@ -95,7 +95,7 @@ class ClusterDescription(NamedTuple):
 
 
 class Admin:
-    """The administrator's calls of a client."""
+    """The admin calls of a client."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -103,7 +103,7 @@ class Admin:
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, UUID | None]:
-        """Make topics; returns their ids where the broker tells them."""
+        """Create topics; returns their ids if the broker returns them."""
         wanted = list(topics)
         needs_defaults = any(
             not topic.assignments and -1 in {topic.partitions, topic.replication_factor}
@@ -124,11 +124,11 @@ class Admin:
             )
             done = {Code.TOPIC_ALREADY_EXISTS} if is_repeated else set()
             for result in response.topics:
-                _check(result, topic=result.name, fine=done)
+                _check(result, topic=result.name, accepted=done)
             return {str(one.name): getattr(one, "topic_id", None) for one in response.topics}
 
         created = await self._at_controller(attempt)
-        self._core.distrust_metadata()
+        self._core.invalidate_metadata()
         return created
 
     async def delete_topics(self, names: Iterable[str]) -> None:
@@ -144,11 +144,11 @@ class Admin:
             response = await self._core.call(ApiKey.DELETE_TOPICS, values, node_id=node_id)
             done = {Code.UNKNOWN_TOPIC_OR_PARTITION} if is_repeated else set()
             for result in response.responses:
-                _check(result, topic=result.name, fine=done)
+                _check(result, topic=result.name, accepted=done)
 
         await self._at_controller(attempt)
         self._core.forget(wanted)
-        self._core.distrust_metadata()
+        self._core.invalidate_metadata()
 
     async def delete_group(self, group_id: str) -> None:
         """Delete a group that has no members, with its committed offsets."""
@@ -161,7 +161,7 @@ class Admin:
         await coordinator.call(ApiKey.DELETE_GROUPS, {"groups_names": [group_id]}, check=check)
 
     async def create_partitions(self, totals: Mapping[str, int]) -> None:
-        """Let topics have this many partitions."""
+        """Increase the partitions of topics to these numbers."""
         values = {
             "topics": [
                 {"name": name, "count": count, "assignments": None}
@@ -177,12 +177,12 @@ class Admin:
                 _check(result, topic=result.name)
 
         await self._at_controller(attempt)
-        self._core.distrust_metadata()
+        self._core.invalidate_metadata()
 
     async def describe_configs(
         self, resources: Iterable[Resource], *, names: Sequence[str] | None = None
     ) -> dict[Resource, dict[str, ConfigEntry]]:
-        """The configurations of topics and brokers, with defaults."""
+        """The configurations of topics and brokers, including defaults."""
         described: dict[Resource, dict[str, ConfigEntry]] = {}
         for node_id, group in _by_node(resources).items():
 
@@ -191,13 +191,13 @@ class Admin:
             ) -> dict[Resource, dict[str, ConfigEntry]]:
                 return await self._describe(node_id, group, names)
 
-            described.update(await self._core.retrying(attempt))
+            described.update(await self._core.with_retries(attempt))
         return described
 
     async def alter_configs(
         self, changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, str]]
     ) -> None:
-        """Change configurations; values that are not named stay as they are."""
+        """Change configurations; other values stay unchanged."""
         listed = {resource: _changes(wanted) for resource, wanted in changes.items()}
         for node_id, group in _by_node(listed).items():
             values = {
@@ -214,14 +214,14 @@ class Admin:
                 for result in response.responses:
                     _check(result, topic=result.resource_name)
 
-            await self._core.retrying(attempt)
+            await self._core.with_retries(attempt)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Delete all records below these offsets; returns the new log starts.
 
-        `HIGH_WATERMARK` stands for everything that is replicated.
+        `HIGH_WATERMARK` means all records below the high watermark.
         """
         starts: dict[TopicPartition, int] = {}
 
@@ -233,17 +233,17 @@ class Admin:
             for node_id, part in by_leader.items():
                 starts.update(await self._delete_records(node_id, part))
 
-        await self._core.retrying(attempt)
+        await self._core.with_retries(attempt)
         return starts
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Who is in the cluster, and who is its controller."""
+        """The brokers and the controller of the cluster."""
         cluster = await self._core.metadata((), refresh=True)
         brokers = tuple(cluster.brokers[node] for node in sorted(cluster.brokers))
         return ClusterDescription(cluster.cluster_id, cluster.controller_id, brokers)
 
     async def _at_controller(self, attempt: Callable[[int | None, bool], Awaitable[T]]) -> T:
-        """Ask the controller; `attempt` is told whether an earlier answer was lost."""
+        """Call the controller; `attempt` gets whether an earlier response was lost."""
         was_lost = False
 
         async def once() -> T:
@@ -258,7 +258,7 @@ class Admin:
                 was_lost = was_lost or error.sent
                 raise
 
-        return await self._core.retrying(once)
+        return await self._core.with_retries(once)
 
     async def _describe(
         self, node_id: int | None, resources: list[Resource], names: Sequence[str] | None
@@ -309,10 +309,10 @@ class Admin:
 
 
 def _check(
-    result: Any, *, topic: str | None, fine: Iterable[int] = (), is_final: bool = True
+    result: Any, *, topic: str | None, accepted: Iterable[int] = (), is_final: bool = True
 ) -> None:
     code = int(result.error_code)
-    if code != Code.NONE and code not in set(fine):
+    if code != Code.NONE and code not in set(accepted):
         error = error_for(code, topic=topic, message=getattr(result, "error_message", None))
         error.retriable = error.retriable and not (
             is_final and code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -334,7 +334,7 @@ def _creatable(topic: NewTopic) -> dict[str, Any]:
 
 
 def _by_node(resources: Iterable[Resource]) -> dict[int | None, list[Resource]]:
-    """A broker answers for its own configuration only; for topics anyone does."""
+    """Group by broker: only a broker itself returns its configuration; any returns a topic's."""
     groups: dict[int | None, list[Resource]] = {}
     for resource in resources:
         is_one_broker = resource.kind is ResourceType.BROKER and resource.name
@@ -360,7 +360,7 @@ def _alterable(resource: Resource, changes: list[ConfigChange]) -> dict[str, Any
 
 
 def _entry(entry: Any) -> ConfigEntry:
-    # Sources 5 is the default; 1 to 4 are set by somebody (KIP-226).
+    # Source 5 is the default; 1 to 4 are explicit settings (KIP-226).
     return ConfigEntry(
         entry.name,
         entry.value,

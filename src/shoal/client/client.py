@@ -1,12 +1,12 @@
-"""The client: every call that a user of a cluster makes, over one `Core`.
+"""The client: the calls of a user of a cluster, over one `Core`.
 
     async with Client({"bootstrap.servers": "localhost:9092"}) as client:
         cluster = await client.metadata(["topic"])
         ends = await client.list_offsets({tp: LATEST for tp in cluster.partitions_of("topic")})
 
-What each call promises stands in the module that does it: `fetching`, `producing`,
-`appending`, `offsets`, `admin`. Sessions that number and repeat batches are in `producer` and
-`transactions`, reading with positions is in `consumer`.
+The guarantees of each call are in its module: `raw_fetch`, `raw_produce`, `compare_and_append`,
+`offsets`, `admin`. Sessions that number and retry batches are in `sessions` and `transactions`,
+reading with positions is in `consumer`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from shoal.client.cluster.router import Core
 from shoal.client.consume import offsets, raw_fetch
 from shoal.client.consume.raw_fetch import Fetched, FetchLimits
 from shoal.client.produce import compare_and_append, raw_produce
-from shoal.client.produce.compare_and_append import Appended, Appendix
+from shoal.client.produce.compare_and_append import AppendRequest, AppendResults
 from shoal.client.produce.raw_produce import Produced
 from shoal.client.results import ListedOffset
 from shoal.client.transport.pool import FETCH, PRODUCE
@@ -26,7 +26,7 @@ from shoal.wire.produce import Records
 
 
 class Client(Core):
-    """A client of one cluster; to be used from one event loop."""
+    """A client of one cluster; use it from one event loop."""
 
     @cached_property
     def admin(self) -> Admin:
@@ -43,7 +43,7 @@ class Client(Core):
         isolation: str | None = None,
         channel: str = FETCH,
     ) -> Fetched:
-        """Raw record sets from these offsets on, from all leaders or nearer replicas at once."""
+        """Raw record sets from these offsets on, from all leaders or closer replicas at once."""
         limits = self._limits(
             max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation=isolation
         )
@@ -64,8 +64,8 @@ class Client(Core):
     ) -> Fetched:
         """Raw record sets from one broker; raises if it does not answer.
 
-        Fetches on one channel are answered one after the other. A leader may name a nearer
-        replica instead of records, unless `rack_id` (by default `client.rack`) is empty.
+        A broker answers the fetches of one channel one after the other. A leader may name a
+        closer replica instead of records, unless `rack_id` (by default `client.rack`) is empty.
         """
         limits = self._limits(
             max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation=isolation
@@ -82,7 +82,7 @@ class Client(Core):
         timeout_ms: int | None = None,
         transactional_id: str | None = None,
     ) -> Produced:
-        """Whole batches as they are: one try, one request to each leader."""
+        """Send whole batches unchanged: one attempt, one request to each leader."""
         return await raw_produce.produce(
             self,
             batches,
@@ -101,7 +101,7 @@ class Client(Core):
         transactional_id: str | None = None,
         channel: str = PRODUCE,
     ) -> Produced:
-        """Whole batches as they are, in one request to one broker."""
+        """Send whole batches unchanged, in one request to one broker."""
         return await raw_produce.produce_to(
             self,
             node_id,
@@ -113,29 +113,29 @@ class Client(Core):
         )
 
     async def compare_and_append(
-        self, wishes: Mapping[TopicPartition, Appendix], *, timeout_ms: int | None = None
-    ) -> Appended:
-        """Append at given offsets where logs end as expected; Kafka Lite only. One try."""
-        return await compare_and_append.compare_and_append(self, wishes, timeout_ms=timeout_ms)
+        self, requests: Mapping[TopicPartition, AppendRequest], *, timeout_ms: int | None = None
+    ) -> AppendResults:
+        """Append at given offsets if the logs end as expected; one attempt. Kafka Lite only."""
+        return await compare_and_append.compare_and_append(self, requests, timeout_ms=timeout_ms)
 
     async def list_offsets(
-        self, asked: Mapping[TopicPartition, int], *, isolation: str | None = None
+        self, requested: Mapping[TopicPartition, int], *, isolation: str | None = None
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset for each timestamp (ms) or `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`."""
         return await offsets.list_offsets(
-            self, asked, isolation=isolation or self.config.isolation_level
+            self, requested, isolation=isolation or self.config.isolation_level
         )
 
-    async def list_offsets_each(
+    async def list_offsets_or_errors(
         self,
-        asked: Mapping[TopicPartition, int],
+        requested: Mapping[TopicPartition, int],
         *,
         isolation: str | None = None,
         timeout_s: float,
-    ) -> offsets.EachListed:
-        """As `list_offsets`, with an error for each partition that does not answer in time."""
-        return await offsets.list_offsets_each(
-            self, asked, isolation=isolation or self.config.isolation_level, timeout_s=timeout_s
+    ) -> offsets.OffsetsAndErrors:
+        """As `list_offsets`, with an error for each partition without an answer in time."""
+        return await offsets.list_offsets_or_errors(
+            self, requested, isolation=isolation or self.config.isolation_level, timeout_s=timeout_s
         )
 
     def _limits(

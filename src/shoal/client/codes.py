@@ -1,11 +1,11 @@
-"""Kafka's error codes, and what each means for a try.
+"""Kafka's error codes, and what each means for an attempt.
 
 Rules of this file:
-- Retriable flags come from kio's table, loaded when they are first asked for.
-- `outcome_of` is three-valued (ok, failed, unknown) and errs on the side of unknown: a code is
-  "failed" only if every broker sends it before it appends. That depends on `acks`: with
-  acks=all a leader that loses its place while it waits for followers answers
-  NOT_LEADER_OR_FOLLOWER (or UNKNOWN_TOPIC_OR_PARTITION, or a storage error) after the append.
+- Retriable flags come from kio's table, which is loaded on first use.
+- `outcome_of` has three values (ok, failed, unknown) and prefers unknown: a code is "failed" only
+  if every broker sends it before the append. That depends on `acks`: with acks=all a leader that
+  loses leadership while it waits for followers answers NOT_LEADER_OR_FOLLOWER (or
+  UNKNOWN_TOPIC_OR_PARTITION, or a storage error) after the append.
 """
 
 from functools import lru_cache
@@ -25,7 +25,7 @@ __all__ = [
     "outcome_of",
 ]
 
-# What we know of the cluster is out of date: look again before the next try.
+# The metadata is out of date: refresh it before the next attempt.
 INVALIDATES_METADATA: Final = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -44,7 +44,7 @@ INVALIDATES_METADATA: Final = frozenset(
     }
 )
 
-# Another coordinator, or the same one a little later, will answer.
+# A retry helps: the coordinator has moved, or is not ready yet.
 COORDINATOR_MOVED: Final = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 COORDINATOR_RETRY: Final = COORDINATOR_MOVED | {
     Code.COORDINATOR_LOAD_IN_PROGRESS,
@@ -57,7 +57,7 @@ _REFUSED_BEFORE_APPEND: Final = frozenset(
         Code.CORRUPT_MESSAGE,
         Code.LEADER_NOT_AVAILABLE,
         Code.MESSAGE_TOO_LARGE,
-        # The transaction could not be verified, which comes first (KIP-890).
+        # The transaction could not be verified, which happens before the append (KIP-890).
         Code.COORDINATOR_LOAD_IN_PROGRESS,
         Code.COORDINATOR_NOT_AVAILABLE,
         Code.NOT_COORDINATOR,
@@ -88,7 +88,7 @@ _REFUSED_BEFORE_APPEND: Final = frozenset(
         Code.TRANSACTION_ABORTABLE,
     }
 )
-# Before the append only if nobody waits for followers after it.
+# Sent before the append, unless the leader waits for followers after it.
 _REFUSED_UNLESS_ALL: Final = frozenset(
     {Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NOT_LEADER_OR_FOLLOWER}
 )
@@ -97,7 +97,7 @@ ACKS_ALL: Final = -1
 
 
 def outcome_of(code: int, *, acks: int) -> Outcome:
-    """What one answered try says about its batch: appended, not appended, cannot tell."""
+    """The outcome of an attempt with this error code: appended, not appended, or unknown."""
     if code in {Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER}:
         return Outcome.OK
     if code in _REFUSED_BEFORE_APPEND or (code in _REFUSED_UNLESS_ALL and acks != ACKS_ALL):
@@ -106,7 +106,7 @@ def outcome_of(code: int, *, acks: int) -> Outcome:
 
 
 class CodeFacts(NamedTuple):
-    """What Kafka's documentation says of a code."""
+    """Facts about a code, from Kafka's documentation."""
 
     name: str
     retriable: bool
@@ -115,7 +115,7 @@ class CodeFacts(NamedTuple):
 
 @lru_cache(maxsize=256)
 def facts_of(code: int) -> CodeFacts:
-    """Name and flags of any code; one that is newer than our table is named by its number."""
+    """Name and flags of a code; a code that is not in the table is named by its number."""
     from kio.schema.errors import ErrorCode
 
     try:
@@ -125,29 +125,29 @@ def facts_of(code: int) -> CodeFacts:
     return CodeFacts(known.name.upper(), known.retriable, _MEANINGS.get(code, ""))
 
 
-# Sentences for the codes that users meet; the others are named only.
+# Sentences for the codes that users often see; the others have only a name.
 _MEANINGS: Final[dict[int, str]] = {
-    -1: "the broker met an error that it did not expect",
-    1: "the offset is outside what the log holds",
+    -1: "unexpected error of the broker",
+    1: "the offset is not within the log",
     2: "the batch does not match its checksum",
     3: "the broker does not know this topic or partition",
     5: "the partition has no leader at the moment",
     6: "the broker is not the partition's leader",
-    7: "the broker gave up waiting",
+    7: "the request timed out on the broker",
     10: "the batch is larger than the topic allows",
-    17: "the topic name is not legal",
-    19: "fewer replicas are in sync than min.insync.replicas asks for",
-    20: "written, but fewer replicas are in sync than min.insync.replicas asks for",
+    17: "the topic name is not valid",
+    19: "fewer replicas are in sync than min.insync.replicas requires",
+    20: "written, but fewer replicas are in sync than min.insync.replicas requires",
     29: "not allowed to use this topic",
-    32: "a timestamp is outside what the topic allows",
-    36: "the topic exists already",
+    32: "a timestamp is outside the range that the topic allows",
+    36: "the topic already exists",
     38: "the replication factor is larger than the number of brokers, or below 1",
     45: "the sequence number does not follow the last one",
     47: "the producer's epoch is older than the broker's",
-    51: "another transaction of this producer is still being completed",
-    58: "user name or password is wrong",
-    59: "the broker has forgotten this producer",
-    87: "the broker refused the batch as it is",
-    90: "another producer with the same transactional.id has taken over",
-    100: "the broker does not know this topic id: was the topic made again?",
+    51: "the previous transaction of this producer is not complete yet",
+    58: "wrong user name or password",
+    59: "the broker no longer has the state of this producer",
+    87: "the broker refused the batch as invalid",
+    90: "a newer producer with the same transactional.id has fenced this one",
+    100: "the broker does not know this topic id; the topic may have been recreated",
 }

@@ -1,4 +1,4 @@
-"""Values that stand outside a `.properties` file: `${file:secrets.properties:password}`.
+"""Resolves config providers in a `.properties` file: `${file:secrets.properties:password}`.
 
     config.providers = file, env
     config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider
@@ -34,7 +34,7 @@ Load = Callable[[Path], Mapping[str, str]]
 
 
 def resolve_references(pairs: Mapping[str, str], load: Load) -> dict[str, str]:
-    """The pairs with each reference replaced by its value, without the declarations.
+    """Replace each reference by its value and drop the declarations of providers.
 
     `load` reads a `.properties` file.
     """
@@ -75,7 +75,7 @@ class _Providers:
         if kind is None:
             raise ConfigError(
                 f"{key} refers to the config provider {name!r}, which is not declared",
-                remedy=f"write {_DECLARED} = {name} and {_DECLARED}.{name}.class = … into the file",
+                remedy=f"add {_DECLARED} = {name} and {_DECLARED}.{name}.class = … to the file",
             )
         if kind == "env":
             value = self._read_env(name, wanted)

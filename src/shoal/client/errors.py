@@ -1,21 +1,21 @@
-"""What a client can run into.
+"""The errors of the client.
 
     ClientError                  `shoal.model.errors`
-    ├── ConnectionLost           the connection ended; `sent`: whether the request had left us
+    ├── ConnectionLost           the connection ended; `sent`: whether the request was sent
     ├── RequestTimedOut          no answer in time; `sent` as above
     ├── NoBrokersAvailable       no address of the bootstrap list answers; says why for each
-    ├── AuthenticationFailed     TLS or SASL refused; trying again does not help
+    ├── AuthenticationFailed     TLS or SASL failed; a retry does not help
     ├── UnsupportedByBroker      the broker lacks an API, a version or a feature
     ├── ClientClosed             the client, session or connection was closed by its owner
-    ├── TopicRecreated           the topic behind a name is not the one it was
+    ├── TopicRecreated           the topic was deleted and created again
     └── KafkaError               the broker answered with an error code
         ├── OffsetOutOfRange     1
         ├── OutOfSequence        45, 59
         ├── ProducerFenced       47, 90: another producer has taken over, stop
         └── TransactionFailed    120, or any failure that leaves only `abort`
 
-A `KafkaError` carries the code, its name, whether another try may help (`retriable`), whether
-to look at the metadata first (`invalidates_metadata`), and the topic, partition and offset.
+A `KafkaError` has the code, its name, whether a retry may help (`retriable`), whether the metadata
+must be refreshed first (`invalidates_metadata`), and the topic, partition and offset.
 `ConnectionLost`, `RequestTimedOut` and `NoBrokersAvailable` are `UnreachableError`s too.
 """
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class ConnectionLost(ClientError, UnreachableError):
-    """The connection ended. `sent` tells whether the request may have reached the broker."""
+    """The connection ended. `sent`: whether the request may have reached the broker."""
 
     def __init__(self, message: str, *, sent: bool, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -49,7 +49,7 @@ class ConnectionLost(ClientError, UnreachableError):
 
 
 class RequestTimedOut(ClientError, UnreachableError):
-    """No answer in time. `sent` tells whether the request may have reached the broker."""
+    """No answer in time. `sent`: whether the request may have reached the broker."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class NoBrokersAvailable(ClientError, UnreachableError):
 
 
 class AuthenticationFailed(ClientError):
-    """TLS or SASL refused us, or we refused the broker's certificate."""
+    """The broker refused TLS or SASL, or its certificate is not trusted."""
 
 
 class UnsupportedByBroker(ClientError):
@@ -79,11 +79,11 @@ class UnsupportedByBroker(ClientError):
 
 
 class ClientClosed(ClientError):
-    """Used after `close`."""
+    """The client, session or connection was used after `close`."""
 
 
 class TopicRecreated(ClientError):
-    """The topic behind a name is not the one it was: its offsets mean something else now."""
+    """The topic was deleted and created again: offsets of the old topic are not valid."""
 
     blame: Blame = "remote"
 
@@ -114,19 +114,19 @@ class KafkaError(ClientError):
 
 
 class OffsetOutOfRange(KafkaError):
-    """The log does not hold this offset (any more, or yet)."""
+    """The log does not contain this offset: it is below the log start or above the log end."""
 
 
 class OutOfSequence(KafkaError):
-    """The broker expects another sequence number, or none of this producer."""
+    """The broker expects another sequence number, or does not know this producer."""
 
 
 class ProducerFenced(KafkaError):
-    """Another producer has taken over this id; nothing more can be sent under it."""
+    """A newer producer with the same id has fenced this one; it can send nothing more."""
 
 
 class TransactionFailed(KafkaError):
-    """The transaction cannot be committed any more; abort it."""
+    """The transaction can no longer be committed; abort it."""
 
 
 _CLASSES: dict[int, type[KafkaError]] = {
@@ -147,7 +147,7 @@ def error_for(
     offset: int | None = None,
     message: str | None = None,
 ) -> KafkaError:
-    """The error for a code; `message` is what the broker said besides."""
+    """The error for a code; `message` is the message of the broker."""
     cls = _CLASSES.get(code, KafkaError)
     return cls(code, topic=topic, partition=partition, offset=offset, message=message)
 
@@ -166,7 +166,9 @@ def _sentence(
         where += f"-{partition}"
     if offset is not None:
         where += f" at offset {offset}"
-    said = message or facts.meaning
+    reason = message or facts.meaning
     return (
-        (f"{where}: " if where else "") + f"{facts.name} ({code})" + (f": {said}" if said else "")
+        (f"{where}: " if where else "")
+        + f"{facts.name} ({code})"
+        + (f": {reason}" if reason else "")
     )

@@ -1,9 +1,8 @@
-"""From text to values: how one property is declared, read, checked and printed.
+"""Declares, parses, checks and prints configuration properties.
 
 Rules of this file:
-- A property is declared once, as a dataclass field made by `prop`: Kafka's name, default,
-  range or choices, what it is for. Parsing, checks, warnings and the reference page all read
-  that declaration.
+- A property is declared once, as a dataclass field made by `prop`: Kafka's name, the default, the
+  range or choices, the documentation. Parsing, checks, warnings and the reference page use it.
 - Messages name the key as the user wrote it, and never the value of a secret.
 """
 
@@ -25,7 +24,7 @@ log = logging.getLogger("shoal.client")
 
 
 class Property(NamedTuple):
-    """One key: what it is called, what it may be, what it is for."""
+    """One property: its name, its valid values and its documentation."""
 
     name: str
     doc: str
@@ -48,12 +47,12 @@ def prop(
     aliases: tuple[str, ...] = (),
     is_secret: bool = False,
 ) -> Any:
-    """A dataclass field that is the property `name`."""
+    """A dataclass field for the property `name`."""
     declared = Property(name, doc, default, low, high, choices, aliases, is_secret)
     return dataclasses.field(default=default, metadata={_METADATA_KEY: declared})
 
 
-def declared_properties(cls: type) -> dict[str, Property]:
+def properties_of(cls: type) -> dict[str, Property]:
     """Field name → property, in the order of declaration."""
     return {
         field.name: field.metadata[_METADATA_KEY]
@@ -63,7 +62,7 @@ def declared_properties(cls: type) -> dict[str, Property]:
 
 
 def load_properties(path: str | Path) -> dict[str, str]:
-    """The pairs of a Java `.properties` file, with references to config providers resolved."""
+    """Read a Java `.properties` file and resolve references to config providers."""
     return resolve_references(_load_pairs(path), _load_pairs)
 
 
@@ -80,9 +79,9 @@ def _load_pairs(path: str | Path) -> dict[str, str]:
 
 
 def read_fields(cls: type, source: Mapping[str, Any]) -> dict[str, Any]:
-    """Field values for the keys of `source`; unknown keys are warned about and left out."""
+    """Field values for the keys of `source`; unknown keys are ignored with a warning."""
     by_key: dict[str, tuple[str, Property]] = {}
-    for field_name, declared in declared_properties(cls).items():
+    for field_name, declared in properties_of(cls).items():
         for key in (declared.name, *declared.aliases):
             by_key[key] = (field_name, declared)
     values: dict[str, Any] = {}
@@ -93,16 +92,18 @@ def read_fields(cls: type, source: Mapping[str, Any]) -> dict[str, Any]:
             continue
         field_name, declared = by_key[key]
         if field_name in given_as:
-            raise ConfigError(f"{key} and {given_as[field_name]} are the same property; give one")
+            raise ConfigError(
+                f"{key} and {given_as[field_name]} are the same property; remove one of them"
+            )
         given_as[field_name] = key
-        values[field_name] = _parsed(key, declared, raw)
+        values[field_name] = _parse_value(key, declared, raw)
     return values
 
 
-def redacted(config: Any) -> dict[str, Any]:
-    """Property name → value for all that differ from their default, secrets hidden."""
+def redact_config(config: Any) -> dict[str, Any]:
+    """Property name → value for all non-default properties, with secrets hidden."""
     shown = {}
-    for field_name, declared in declared_properties(type(config)).items():
+    for field_name, declared in properties_of(type(config)).items():
         value = getattr(config, field_name)
         if value != declared.default:
             shown[declared.name] = _HIDDEN if declared.is_secret else value
@@ -114,33 +115,33 @@ def _warn_unknown(key: str, known: Iterable[str]) -> None:
 
     nearest = get_close_matches(key, known, n=1, cutoff=0.6)
     if nearest:
-        log.warning("unknown property %s is ignored; did you mean %s?", key, nearest[0])
+        log.warning("ignoring the unknown property %s; did you mean %s?", key, nearest[0])
     else:
-        log.warning("unknown property %s is ignored", key)
+        log.warning("ignoring the unknown property %s", key)
 
 
-def _parsed(key: str, declared: Property, raw: Any) -> Any:
+def _parse_value(key: str, declared: Property, raw: Any) -> Any:
     if raw is None:
         return declared.default
     if isinstance(declared.default, bool):
-        return _parsed_bool(key, raw)
+        return _parse_bool(key, raw)
     if isinstance(declared.default, int):
-        return _parsed_int(key, declared, raw)
+        return _parse_int(key, declared, raw)
     if isinstance(declared.default, tuple):
         items = raw.split(",") if isinstance(raw, str) else list(raw)
         return tuple(text for item in items if (text := str(item).strip()))
     text = str(raw).strip() if not declared.is_secret else str(raw)
-    return _chosen(key, declared, text) if declared.choices else text
+    return _parse_choice(key, declared, text) if declared.choices else text
 
 
-def _parsed_bool(key: str, raw: Any) -> bool:
+def _parse_bool(key: str, raw: Any) -> bool:
     text = str(raw).strip().lower()
     if text not in _TRUE | _FALSE:
         raise ConfigError(f"{key} must be true or false, not {raw!r}")
     return text in _TRUE
 
 
-def _parsed_int(key: str, declared: Property, raw: Any) -> int:
+def _parse_int(key: str, declared: Property, raw: Any) -> int:
     text = str(raw).strip()
     if declared.choices:
         text = {"all": "-1"}.get(text.lower(), text)
@@ -157,7 +158,7 @@ def _parsed_int(key: str, declared: Property, raw: Any) -> int:
     return number
 
 
-def _chosen(key: str, declared: Property, text: str) -> str:
+def _parse_choice(key: str, declared: Property, text: str) -> str:
     for choice in declared.choices:
         if text.lower() == choice.lower():
             return choice

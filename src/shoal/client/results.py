@@ -1,9 +1,9 @@
-"""What the calls of a client return about partitions.
+"""Results of client calls, by partition.
 
 Rules of this file:
-- Producing is three-valued, as `shoal.model.findings.Outcome` has it: *ok* is in the log,
-  *failed* is not, *unknown* may be. `failed` is only said when every try was refused before
-  the append or never left us.
+- The outcome of a produce has three values, see `shoal.model.findings.Outcome`: an *ok* batch is
+  in the log, a *failed* one is not, an *unknown* one may be. It is *failed* only if every attempt
+  was refused before the append or was not sent.
 """
 
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ MAX_TIMESTAMP: Final = -3
 
 
 class ProduceResult(NamedTuple):
-    """What became of one batch; offsets are -1 where the broker told none."""
+    """The result for one batch; offsets are -1 if the broker returned none."""
 
     outcome: Outcome
     error_code: int = Code.NONE
@@ -31,7 +31,7 @@ class ProduceResult(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Where it is; for one record of a batch, its own offset."""
+        """The offset of the batch, or of the record if this is the result of one record."""
         return self.base_offset
 
     @property
@@ -43,7 +43,7 @@ class ProduceResult(NamedTuple):
         return self.outcome is Outcome.UNKNOWN
 
     def error(self, tp: TopicPartition) -> ClientError:
-        """The error behind a result that is not ok."""
+        """The error of a result that is not ok."""
         if self.cause is not None:
             return self.cause
         return error_for(
@@ -55,7 +55,7 @@ class ProduceResult(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """An offset that a broker found; -1 where no record is as young as was asked for."""
+    """The offset for a timestamp; -1 if no record is as new as the timestamp."""
 
     offset: int
     timestamp: int

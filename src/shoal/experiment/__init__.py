@@ -1,1 +1,1 @@
-"""One experiment from plan to verdict: plan (pure) → run → drain → scan → audit → report."""
+"""One experiment, from its plan to its verdict: plan, run, drain, scan, audit, report."""

@@ -1,10 +1,10 @@
-"""Removing what a run left on clusters: exactly what its manifest lists, nothing else.
+"""Deletes what a run left on clusters: exactly what its manifest lists, nothing else.
 
 Rules:
-- Only topics by the names in the manifest, and of those only the ones with the id that the run
-  was told when it made them; a topic without a known id is the run's if it has its name.
-- Groups are deleted only when they have no members.
-- What is gone already is no error; a run that still goes on is.
+- A topic is deleted only if its name is in the manifest and its id is the one that the run got
+  when it created the topic. If the manifest has no id, the name is enough.
+- Groups are deleted only if they have no members.
+- What is already deleted is no error. A run that is still running is.
 """
 
 from collections.abc import Mapping
@@ -15,41 +15,45 @@ from typing import Final
 from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.errors import KafkaError
-from shoal.experiment.manifest import Created, Manifest
+from shoal.experiment.manifest import CreatedResources, Manifest
 
-_GONE: Final = frozenset({Code.GROUP_ID_NOT_FOUND})
+_ALREADY_DELETED: Final = frozenset({Code.GROUP_ID_NOT_FOUND})
 
 
 @dataclass(slots=True)
-class Cleaned:
-    """What was done on one cluster."""
+class CleanResult:
+    """What was deleted on one cluster, and what was not."""
 
     topics: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)  # and why
+    skipped: list[str] = field(default_factory=list)  # each with the reason
 
 
 async def clean(
     run_dir: Path, properties: Mapping[str, Mapping[str, str]], *, dry_run: bool
-) -> dict[str, Cleaned]:
-    """Deletes what the run made, by cluster; `properties` add passwords and the like."""
+) -> dict[str, CleanResult]:
+    """Delete what the run created, by cluster; `properties` add passwords and the like."""
     manifest = Manifest.read(run_dir)
     done = {}
     for role, created in manifest.clusters.items():
         async with Client({**created.client, **properties.get(role, {})}) as client:
-            done[role] = await _cleaned(client, created, dry_run=dry_run)
+            done[role] = await _clean_cluster(client, created, dry_run=dry_run)
     return done
 
 
-async def _cleaned(client: Client, created: Created, *, dry_run: bool) -> Cleaned:
-    done = Cleaned()
+async def _clean_cluster(
+    client: Client, created: CreatedResources, *, dry_run: bool
+) -> CleanResult:
+    done = CleanResult()
     seen = await client.metadata(list(created.topics)) if created.topics else None
     for name, topic_id in created.topics.items():
         topic = None if seen is None else seen.topics.get(name)
         if topic is None or not topic.partitions:
             continue
         if topic_id and topic.topic_id and str(topic.topic_id) != topic_id:
-            done.left.append(f"topic {name}: somebody made it again, it is not the run's")
+            done.skipped.append(
+                f"topic {name}: it was created again after the run (another topic id)"
+            )
             continue
         done.topics.append(name)
     if not dry_run and done.topics:
@@ -62,6 +66,6 @@ async def _cleaned(client: Client, created: Created, *, dry_run: bool) -> Cleane
             await client.admin.delete_group(group)
             done.groups.append(group)
         except KafkaError as error:
-            if error.code not in _GONE:
-                done.left.append(f"group {group}: {error}")
+            if error.code not in _ALREADY_DELETED:
+                done.skipped.append(f"group {group}: {error}")
     return done

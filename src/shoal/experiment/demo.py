@@ -1,6 +1,6 @@
-"""The demo: one run as it should be, and one in which the mirror loses a message.
+"""The demo: one run without loss, and one in which the mirror loses a message.
 
-The loss is planted the way a user would change batches: by a handler of the mirror.
+The loss is injected the way a user would change batches: by a handler of the mirror.
 """
 
 from shoal.experiment.spec import (
@@ -19,20 +19,20 @@ SIZE_BYTES = 512
 MESSAGES = 20_000
 RATE_PER_S = 4_000.0
 LOSSY_MESSAGES = 8_000
-UNLUCKY_PARTITION = 2
-UNLUCKY_OFFSET = 1_000
+LOST_PARTITION = 2
+LOST_OFFSET = 1_000
 
 
-def clean() -> ExperimentSpec:
-    return _mirrored("demo", MESSAGES)
+def lossless_spec() -> ExperimentSpec:
+    return _make_spec("demo", MESSAGES)
 
 
-def with_a_loss() -> ExperimentSpec:
+def lossy_spec() -> ExperimentSpec:
     handler = f"{__name__}:{lose_one_message.__name__}"
-    return _mirrored("demo-with-a-loss", LOSSY_MESSAGES, handler=handler)
+    return _make_spec("demo-with-a-loss", LOSSY_MESSAGES, handler=handler)
 
 
-def _mirrored(name: str, messages: int, *, handler: str | None = None) -> ExperimentSpec:
+def _make_spec(name: str, messages: int, *, handler: str | None = None) -> ExperimentSpec:
     settings = {
         "messages": messages,
         "rate_per_s": RATE_PER_S,
@@ -50,10 +50,10 @@ def _mirrored(name: str, messages: int, *, handler: str | None = None) -> Experi
 
 
 def lose_one_message(partition: TopicPartition, batch: Batch) -> Batch | bytearray | None:
-    """A mirror's handler that passes everything on but one message."""
-    holds_it = batch.base_offset <= UNLUCKY_OFFSET <= batch.last_offset
-    if partition.partition != UNLUCKY_PARTITION or not holds_it:
+    """A handler for the mirror that drops one message and keeps all others."""
+    holds_it = batch.base_offset <= LOST_OFFSET <= batch.last_offset
+    if partition.partition != LOST_PARTITION or not holds_it:
         return batch
-    kept = [record for record in decode_records(batch) if record.offset != UNLUCKY_OFFSET]
+    kept = [record for record in decode_records(batch) if record.offset != LOST_OFFSET]
     dense = [record._replace(offset=place) for place, record in enumerate(kept)]
     return encode_batch(dense, codec=batch.codec) if dense else None

@@ -1,4 +1,4 @@
-"""From ledgers to `result.json` and `report.html`, and a whole experiment up to there."""
+"""Judges ledgers: writes `result.json` and `report.html`. Also runs and judges an experiment."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shoal.audit.result.thresholds import hold, parse
 from shoal.experiment.plan import Addresses
-from shoal.experiment.run import Place, Progress, Trouble, Watch, run_workload
+from shoal.experiment.run import FaultHooks, RunProgress, Watch, WorkerLocation, run_workload
 from shoal.experiment.runs import read_json
 from shoal.experiment.spec import ExperimentSpec
 from shoal.model.result import Result
@@ -22,10 +22,10 @@ def judge(
     given: Mapping[str, int] | None = None,
     thresholds: Sequence[str] = (),
 ) -> Result:
-    """Audits the ledgers in these folders as one run; the first folder gets the results.
+    """Audit the ledgers in these folders as one run; the first folder gets the results.
 
-    `given` is what the user knows besides: `clock_skew_us`, `deadline_us`. The thresholds in
-    the `run.json` of every folder are held against the result, and these too.
+    `given` is what the user states: `clock_skew_us`, `deadline_us`. The result is checked against
+    the thresholds in the `run.json` of every folder, and against `thresholds`.
     """
     home = run_dirs[0]
     wanted = parse(dict.fromkeys([*read_planned_thresholds(run_dirs), *thresholds]))
@@ -50,12 +50,12 @@ def run_experiment(
     run_dir: Path,
     session: SessionFuture,
     watch: Watch,
-    place: Place | None = None,
-    trouble: Trouble | None = None,
+    location: WorkerLocation | None = None,
+    faults: FaultHooks | None = None,
 ) -> Result:
-    """Runs it and judges it; everything is in `run_dir` afterwards."""
+    """Run an experiment and judge it; `run_dir` then has its ledgers and results."""
     run_workload(
-        spec, addresses=addresses, run_dir=run_dir, watch=watch, place=place, trouble=trouble
+        spec, addresses=addresses, run_dir=run_dir, watch=watch, location=location, faults=faults
     )
-    watch(Progress("judging on Spark"))
+    watch(RunProgress("judging on Spark"))
     return judge([run_dir], session=session)

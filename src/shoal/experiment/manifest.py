@@ -1,11 +1,11 @@
-"""What a run makes on clusters, written down before it is made: `created.json`.
+"""The manifest `created.json`: what a run creates on clusters, recorded before it is created.
 
 Rules:
-- A topic is entered before it is created, and its id once it is known: so nothing that a crash
-  leaves is forgotten, and a namesake that somebody else made later is told from it.
-- What was there before the run is never entered. Copies that a mirror makes, and the mirror's
-  own topics, are entered like the run's.
-- No password is written down: whoever cleans up gives them again.
+- A topic is recorded before it is created, and its id as soon as it is known. So nothing is
+  forgotten after a crash, and a topic of the same name that was created later is recognised.
+- What existed before the run is never recorded. Topics that a mirror creates, as copies or for
+  itself, are recorded like the run's own.
+- Passwords are not recorded; `shoal clean` needs them again.
 """
 
 import json
@@ -27,27 +27,27 @@ Json = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Created:
-    """What a run has, or may have, on one cluster."""
+class CreatedResources:
+    """What a run created, or may have created, on one cluster."""
 
-    client: Annotated[dict[str, str], "client"]  # how it is reached, but for passwords
-    # Id by name; None: not known.
+    client: Annotated[dict[str, str], "client"]  # client properties without passwords
+    # Topic id by name; None: not known.
     topics: Annotated[dict[str, str | None], "topics"] = field(default_factory=dict)
     groups: Annotated[list[str], "groups"] = field(default_factory=list)
 
 
 class Manifest:
-    """The file, and what stands in it."""
+    """The manifest file and its content."""
 
-    def __init__(self, run_dir: Path, clusters: dict[str, Created]) -> None:
+    def __init__(self, run_dir: Path, clusters: dict[str, CreatedResources]) -> None:
         self._file = run_dir / MANIFEST
         self.clusters = clusters
 
     @classmethod
     def begin(cls, run_dir: Path, clients: Mapping[str, Mapping[str, str]]) -> Self:
-        """An empty one, by cluster with the properties that reach it."""
+        """Write an empty manifest; `clients` are the client properties by cluster."""
         clusters = {
-            role: Created({k: str(v) for k, v in client.items() if not _SECRET.search(k)})
+            role: CreatedResources({k: str(v) for k, v in client.items() if not _SECRET.search(k)})
             for role, client in clients.items()
         }
         manifest = cls(run_dir, clusters)
@@ -56,7 +56,7 @@ class Manifest:
 
     @classmethod
     def read(cls, run_dir: Path) -> Self:
-        """The manifest of a run that was."""
+        """Read the manifest of a run."""
         body = read_json(run_dir / MANIFEST)
         try:
             if body["format"] != FORMAT:
@@ -66,23 +66,24 @@ class Manifest:
                     remedy="clean up with the version of shoal that wrote it",
                 )
             clusters = {
-                role: from_plain(Created, created) for role, created in body["clusters"].items()
+                role: from_plain(CreatedResources, created)
+                for role, created in body["clusters"].items()
             }
         except (KeyError, TypeError, AttributeError, FormatMismatch) as error:
             raise LedgerError(f"{run_dir / MANIFEST} is not a manifest: {error}") from error
         return cls(run_dir, clusters)
 
-    def enter_topics(self, role: str, names: Iterable[str]) -> None:
+    def record_topics(self, role: str, names: Iterable[str]) -> None:
         for name in names:
             self.clusters[role].topics.setdefault(name, None)
         self.save()
 
-    def enter_ids(self, role: str, ids: Mapping[str, object]) -> None:
+    def record_ids(self, role: str, ids: Mapping[str, object]) -> None:
         known = {name: str(found) for name, found in ids.items() if found is not None}
         self.clusters[role].topics.update(known)
         self.save()
 
-    def enter_groups(self, role: str, names: Iterable[str]) -> None:
+    def record_groups(self, role: str, names: Iterable[str]) -> None:
         self.clusters[role].groups += [n for n in names if n not in self.clusters[role].groups]
         self.save()
 

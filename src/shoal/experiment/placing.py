@@ -1,10 +1,11 @@
-"""Where the workers of some runs are placed: processes of this machine, or tasks of a Spark.
+"""Places the workers of runs: as processes on this machine, or as tasks of Spark.
 
 Rules:
-- One session serves all: it judges, and if the experiment names a master its tasks are the workers.
-- On Spark each worker needs a slot of its own for as long as it runs. Too few slots are told
-  before anything is sent.
-- Workers elsewhere must see the run's folder, and reach the clusters and this driver.
+- One Spark session is used for everything: it judges, and if the experiment names a master, its
+  tasks are the workers.
+- On Spark each worker needs a slot of its own while it runs. If Spark has too few slots, an error
+  is raised before anything is sent.
+- Workers on other machines must see the run's folder, and reach the clusters and this driver.
 """
 
 from collections.abc import Sequence
@@ -12,27 +13,27 @@ from types import TracebackType
 from typing import Self
 
 from shoal.experiment import plan
-from shoal.experiment.run import Place
+from shoal.experiment.run import WorkerLocation
 from shoal.experiment.spec import ExperimentSpec, WorkersSpec
 from shoal.model.errors import ConfigError
 from shoal.pipeline.placement import SparkPlacement
 from shoal.pipeline.session import SessionFuture
 
 
-def slots_of(spec: ExperimentSpec) -> int:
-    """How many workers of a run are there at once; scans begin when the others have ended."""
-    newcomers = plan.later(spec)
-    crews = [spec] if newcomers is None else [spec, newcomers]
-    sending = sum(len(plan.producer_names(one)) + len(plan.consumer_names(one)) for one in crews)
-    return max(sending, len(crews) * len(spec.clusters))
+def count_slots(spec: ExperimentSpec) -> int:
+    """The most workers of a run at a time; scans start when the others have ended."""
+    growth = plan.growth_spec(spec)
+    parts = [spec] if growth is None else [spec, growth]
+    sending = sum(len(plan.producer_names(one)) + len(plan.consumer_names(one)) for one in parts)
+    return max(sending, len(parts) * len(spec.clusters))
 
 
-class Placing:
-    """A session that starts in the background, and the place of each run's workers."""
+class PlacementProvider:
+    """A Spark session that starts in the background, and the location of each run's workers."""
 
     def __init__(self, specs: Sequence[ExperimentSpec]) -> None:
-        self._workers = _agreed(specs)
-        self._slots = max(slots_of(spec) for spec in specs)
+        self._workers = _require_same_workers(specs)
+        self._slots = max(count_slots(spec) for spec in specs)
         local_slots = self._slots if self._workers.on_spark else 0
         self.session = SessionFuture(self._workers.master or None, slots=local_slots)
 
@@ -48,22 +49,22 @@ class Placing:
     ) -> None:
         self.session.__exit__(kind, error, traceback)
 
-    def place(self) -> Place:
-        """Where the next run's workers go; waits until Spark has room for them."""
+    def location(self) -> WorkerLocation:
+        """Where the next run's workers run; waits until Spark has slots for them."""
         wanted = self._workers
         if not wanted.on_spark:
-            return Place()
+            return WorkerLocation()
         placement = SparkPlacement(self.session.result())
         placement.wait_for_executors(wanted.executors)
         placement.wait_for_slots(self._slots)
-        return Place(placement, wanted.host or placement.host, wanted.port)
+        return WorkerLocation(placement, wanted.host or placement.host, wanted.port)
 
 
-def _agreed(specs: Sequence[ExperimentSpec]) -> WorkersSpec:
+def _require_same_workers(specs: Sequence[ExperimentSpec]) -> WorkersSpec:
     wanted = {spec.workers for spec in specs}
     if len(wanted) > 1:
         raise ConfigError(
-            "some runs want their workers in one place and some in another",
-            remedy="one command has one Spark: leave [workers] out of what varies",
+            "the runs of one command need the same [workers] section, and these differ",
+            remedy="do not vary [workers]: one command uses one Spark session",
         )
     return wanted.pop()

@@ -1,7 +1,7 @@
-"""What a run will do, before anything is started (pure).
+"""The plan of a run, before anything is started (pure).
 
-From an `ExperimentSpec` come the run's description (`run.json`) and the workers' specs; nothing
-here touches a clock, a file or a socket.
+Derives the run's description (`run.json`) and the workers' specs from an `ExperimentSpec`, with no
+clock, file or socket.
 """
 
 import math
@@ -23,16 +23,16 @@ from shoal.workload.specs import (
 )
 
 Json = dict[str, Any]
-# Where the records of a run begin, by cluster; partitions that are not named begin at 0.
-Beginnings = Mapping[str, Mapping[TopicPartition, int]]
+# The first offset of a run's records, by cluster and partition; 0 where none is given.
+StartOffsets = Mapping[str, Mapping[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the clusters of a run listen; with no target the consumers read the source.
+    """The addresses of a run's clusters; without a target the consumers read the source.
 
-    Who goes through a proxy has another address than the others: `links` has it, by the name
-    of the worker (or `mirror`) and the cluster.
+    `links` has the addresses of clients that connect through a proxy, by the name of the worker
+    (or `mirror`) and the cluster.
     """
 
     source: str
@@ -45,18 +45,20 @@ class Addresses:
         return ("source",) if self.target is None else ("source", "target")
 
     def client_of(self, cluster: str, who: str = "") -> Json:
-        """The properties with which somebody reaches a cluster."""
+        """The client properties with which `who` (a worker or `mirror`) connects to a cluster."""
         direct = self.source if cluster == "source" else self.target
         servers = self.links.get((who, cluster), direct)
         return {**self.properties.get(cluster, {}), "bootstrap.servers": servers}
 
 
 def producer_names(spec: ExperimentSpec) -> list[str]:
-    return [f"producer-{spec.crew}{number}" for number in range(1, spec.producers.count + 1)]
+    return [
+        f"producer-{spec.worker_prefix}{number}" for number in range(1, spec.producers.count + 1)
+    ]
 
 
 def consumer_names(spec: ExperimentSpec) -> list[str]:
-    """Consumers of one group are numbered; with several groups their names tell the group."""
+    """The names of all consumers; with several groups a name includes the group."""
     return [name for _, _, name in _consumers_of(spec)]
 
 
@@ -67,12 +69,12 @@ def groups_of(spec: ExperimentSpec) -> dict[str, str]:
 
 
 def group_id(run: str, group: str) -> str:
-    """What a group of the run is called on the cluster, so that it is nobody else's."""
+    """The group id on the cluster of a group of the run; unique to the run."""
     return f"shoal-{run}-{group}"
 
 
 def target_topic(mirror: MirrorSpec, topic: str) -> str:
-    """How the copy of a topic is called."""
+    """The name of a topic's copy on the target."""
     return f"{prefix_of(mirror)}{topic}"
 
 
@@ -82,17 +84,17 @@ def prefix_of(mirror: MirrorSpec) -> str:
     return "source." if mirror.kind == "mm2" else ""
 
 
-def messages_in_all(spec: ExperimentSpec) -> int:
-    """How many messages there will be if all goes well."""
-    settings = effective(spec)
+def total_messages(spec: ExperimentSpec) -> int:
+    """How many messages the producers send if nothing goes wrong."""
+    settings = apply_caps(spec)
     if settings.get("messages") is not None:
         return int(settings["messages"])
-    return int(planned_s(spec) * settings["rate_per_s"] * spec.topics.count)
+    return int(send_duration_s(spec) * settings["rate_per_s"] * spec.topics.count)
 
 
-def planned_s(spec: ExperimentSpec) -> float:
+def send_duration_s(spec: ExperimentSpec) -> float:
     """How long sending takes if nothing goes wrong."""
-    settings = effective(spec)
+    settings = apply_caps(spec)
     rate_per_s = settings["rate_per_s"] * spec.topics.count
     by_count = settings["messages"] / rate_per_s if settings.get("messages") else math.inf
     if settings.get("shape") == "burst":
@@ -103,8 +105,8 @@ def planned_s(spec: ExperimentSpec) -> float:
     return min(by_count, settings.get("duration_s") or math.inf)
 
 
-def effective(spec: ExperimentSpec) -> Json:
-    """What all producers do together, once the caps have cut it."""
+def apply_caps(spec: ExperimentSpec) -> Json:
+    """The settings of all producers together, limited by the caps."""
     settings = dict(spec.producers.settings)
     topics, caps = spec.topics.count, spec.caps
     if caps.max_rate_per_s:
@@ -118,8 +120,11 @@ def effective(spec: ExperimentSpec) -> Json:
 
 def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
     """The part of `run.json` that follows from the plan."""
-    settings = effective(spec)
-    topics = {**_shapes(spec), **(_shapes(newcomers) if (newcomers := later(spec)) else {})}
+    settings = apply_caps(spec)
+    topics = {
+        **_topic_shapes(spec),
+        **(_topic_shapes(growth) if (growth := growth_spec(spec)) else {}),
+    }
     return {
         "run": run,
         "experiment": spec.name,
@@ -149,19 +154,19 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
             "consumers": spec.consumers.count,
             "size_bytes": ProducerSpec.size_bytes,
             **settings,
-            "messages": messages_in_all(spec),
+            "messages": total_messages(spec),
         },
         "mirror": _mirror(spec.mirror) if addresses.target else None,
     }
 
 
-def _shapes(spec: ExperimentSpec) -> Json:
+def _topic_shapes(spec: ExperimentSpec) -> Json:
     shape = {"lanes": spec.topics.target_partitions, "partitions": spec.topics.partitions}
     return dict.fromkeys(spec.topics.names, shape)
 
 
-def later(spec: ExperimentSpec) -> ExperimentSpec | None:
-    """What comes when the topic grows: a quarter of the work, for what is new alone."""
+def growth_spec(spec: ExperimentSpec) -> ExperimentSpec | None:
+    """The workload on new partitions or a new topic: a quarter of the work; None without growth."""
     topics = spec.topics
     if topics.grow_after_s is None:
         return None
@@ -181,7 +186,7 @@ def later(spec: ExperimentSpec) -> ExperimentSpec | None:
             settings[key] = max(1, settings[key] // 4)
     settings["rate_per_s"] /= spec.producers.count
     producers = replace(spec.producers, count=1, settings=settings)
-    return replace(spec, topics=new, producers=producers, crew="new-")
+    return replace(spec, topics=new, producers=producers, worker_prefix="new-")
 
 
 def _mirror(mirror: MirrorSpec) -> Json:
@@ -195,18 +200,18 @@ def _mirror(mirror: MirrorSpec) -> Json:
 
 
 def workload_workers(
-    run: str, spec: ExperimentSpec, addresses: Addresses, beginnings: Beginnings
+    run: str, spec: ExperimentSpec, addresses: Addresses, start_offsets: StartOffsets
 ) -> list[WorkerSpec]:
-    """The consumers and the producers."""
+    """The workers that are consumers and producers."""
     consumed = addresses.clusters[-1]
-    logs = _starting_points(spec, consumed, beginnings)
+    logs = _starting_points(spec, consumed, start_offsets)
     consumers = []
     for place, rack, name in _consumers_of(spec):
         group = spec.consumers.groups[place // spec.consumers.count]
         mine = logs[place % spec.consumers.count :: spec.consumers.count]
         settings = dict(spec.consumers.settings)
         if settings.get("in_group"):
-            mine = logs  # which the group shares out itself
+            mine = logs  # the group assigns them to its members
             settings.setdefault("group_id", group_id(run, group))
         consumer = ConsumerSpec(
             run=run,
@@ -222,7 +227,9 @@ def workload_workers(
         )
         client = addresses.client_of(consumed, name)
         consumers.append(
-            _worker(name, Role.CONSUME, client, consumer.to_json(), restart=_restart(spec, name))
+            _worker(
+                name, Role.CONSUME, client, consumer.to_json(), restart=_restart_policy(spec, name)
+            )
         )
     producers = [
         _worker(
@@ -230,7 +237,7 @@ def workload_workers(
             Role.PRODUCE,
             addresses.client_of("source", name),
             _producer(run, spec, name, place).to_json(),
-            restart=_restart(spec, name),
+            restart=_restart_policy(spec, name),
         )
         for place, name in enumerate(producer_names(spec))
     ]
@@ -238,20 +245,24 @@ def workload_workers(
 
 
 def _consumers_of(spec: ExperimentSpec) -> list[tuple[int, Json, str]]:
-    """For each consumer its place among all, the rack that it reads from, and its name."""
+    """For each consumer its number, the rack that it reads from, and its name."""
     found: list[tuple[int, Json, str]] = []
-    consumers, crew = spec.consumers, spec.crew
+    consumers, worker_prefix = spec.consumers, spec.worker_prefix
     for number, group in enumerate(consumers.groups):
         rack = {"rack": consumers.racks[number]} if consumers.racks else {}
         for member in range(1, consumers.count + 1):
             is_alone = len(consumers.groups) == 1
-            name = f"consumer-{crew}{member}" if is_alone else f"consumer-{crew}{group}-{member}"
+            name = (
+                f"consumer-{worker_prefix}{member}"
+                if is_alone
+                else f"consumer-{worker_prefix}{group}-{member}"
+            )
             found.append((len(found), rack, name))
     return found
 
 
 def _producer(run: str, spec: ExperimentSpec, name: str, place: int) -> ProducerSpec:
-    count, settings = spec.producers.count, effective(spec)
+    count, settings = spec.producers.count, apply_caps(spec)
     if settings.get("messages") is not None:
         share, rest = divmod(settings["messages"], count)
         settings["messages"] = share + (place < rest)
@@ -270,19 +281,19 @@ def _producer(run: str, spec: ExperimentSpec, name: str, place: int) -> Producer
 
 
 def scan_workers(
-    run: str, spec: ExperimentSpec, addresses: Addresses, beginnings: Beginnings
+    run: str, spec: ExperimentSpec, addresses: Addresses, start_offsets: StartOffsets
 ) -> list[WorkerSpec]:
-    """One scan for each cluster."""
+    """The workers that scan the logs, one for each cluster."""
     return [
         _worker(
-            f"scan-{spec.crew}{cluster}",
+            f"scan-{spec.worker_prefix}{cluster}",
             Role.SCAN,
             addresses.client_of(cluster),
             ScanSpec(
                 run=run,
                 cluster=cluster,
                 topics=spec.topics.names,
-                partitions=_starting_points(spec, cluster, beginnings),
+                partitions=_starting_points(spec, cluster, start_offsets),
                 batches="bytes" in spec.promises.get("fidelity", ()),
             ).to_json(),
         )
@@ -291,9 +302,9 @@ def scan_workers(
 
 
 def _starting_points(
-    spec: ExperimentSpec, cluster: str, beginnings: Beginnings
+    spec: ExperimentSpec, cluster: str, start_offsets: StartOffsets
 ) -> tuple[StartingPoint, ...]:
-    topics, starts = spec.topics, beginnings.get(cluster, {})
+    topics, starts = spec.topics, start_offsets.get(cluster, {})
     is_target = cluster == "target"
     count = topics.target_partitions if is_target else topics.partitions
     points = []
@@ -311,8 +322,8 @@ def _worker(
     return WorkerSpec(name, role, {"client": client, "spec": spec}, restart)
 
 
-def _restart(spec: ExperimentSpec, name: str) -> RestartPolicy | None:
-    """A worker that a fault kills for a time comes back after that time."""
+def _restart_policy(spec: ExperimentSpec, name: str) -> RestartPolicy | None:
+    """The restart policy of a worker that a fault kills for a time; None for other workers."""
     role = "producers" if name in producer_names(spec) else "consumers"
     times_s = [
         fault.lasts_s

@@ -1,4 +1,4 @@
-"""Experiments that ship with the package and run as they stand."""
+"""Presets: experiments that are part of the package and run without changes."""
 
 import difflib
 from pathlib import Path
@@ -17,7 +17,7 @@ def presets() -> dict[str, str]:
 
 
 def find(name: str) -> Path:
-    """The file of that name, or else the preset."""
+    """The file of that name, or the file of the preset of that name."""
     if Path(name).is_file():
         return Path(name)
     preset = _FOLDER / f"{name}.toml"
@@ -26,6 +26,6 @@ def find(name: str) -> Path:
     known = [file.stem for file in sorted(_FOLDER.glob("*.toml"))]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     raise UsageError(
-        f"there is neither a file nor a preset called {name}",
-        remedy=f"did you mean {near[0]}?" if near else f"presets are {', '.join(known)}",
+        f"no file and no preset is named {name}",
+        remedy=f"did you mean {near[0]}?" if near else f"the presets are {', '.join(known)}",
     )

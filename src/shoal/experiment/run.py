@@ -1,11 +1,12 @@
-"""One experiment, from clusters that run to ledgers that can be judged: workers, drain, scans.
+"""Runs the workload of an experiment on running clusters: workers, drain, scans; no verdict.
 
 Rules:
-- Whatever happens, `run.json` tells it: a run is `running`, then `finished` or `interrupted`.
-- Ctrl-C once: producers send nothing new, what is on the way is drained, and the run is judged
-  as far as it went. Ctrl-C again: it ends at once; the ledgers stay and can be judged later.
-- A worker that dies is not restarted and not hidden: what it left unknown is judged as unknown.
-- Whatever the run makes on a cluster stands in its manifest before it is made.
+- `run.json` always has the state of the run: `running`, then `finished` or `interrupted`.
+- Ctrl-C once: producers send nothing new, messages on the way are drained, and the run is judged
+  as far as it went. Ctrl-C again: the run ends at once; its ledgers stay and can be judged later.
+- A worker that dies is not restarted, and its death is not hidden: messages whose outcome it did
+  not record are judged as unknown.
+- Everything that the run creates on a cluster is in its manifest before it is created.
 """
 
 import asyncio
@@ -24,37 +25,37 @@ from typing import Any, Final, Protocol, Self
 from shoal import __version__
 from shoal.experiment import plan
 from shoal.experiment.growth import ARRIVAL_LIMIT_S, Growth
-from shoal.experiment.plan import Addresses, Beginnings
+from shoal.experiment.plan import Addresses, StartOffsets
 from shoal.experiment.runs import driver_identity, read_json
 from shoal.experiment.spec import ExperimentSpec
-from shoal.experiment.topics import prepare_topics, with_existing_topics
+from shoal.experiment.topics import prepare_topics, resolve_existing_topics
 from shoal.mirror.offsets.positions import read_positions
 from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.errors import SystemFailure
 from shoal.runtime.processes import machine_clock
-from shoal.systems.mirror_kinds import RE_ENCODED_FILE, Route, Wishes, make_mirror
+from shoal.systems.mirror_kinds import RE_ENCODED_FILE, MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror
 from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
-from shoal.workers.supervision import Phase
-from shoal.workers.supervisor import RunState, Supervisor
+from shoal.workers.supervision import WorkerPhase
+from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import RUN_FILE, LedgerWriter, create_run, update_run
 from shoal.workload.specs import ProducerSpec
 
-# Generous: loading what is compiled takes a busy machine long.
+# Long, because loading compiled code takes long on a busy machine.
 START_TIMEOUT_S: Final = 180.0
 SCAN_TIMEOUT_S: Final = 600.0
 STOP_TIMEOUT_S: Final = 30.0
 WATCH_EVERY_S: Final = 0.2
-# Given to the workers to be ready, so that all begin at one agreed time.
+# Time for the workers to get ready, so that all start at the same agreed time.
 LEAD_TIME_S: Final = 0.5
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What a watcher is told, several times a second."""
+class RunProgress:
+    """The progress of a run, reported several times a second."""
 
     doing: str
     sent: int = 0
@@ -62,25 +63,25 @@ class Progress:
     total: int = 0
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[RunProgress], None]
 
 
-class Trouble(Protocol):
-    """What goes wrong on purpose while messages are on their way."""
+class FaultHooks(Protocol):
+    """Injects the faults of a run while messages are sent."""
 
-    def begin(self, started_us: int, workers: Supervisor, mirror: Mirror | None) -> None:
-        """Called once the workers have their time to start; must not wait for anything."""
+    def begin(self, started_us: int, workers: WorkerSupervisor, mirror: Mirror | None) -> None:
+        """Called once the workers have their start time; must not block."""
 
     def check(self) -> None:
-        """Raises if a fault could not be done: the run would prove less than it says."""
+        """Raise if a fault failed and the run must end: it would prove less than it claims."""
 
     def end(self) -> None:
-        """Mends whatever is still broken, and returns when it is."""
+        """Heal all faults that are still active, and return when they are healed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where workers run, and the address under which they reach this driver."""
+class WorkerLocation:
+    """Where workers run, and the address at which they reach this driver."""
 
     placement: Placement = field(default_factory=ProcessPlacement)
     host: str = "127.0.0.1"
@@ -93,54 +94,54 @@ def run_workload(
     addresses: Addresses,
     run_dir: Path,
     watch: Watch,
-    place: Place | None = None,
-    trouble: Trouble | None = None,
+    location: WorkerLocation | None = None,
+    faults: FaultHooks | None = None,
 ) -> None:
-    """Everything but the judgement: the ledgers are in `run_dir` afterwards."""
-    run, place = run_dir.name, place or Place()
-    spec = asyncio.run(with_existing_topics(spec, addresses))
-    described = plan.description(run, spec, addresses) | surroundings()
+    """Run an experiment without judging it; its ledgers are then in `run_dir`."""
+    run, location = run_dir.name, location or WorkerLocation()
+    spec = asyncio.run(resolve_existing_topics(spec, addresses))
+    described = plan.description(run, spec, addresses) | describe_invocation()
     create_run(run_dir, described | {"state": "running"})
     state = "interrupted"
     try:
-        beginnings = asyncio.run(prepare_topics(run_dir, spec, addresses))
+        start_offsets = asyncio.run(prepare_topics(run_dir, spec, addresses))
         with (
             _mirror(spec, addresses, run_dir, watch) as mirror,
-            Supervisor(
+            WorkerSupervisor(
                 run,
                 run_dir,
-                place.placement,
+                location.placement,
                 groups=spec.consumers.groups,
-                address=(place.host, place.port),
+                address=(location.host, location.port),
             ) as workers,
         ):
-            course = _Course(spec, addresses, beginnings, run_dir=run_dir, watch=watch)
-            is_cut_short = course.send_and_receive(workers, mirror, trouble)
+            transfer = _Transfer(spec, addresses, start_offsets, run_dir=run_dir, watch=watch)
+            is_cut_short = transfer.send_and_receive(workers, mirror, faults)
             if mirror is not None:
                 mirror.stop()
                 _record_mirror(workers, run_dir, mirror)
                 _record_re_encoded(workers, run_dir, spec)
-            watch(Progress("reading the logs"))
-            scans = plan.scan_workers(run, spec, addresses, beginnings)
-            if newcomers := course.newcomers():
-                scans += plan.scan_workers(run, newcomers, addresses, {})
+            watch(RunProgress("reading the logs"))
+            scans = plan.scan_workers(run, spec, addresses, start_offsets)
+            if growth := transfer.growth_spec():
+                scans += plan.scan_workers(run, growth, addresses, {})
             workers.launch(scans)
-            workers.wait(_ended(*(scan.name for scan in scans)), SCAN_TIMEOUT_S)
+            workers.wait(_all_ended(*(scan.name for scan in scans)), SCAN_TIMEOUT_S)
         state = "interrupted" if is_cut_short else "finished"
     finally:
-        _note(run_dir, state=state)
+        _update_run_file(run_dir, state=state)
 
 
 @contextmanager
 def _mirror(
     spec: ExperimentSpec, addresses: Addresses, run_dir: Path, watch: Watch
 ) -> Iterator[Mirror | None]:
-    """The mirror of a run, copying; killed at the end if nobody stopped it."""
-    mirror = _planned_mirror(spec, addresses, run_dir) if addresses.target else None
+    """Start the mirror of a run; kill it at the end if it still runs."""
+    mirror = _make_planned_mirror(spec, addresses, run_dir) if addresses.target else None
     if mirror is None:
         yield None
         return
-    watch(Progress(f"starting the mirror ({mirror.kind})"))
+    watch(RunProgress(f"starting the mirror ({mirror.kind})"))
     try:
         mirror.start()
         mirror.wait_until_ready()
@@ -149,17 +150,19 @@ def _mirror(
         mirror.close()
 
 
-def _planned_mirror(spec: ExperimentSpec, addresses: Addresses, run_dir: Path) -> Mirror | None:
+def _make_planned_mirror(
+    spec: ExperimentSpec, addresses: Addresses, run_dir: Path
+) -> Mirror | None:
     wanted = spec.mirror
-    route = Route(
+    route = MirrorRoute(
         source=addresses.client_of("source", "mirror"),
         target=addresses.client_of("target", "mirror"),
-        topics=_copied(spec),
+        topics=_topics_to_copy(spec),
         folder=run_dir.absolute(),
         leave_configs=spec.target is not None and spec.target.engine == "external",
         copies=spec.topics.target_replication_factor,
     )
-    wishes = Wishes(
+    options = MirrorOptions(
         mode=wanted.mode,
         delivery=wanted.delivery,
         version=wanted.version,
@@ -170,18 +173,16 @@ def _planned_mirror(spec: ExperimentSpec, addresses: Addresses, run_dir: Path) -
         start=wanted.start,
         stop=wanted.stop,
     )
-    return make_mirror(wanted.kind, route, wishes)
+    return make_mirror(wanted.kind, route, options)
 
 
-def _copied(spec: ExperimentSpec) -> tuple[str, ...]:
-    newcomers = plan.later(spec)
-    return tuple(
-        dict.fromkeys((*spec.topics.names, *(newcomers.topics.names if newcomers else ())))
-    )
+def _topics_to_copy(spec: ExperimentSpec) -> tuple[str, ...]:
+    growth = plan.growth_spec(spec)
+    return tuple(dict.fromkeys((*spec.topics.names, *(growth.topics.names if growth else ()))))
 
 
-def surroundings() -> Json:
-    """Everything about this moment and machine that a reader of the report may ask for."""
+def describe_invocation() -> Json:
+    """Time, command, versions and machine, for readers of the report."""
     return {
         "started_us": time.time_ns() // 1000,
         "driver": driver_identity(),
@@ -195,90 +196,92 @@ def surroundings() -> Json:
     }
 
 
-class _Course:
-    """The part of a run in which messages are on their way."""
+class _Transfer:
+    """The part of a run in which messages are sent, copied and received."""
 
     def __init__(
         self,
         spec: ExperimentSpec,
         addresses: Addresses,
-        beginnings: Beginnings,
+        start_offsets: StartOffsets,
         *,
         run_dir: Path,
         watch: Watch,
     ) -> None:
         self._spec = spec
         self._run_dir = run_dir
-        self._specs = plan.workload_workers(run_dir.name, spec, addresses, beginnings)
+        self._specs = plan.workload_workers(run_dir.name, spec, addresses, start_offsets)
         self._producers = plan.producer_names(spec)
         self._consumers = plan.consumer_names(spec)
         self._watch = watch
-        self._total = plan.messages_in_all(spec)
+        self._total = plan.total_messages(spec)
         self._growth = Growth(spec, addresses, run=run_dir.name)
 
     def send_and_receive(
-        self, workers: Supervisor, mirror: Mirror | None, trouble: Trouble | None
+        self, workers: WorkerSupervisor, mirror: Mirror | None, faults: FaultHooks | None
     ) -> bool:
-        """Sends, copies, receives and drains everything; True if the user cut it short."""
+        """Send, copy, receive and drain all messages; True if the user interrupted it."""
         names = [*self._producers, *self._consumers]
-        self._watch(Progress("starting the workers"))
+        self._watch(RunProgress("starting the workers"))
         workers.launch(self._specs)
-        is_begun = workers.wait(_begun(*names), START_TIMEOUT_S)
+        is_begun = workers.wait(_all_started(*names), START_TIMEOUT_S)
         _require(is_begun, workers, "the workers did not start")
         start_us = time.time_ns() // 1000 + int(LEAD_TIME_S * 1e6)
         workers.start_at(start_us)
         if self._spec.warm_up_s:
-            self._told_from(start_us)
-        if trouble is not None:
-            trouble.begin(start_us, workers, mirror)
+            self._record_measure_start(start_us)
+        if faults is not None:
+            faults.begin(start_us, workers, mirror)
         try:
-            is_cut_short = self._follow(workers, mirror, trouble)
+            is_cut_short = self._wait_until_drained(workers, mirror, faults)
         finally:
-            if trouble is not None:
-                trouble.end()
+            if faults is not None:
+                faults.end()
         names += [*self._growth.producers, *self._growth.consumers]
         workers.stop_workers(names)
-        workers.wait(_ended(*names), STOP_TIMEOUT_S)
+        workers.wait(_all_ended(*names), STOP_TIMEOUT_S)
         self._watch(_progress(workers.state(), self._total))
         return is_cut_short
 
-    def newcomers(self) -> ExperimentSpec | None:
-        """What grew, if it did before the end."""
-        return plan.later(self._spec) if self._growth.is_over else None
+    def growth_spec(self) -> ExperimentSpec | None:
+        """The workload on what grew during the run; None if nothing did."""
+        return plan.growth_spec(self._spec) if self._growth.is_over else None
 
-    def _told_from(self, start_us: int) -> None:
-        """What is due in the warm-up is not measured, however long the start took."""
+    def _record_measure_start(self, start_us: int) -> None:
+        """Record from when messages are measured: those due in the warm-up are not."""
         from_us = start_us + int(self._spec.warm_up_s * 1e6)
-        _note(self._run_dir, measure_from_us=from_us)
+        _update_run_file(self._run_dir, measure_from_us=from_us)
 
-    def _follow(self, workers: Supervisor, mirror: Mirror | None, trouble: Trouble | None) -> bool:
+    def _wait_until_drained(
+        self, workers: WorkerSupervisor, mirror: Mirror | None, faults: FaultHooks | None
+    ) -> bool:
         is_cut_short = False
         settings = self._spec.producers.settings
         drain_s = settings.get("drain_timeout_s", ProducerSpec.drain_timeout_s)
         started_s = time.monotonic() + LEAD_TIME_S
-        deadline = started_s + plan.planned_s(self._spec) * 3 + drain_s + 60
+        deadline = started_s + plan.send_duration_s(self._spec) * 3 + drain_s + 60
         if not self._growth.is_over:
             deadline += ARRIVAL_LIMIT_S
-        with _Interrupts() as interrupts:
-            # Dead producers have sent their last, and a dead consumer will not see the markers,
-            # unless others of its group read on for it.
+        with _InterruptCounter() as interrupts:
+            # The loop also ends when producers or consumers die: a dead producer sends nothing
+            # more, and a dead consumer receives no markers unless its group takes over.
             while time.monotonic() < deadline and not self._is_over(workers, is_cut_short):
                 if not is_cut_short:
                     self._growth.step(time.monotonic() - started_s, workers)
                 if mirror is not None:
                     mirror.check()
-                if trouble is not None:
-                    trouble.check()
+                if faults is not None:
+                    faults.check()
                 self._watch(_progress(workers.state(), self._total))
                 if interrupts.count and not is_cut_short:
                     is_cut_short = True
                     workers.finish([*self._producers, *self._growth.producers])
-                    if trouble is not None:
-                        trouble.end()  # what is on the way must be able to arrive
+                    if faults is not None:
+                        faults.end()  # so that messages on the way can arrive
         return is_cut_short
 
-    def _is_over(self, workers: Supervisor, is_cut_short: bool) -> bool:
-        """Whether all is sent and drained, or can be no more; waits a little."""
+    def _is_over(self, workers: WorkerSupervisor, is_cut_short: bool) -> bool:
+        """Whether all is sent and drained, or no longer can be; waits a little."""
         growth = self._growth
         producers = [*self._producers, *growth.producers]
         consumers = [*self._consumers, *growth.consumers]
@@ -287,60 +290,61 @@ class _Course:
         return is_done and (growth.is_over or is_cut_short)
 
 
-class _Interrupts:
-    """Counts the first Ctrl-C, and raises the second.
+class _InterruptCounter:
+    """Counts the first Ctrl-C, and raises `KeyboardInterrupt` on the second.
 
-    A `KeyboardInterrupt` would come at any line, and some lines swallow it.
+    A `KeyboardInterrupt` on the first could be raised in any line, and some code swallows it.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._is_heard = threading.current_thread() is threading.main_thread()
+        self._is_main_thread = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Self:
-        if self._is_heard:
-            self._before = signal.signal(signal.SIGINT, self._heard)
+        if self._is_main_thread:
+            self._before = signal.signal(signal.SIGINT, self._on_interrupt)
         return self
 
-    def _heard(self, _number: int, _frame: object) -> None:
+    def _on_interrupt(self, _number: int, _frame: object) -> None:
         self.count += 1
         if self.count > 1:
             raise KeyboardInterrupt
 
     def __exit__(self, *_error: object) -> None:
-        if self._is_heard:
+        if self._is_main_thread:
             signal.signal(signal.SIGINT, self._before)
 
 
-def _progress(state: RunState, total: int) -> Progress:
+def _progress(state: RunState, total: int) -> RunProgress:
     def count(name: str) -> int:
         return sum(int(worker.progress.get(name, 0)) for worker in state.workers.values())
 
-    return Progress(
+    return RunProgress(
         "sending and receiving", sent=count("attempts"), received=count("received"), total=total
     )
 
 
-def _begun(*names: str) -> Callable[[RunState], bool]:
-    done = {Phase.RUNNING, Phase.ENDED}
+def _all_started(*names: str) -> Callable[[RunState], bool]:
+    done = {WorkerPhase.RUNNING, WorkerPhase.ENDED}
     return lambda state: all(state.workers[name].phase in done for name in names)
 
 
-def _ended(*names: str) -> Callable[[RunState], bool]:
-    return lambda state: all(state.workers[name].phase is Phase.ENDED for name in names)
+def _all_ended(*names: str) -> Callable[[RunState], bool]:
+    return lambda state: all(state.workers[name].phase is WorkerPhase.ENDED for name in names)
 
 
 def _is_over(
     producers: list[str], consumers: list[str], *, is_shared: bool
 ) -> Callable[[RunState], bool]:
-    all_sent, enough = _ended(*producers), all if is_shared else any
+    all_sent, enough = _all_ended(*producers), all if is_shared else any
     return lambda state: (
-        all_sent(state) or enough(state.workers[name].phase is Phase.ENDED for name in consumers)
+        all_sent(state)
+        or enough(state.workers[name].phase is WorkerPhase.ENDED for name in consumers)
     )
 
 
-def _require(condition: bool, workers: Supervisor, problem: str) -> None:
-    failed = workers.state().failed()
+def _require(condition: bool, workers: WorkerSupervisor, problem: str) -> None:
+    failed = workers.state().find_failed()
     if failed:
         worker = failed[0]
         raise SystemFailure(f"worker {worker.name} {worker.reason}: {worker.error}")
@@ -348,38 +352,38 @@ def _require(condition: bool, workers: Supervisor, problem: str) -> None:
         raise SystemFailure(f"{problem} within {START_TIMEOUT_S:.0f} s")
 
 
-def _note(run_dir: Path, **more: Any) -> None:
-    """Adds to `run.json`, whatever else of the run there is."""
+def _update_run_file(run_dir: Path, **more: Any) -> None:
+    """Add fields to `run.json`."""
     update_run(run_dir, read_json(run_dir / RUN_FILE) | more)
 
 
-def _record_mirror(workers: Supervisor, run_dir: Path, mirror: Mirror) -> None:
-    """What the mirror used goes to `run.json`, and how far it says it came to the ledgers."""
+def _record_mirror(workers: WorkerSupervisor, run_dir: Path, mirror: Mirror) -> None:
+    """Write the mirror's usage to `run.json`, and its reported positions to the ledgers."""
     usage = mirror.usage()
     described = read_json(run_dir / RUN_FILE)["mirror"]
-    _note(run_dir, mirror=described | {"usage": usage.to_json() if usage else None})
+    _update_run_file(run_dir, mirror=described | {"usage": usage.to_json() if usage else None})
     file = mirror.positions_file
     if file is None or not file.exists():
         return
-    writer = _drivers_ledger(workers, run_dir, "positions")
+    writer = _open_driver_ledger(workers, run_dir, "positions")
     for (topic, partition), offset in read_positions(file).items():
         writer.append(reader="mirror", topic=topic, partition=partition, offset=offset)
     asyncio.run(writer.seal())
 
 
-def _record_re_encoded(workers: Supervisor, run_dir: Path, spec: ExperimentSpec) -> None:
-    """Which batches our mirror says that it packed anew, under the producers' names of topics."""
+def _record_re_encoded(workers: WorkerSupervisor, run_dir: Path, spec: ExperimentSpec) -> None:
+    """Record the batches that shoal's mirror re-encoded, by the producers' names of topics."""
     file = run_dir / RE_ENCODED_FILE
     if not file.exists():
         return
-    names = {plan.target_topic(spec.mirror, topic): topic for topic in _copied(spec)}
-    writer = _drivers_ledger(workers, run_dir, "re_encoded")
+    names = {plan.target_topic(spec.mirror, topic): topic for topic in _topics_to_copy(spec)}
+    writer = _open_driver_ledger(workers, run_dir, "re_encoded")
     for (topic, partition), offset in sorted(read_re_encoded(file)):
         writer.append(topic=names.get(topic, topic), partition=partition, offset=offset)
     asyncio.run(writer.seal())
 
 
-def _drivers_ledger(workers: Supervisor, run_dir: Path, table: str) -> LedgerWriter:
+def _open_driver_ledger(workers: WorkerSupervisor, run_dir: Path, table: str) -> LedgerWriter:
     return LedgerWriter(
         run_dir,
         worker="driver",

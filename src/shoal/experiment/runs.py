@@ -1,8 +1,8 @@
-"""The folder of runs: what `shoal runs` lists, shows and removes.
+"""The folder of runs, which `shoal runs` lists, shows and removes.
 
-Rules: a run is a folder with a readable `run.json`; anything else in the folder is left
-alone. A run that is still going on is never removed. The driver's process id and start time
-in `run.json` tell whether it is.
+Rules: a run is a folder with a readable `run.json`; other files are ignored. A run that is still
+running is never removed. The driver's process id and start time in `run.json` show whether it
+still runs.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.model.errors import LedgerError, UsageError
-from shoal.model.result import HeldThreshold
+from shoal.model.result import ThresholdResult
 from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
 
@@ -31,8 +31,8 @@ class RunSummary:
     started: datetime
     verdict: str | None
     sentence: str | None
-    missed: tuple[str, ...] = ()  # what is said of each threshold that was missed
-    thresholds: int = 0  # how many there are
+    missed: tuple[str, ...] = ()  # a sentence for each missed threshold
+    thresholds: int = 0  # how many the run has
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -52,15 +52,15 @@ def list_runs(runs_dir: Path) -> list[RunSummary]:
     if not runs_dir.is_dir():
         return []
     found = [summarise(path.parent) for path in runs_dir.glob("*/run.json")]
-    return sorted(found, key=_age, reverse=True)
+    return sorted(found, key=_start_order, reverse=True)
 
 
 def find_run(runs_dir: Path, name: str | None) -> RunSummary:
-    """The run of that path, folder name, name or beginning of a name; without one the newest."""
+    """The run with that path, folder name, id or prefix of an id; without a name the newest."""
     for folder in (Path(name), runs_dir / name) if name else ():
         if (folder / "run.json").is_file():
             return summarise(folder)
-    if name and ("/" in name or os.sep in name):  # a path is never the beginning of a name
+    if name and ("/" in name or os.sep in name):  # a path is never a prefix of an id
         raise _not_a_run(Path(name), name)
     runs = list(_readable_runs(runs_dir))
     matching = [run for run in runs if name is None or run.run == name]
@@ -69,10 +69,10 @@ def find_run(runs_dir: Path, name: str | None) -> RunSummary:
     matching = matching or [run for run in runs if name and run.run.startswith(name)]
     if not matching:
         raise UsageError(
-            f"no run {name!r} in {runs_dir}, and no folder of that name"
+            f"no run {name!r} in {runs_dir}, and no folder with that name"
             if name
             else f"no runs in {runs_dir}",
-            remedy="shoal runs list shows the runs; shoal demo makes one",
+            remedy="list the runs with shoal runs list; create one with shoal demo",
         )
     if name and len(matching) > 1:
         raise _ambiguous(name, matching)
@@ -83,37 +83,41 @@ def _not_a_run(path: Path, name: str) -> UsageError:
     if not path.exists():
         return UsageError(f"folder {name} does not exist", remedy="check the path")
     if not path.is_dir():
-        return UsageError(f"{name} is a file, not the folder of a run", remedy="name a folder")
+        return UsageError(
+            f"{name} is a file, not the folder of a run", remedy="give the folder of a run"
+        )
     return UsageError(
         f"folder {name} has no run.json, so it is not the folder of a run",
-        remedy="name the folder that holds run.json and commits.jsonl",
+        remedy="give the folder that contains run.json and commits.jsonl",
     )
 
 
 def _ambiguous(name: str, runs: list[RunSummary]) -> UsageError:
     if runs[0].run != name:
-        return UsageError(f"{name!r} begins the names of {len(runs)} runs", remedy="write more")
+        return UsageError(
+            f"the ids of {len(runs)} runs start with {name!r}", remedy="give more of the id"
+        )
     folders = ", ".join(sorted(run.path.name for run in runs))
     return UsageError(
-        f"{name} is the run of {len(runs)} folders: {folders}", remedy="name the folders"
+        f"{len(runs)} folders belong to run {name}: {folders}", remedy="give the folders"
     )
 
 
 def _readable_runs(runs_dir: Path) -> Iterator[RunSummary]:
-    """Newest first; a malformed run hides no other."""
+    """All runs that can be read, newest first; malformed ones are skipped."""
     found = []
     for path in runs_dir.glob("*/run.json") if runs_dir.is_dir() else ():
         with suppress(LedgerError):
             found.append(summarise(path.parent))
-    yield from sorted(found, key=_age, reverse=True)
+    yield from sorted(found, key=_start_order, reverse=True)
 
 
-def _age(summary: RunSummary) -> tuple[datetime, str]:
+def _start_order(summary: RunSummary) -> tuple[datetime, str]:
     return summary.started, summary.run
 
 
 def summarise(path: Path) -> RunSummary:
-    """Reads what a run's folder says about itself."""
+    """Read the state and the verdict of a run from its folder."""
     manifest = read_json(path / "run.json")
     result = read_json(path / "result.json") if (path / "result.json").is_file() else {}
     try:
@@ -122,7 +126,7 @@ def summarise(path: Path) -> RunSummary:
         run = str(manifest["run"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise LedgerError(f"{path / 'run.json'} is not a run's description: {error}") from error
-    if state == "running" and not is_alive(manifest.get("driver")):
+    if state == "running" and not is_driver_alive(manifest.get("driver")):
         state = "interrupted"
     held = _read_thresholds(path, result)
     return RunSummary(
@@ -137,28 +141,28 @@ def summarise(path: Path) -> RunSummary:
     )
 
 
-def _read_thresholds(path: Path, result: dict[str, Any]) -> list[HeldThreshold]:
+def _read_thresholds(path: Path, result: dict[str, Any]) -> list[ThresholdResult]:
     try:
-        return [HeldThreshold.from_json(each) for each in result.get("thresholds", [])]
+        return [ThresholdResult.from_json(each) for each in result.get("thresholds", [])]
     except (KeyError, TypeError, AttributeError) as error:
         raise LedgerError(f"{path / 'result.json'} is not a result: {error!r:.200}") from error
 
 
 def remove_run(summary: RunSummary) -> None:
-    """Deletes a run's folder, unless the run is still going on."""
+    """Delete a run's folder, unless the run is still running."""
     if summary.state == "running":
         raise UsageError(f"run {summary.run} is still running", remedy="stop it first (Ctrl-C)")
     shutil.rmtree(summary.path)
 
 
 def driver_identity() -> dict[str, Any] | None:
-    """What `run.json` says of the driver, so that others can tell whether it lives."""
+    """The identity of this process for `run.json`, so that others see whether it still runs."""
     identity = ProcessIdentity.of(os.getpid())
     return to_plain(identity) if identity else None
 
 
-def is_alive(driver: object) -> bool:
-    """Whether the driver of that identity still runs; a recycled process id is not it."""
+def is_driver_alive(driver: object) -> bool:
+    """Whether the driver with that identity still runs; False for a recycled process id."""
     match driver:
         case {"pid": int(pid), "start_mark": str(mark)}:
             return ProcessIdentity(pid, mark).is_alive()
@@ -173,5 +177,5 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise LedgerError(f"cannot read {path}: {error}") from error
     if not isinstance(content, dict):
-        raise LedgerError(f"{path} does not hold a JSON object")
+        raise LedgerError(f"{path} does not contain a JSON object")
     return content

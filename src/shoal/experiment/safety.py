@@ -1,10 +1,10 @@
-"""What a run may do to clusters that are somebody else's (pure).
+"""What a run may do to external clusters (pure).
 
 Rules:
-- It writes only to topics that it makes, or to the one canary topic that the user named.
-- It does no faults there, unless the user allowed them; which ones could be done at all is
-  another matter (`shoal.experiment.faults.fault_injection.check`).
-- Caps on rate and bytes hold whatever the file says: the lower of both counts.
+- It writes only to topics that it creates, or to the one canary topic that the user names.
+- It injects no faults, unless the user allows them. Whether a fault is possible at all is checked
+  elsewhere (`shoal.experiment.faults.fault_injection.check`).
+- Of the caps on rate and bytes in the file and on the command line, the lower ones apply.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,39 +14,46 @@ from shoal.model.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """What the user allowed on the command line, and where it must end."""
+class Permissions:
+    """What the user allows on the command line, and its limits."""
 
     canary_topic: str | None = None
     allow_faults: bool = False
     caps: Caps = field(default_factory=Caps)
 
 
-def guarded(spec: ExperimentSpec, leave: Leave) -> ExperimentSpec:
-    """The experiment within what was allowed; refused if it wants more."""
-    foreign = [role for role, one in spec.clusters.items() if one.engine == "external"]
-    if foreign and spec.faults and not leave.allow_faults:
+def apply_permissions(spec: ExperimentSpec, permissions: Permissions) -> ExperimentSpec:
+    """The experiment limited to what is allowed; raise if it needs more."""
+    external = [role for role, one in spec.clusters.items() if one.engine == "external"]
+    if external and spec.faults and not permissions.allow_faults:
         raise UsageError(
-            f"the {foreign[0]} is somebody else's, and the experiment has faults",
-            remedy="say --allow-faults if that is meant, or leave [[fault]] out",
+            f"the {external[0]} cluster is external, and the experiment injects faults",
+            remedy="allow it with --allow-faults, or remove [[fault]] from the file",
         )
-    return _with_canary(replace(spec, caps=_lower(spec.caps, leave.caps)), leave, foreign)
+    return _with_canary(
+        replace(spec, caps=_lower_caps(spec.caps, permissions.caps)), permissions, external
+    )
 
 
-def _with_canary(spec: ExperimentSpec, leave: Leave, foreign: list[str]) -> ExperimentSpec:
-    if leave.canary_topic is None:
+def _with_canary(
+    spec: ExperimentSpec, permissions: Permissions, external: list[str]
+) -> ExperimentSpec:
+    if permissions.canary_topic is None:
         return spec
-    if len(foreign) < len(spec.clusters):
+    if len(external) < len(spec.clusters):
         raise UsageError(
-            "a canary topic is there before the run, so every cluster must be external",
-            remedy="leave out --canary-topic: the run makes its own topics",
+            "--canary-topic names an existing topic, so every cluster must be external",
+            remedy="leave out --canary-topic: the run creates its own topics",
         )
     if spec.topics.count > 1:
-        raise UsageError("there is one canary topic, and the experiment wants several")
-    return replace(spec, topics=replace(spec.topics, name=leave.canary_topic, existing=True))
+        raise UsageError(
+            "--canary-topic names one topic, and the experiment needs several",
+            remedy="set topics.count to 1",
+        )
+    return replace(spec, topics=replace(spec.topics, name=permissions.canary_topic, existing=True))
 
 
-def _lower(of_file: Caps, of_user: Caps) -> Caps:
+def _lower_caps(of_file: Caps, of_user: Caps) -> Caps:
     rates = [one.max_rate_per_s for one in (of_file, of_user) if one.max_rate_per_s]
     sizes = [one.max_bytes for one in (of_file, of_user) if one.max_bytes]
     return Caps(min(rates, default=0.0), min(sizes, default=0))

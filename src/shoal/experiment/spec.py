@@ -1,15 +1,15 @@
-"""An experiment as its file says it: TOML in, checked values out (pure).
+"""Parses the TOML file of an experiment into checked values (pure).
 
 Rules:
 - Sections: `[source] [target] [mirror] [topics] [producer] [consumer] [promises] [limits]
-  [workers]`, and `[[fault]] [[zone]] [sweep]`, which those who act on them take apart.
-- The keys of `[producer]` and `[consumer]` are the declared names of the fields of `ProducerSpec`
-  and `ConsumerSpec`, but for those that follow from the plan; units may stand in the value instead
-  of the key.
-- Each `[[variant]]` is the same experiment with some keys set otherwise.
-- Nothing here starts, opens or looks up anything: a wrong file is refused before all that.
-- `--set section.key=value` is as if it stood in the file; a key that only one section has needs
-  no section.
+  [workers]`, and `[[fault]] [[zone]] [sweep]`, which other modules parse.
+- The keys of `[producer]` and `[consumer]` are the serialised names of the fields of `ProducerSpec`
+  and `ConsumerSpec`, except those that the plan sets. A unit may be in the value instead of the
+  key.
+- Each `[[variant]]` is the same experiment with some keys set to other values.
+- Nothing is started, opened or looked up here: an invalid file is refused first.
+- `--set section.key=value` has the effect of that line in the file. The section may be left out if
+  only one section has the key.
 """
 
 import re
@@ -38,10 +38,10 @@ from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducerSpec
 
 MAX_PARTITIONS: Final = 10_000
 MAX_WORKERS: Final = 200
-_LEAST_COPIES: Final = -1  # as the cluster has it by default
+_CLUSTER_DEFAULT: Final = -1  # the cluster's default.replication.factor
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[0-9*, ]+\])?|yarn|(spark|k8s)://\S+")
-# What the plan fills in by itself.
+# Fields that the plan sets.
 _PLANNED: Final = {
     ProducerSpec: {"run", "producer", "topics", "start_us", "incarnation", "first_numbers"},
     ConsumerSpec: {"run", "group", "consumer", "topics", "partitions", "cluster", "fetching"},
@@ -65,40 +65,42 @@ ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A cluster to start, or somebody else's to use."""
+    """A cluster to start, or an external one to use."""
 
     engine: str = "lite"
     brokers: int = 1
     version: str | None = None  # of Apache Kafka
-    zookeepers: int = 1  # only where that version needs them
-    racks: tuple[str, ...] = ()  # dealt out to the brokers in turn
+    zookeepers: int = 1  # only if that version needs ZooKeeper
+    racks: tuple[str, ...] = ()  # brokers take them round-robin
     profile: str | None = None  # of Kafka Lite
     controllers: int | None = None  # of Kafka Lite
     properties: Mapping[str, str] = field(default_factory=dict)  # of each broker
     bootstrap: str | None = None  # of an external one
-    client: Mapping[str, str] = field(default_factory=dict)  # of whoever talks to it
+    client: Mapping[str, str] = field(
+        default_factory=dict
+    )  # client properties of everything that connects to it
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorSpec:
-    """What copies from source to target."""
+    """The mirror between source and target."""
 
     kind: str = "none"
     mode: str = "shallow"
     delivery: str = "idempotent"
     version: str | None = None  # of Apache Kafka, for mm1 and mm2
-    handler: str | None = None  # what shoal's mirror does to each batch
+    handler: str | None = None  # module:function that shoal's mirror calls for each batch
     properties: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # added to shoal's command line
-    prefix: str | None = None  # put before topic names on the target; None: the kind's own
-    start: str | None = None  # commands of the user's, for an external one
+    prefix: str | None = None  # of topic names on the target; None: the default of the kind
+    start: str | None = None  # the user's commands, for an external mirror
     stop: str | None = None
-    internal_topics: tuple[str, ...] = ()  # patterns of topics that are the mirror's own business
+    internal_topics: tuple[str, ...] = ()  # patterns of topics that are not judged
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsSpec:
-    """Topics that are made for the run, on each cluster."""
+    """The topics of the run, on each cluster."""
 
     name: str
     count: int = 1
@@ -107,10 +109,10 @@ class TopicsSpec:
     replication_factor: int = 1
     target_replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    existing: bool = False  # it is there already, and may be written to
-    first_partition: int = 0  # that consumers read; those below are others'
-    # After so long the topic gets `grow_to` partitions or, with 0, a second one is made; some
-    # producers and consumers are there for that only.
+    existing: bool = False  # a canary topic that the run may write to
+    first_partition: int = 0  # that consumers read; lower ones belong to other consumers
+    # After this time the topic grows to `grow_to` partitions or, with 0, a second topic is created.
+    # Extra producers and consumers then use the new partitions or topic.
     grow_after_s: float | None = None
     grow_to: int = 0
 
@@ -123,27 +125,27 @@ class TopicsSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProducersSpec:
-    """Producers, all alike. Rates and messages are for all of them together."""
+    """Producers with the same settings; rate and messages are for all of them together."""
 
     count: int
-    settings: Mapping[str, Any]  # fields of `ProducerSpec` that the file gives
+    settings: Mapping[str, Any]  # fields of `ProducerSpec` in the file
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumersSpec:
-    """Independent groups of consumers, all alike but for the rack that they read from."""
+    """Independent groups of consumers with the same settings, except for their racks."""
 
     count: int = 1  # in each group
     groups: tuple[str, ...] = ("consumers",)
-    racks: tuple[str, ...] = ()  # one for each group, or none at all
-    # Fields of `ConsumerSpec` and of `FetchSettings` that the file gives.
+    racks: tuple[str, ...] = ()  # one for each group, or empty
+    # Fields of `ConsumerSpec` and of `FetchSettings` in the file.
     settings: Mapping[str, Any] = field(default_factory=dict)
     fetching: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a run must never exceed, whatever its file asks for; 0 is no limit."""
+    """Limits that override the settings of the producers; 0: no limit."""
 
     max_rate_per_s: float = 0.0
     max_bytes: int = 0
@@ -151,12 +153,12 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class WorkersSpec:
-    """Where producers, consumers and scans run: processes of this machine, or tasks of a Spark."""
+    """Where producers, consumers and scans run: processes on this machine, or tasks of Spark."""
 
     on_spark: bool = False
-    master: str = ""  # "": a Spark of this machine, with a slot for each of them
-    executors: int = 1  # to wait for
-    host: str = ""  # where they reach the driver; "": as Spark says
+    master: str = ""  # "": a local Spark with a slot for each worker
+    executors: int = 1  # that must be up before the run starts
+    host: str = ""  # at which workers reach the driver; "": Spark's driver host
     port: int = 0  # 0: any
 
 
@@ -166,7 +168,7 @@ def _default_promises() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ExperimentSpec:
-    """One experiment. `sweep` is for those who act on it."""
+    """One experiment; the sweep command parses `sweep`."""
 
     name: str
     topics: TopicsSpec
@@ -184,102 +186,106 @@ class ExperimentSpec:
     zones: Zones = field(default_factory=Zones)
     sweep: Table | None = None
     description: str = ""
-    variant: str = ""  # of a file that has several
-    crew: str = ""  # part of the names of workers that come later
+    variant: str = ""  # name of the [[variant]], if the file has any
+    worker_prefix: str = ""  # in the names of the workers of a grown topic
 
     @property
     def title(self) -> str:
-        """Its name, and its variant's."""
+        """The name of the experiment with the name of its variant."""
         return f"{self.name}-{self.variant}" if self.variant else self.name
 
     @property
     def clusters(self) -> dict[str, ClusterSpec]:
-        """By role: `source`, and `target` if there is one."""
+        """By role: `source`, and `target` if the experiment has one."""
         return {"source": self.source} | ({"target": self.target} if self.target else {})
 
 
 def load(file: Path, sets: Iterable[str] = ()) -> ExperimentSpec:
-    """The experiment in a file, after the changes of `--set`."""
-    return _changed(read_toml(file), sets, default_name=file.stem)
+    """Load the experiment in a file, with the changes of `--set`."""
+    return _apply_sets(read_toml(file), sets, default_name=file.stem)
 
 
 def load_variants(
     file: Path, sets: Iterable[str] = (), *, engine: str | None = None
 ) -> list[ExperimentSpec]:
-    """The experiments in a file: one for each `[[variant]]`, or the one that it has."""
+    """Load the experiments in a file: one for each `[[variant]]`, or the only one."""
     whole = read_toml(file)
-    asked = [f"{role}.engine={engine}" for role in ("source", "target") if engine and role in whole]
-    asked += sets
-    variants = [_variant(table) for table in whole.tables("variant")]
-    alone = load(file, asked)  # must make sense without its variants too
+    overrides = [
+        f"{role}.engine={engine}" for role in ("source", "target") if engine and role in whole
+    ]
+    overrides += sets
+    variants = [_parse_variant(table) for table in whole.tables("variant")]
+    alone = load(file, overrides)  # must be valid without its variants too
     if not variants:
         return [alone]
     names = [name for name, _ in variants]
     if len(set(names)) < len(names):
-        raise ConfigError(f"{file}: two variants have one name", remedy="name each its own")
+        raise ConfigError(
+            f"{file}: two variants have the same name", remedy="give each variant its own name"
+        )
     specs = []
     for name, changes in variants:
         table = read_toml(file)
         for key, value in changes.items():
-            table.put(qualified(key.split(".", 2)), value, site=f"{file}, variant {name}")
-        # What the user says counts for every variant.
-        spec = _changed(table, asked, default_name=file.stem)
-        # Variants may share their clusters, but no topics.
+            table.set_value(qualify_key(key.split(".", 2)), value, site=f"{file}, variant {name}")
+        # `--set` applies to every variant, and overrides it.
+        spec = _apply_sets(table, overrides, default_name=file.stem)
+        # Variants may share clusters, but not topics.
         topics = replace(spec.topics, name=f"{spec.topics.name}-{name}")
         specs.append(replace(spec, variant=name, topics=topics))
     return specs
 
 
-def _changed(table: Table, sets: Iterable[str], *, default_name: str) -> ExperimentSpec:
+def _apply_sets(table: Table, sets: Iterable[str], *, default_name: str) -> ExperimentSpec:
     for text in sets:
-        _put(table, text)
+        _apply_set(table, text)
     return parse(table, default_name=default_name)
 
 
-def _variant(table: Table) -> tuple[str, dict[str, Any]]:
-    name = _named(table, "name", "")
+def _parse_variant(table: Table) -> tuple[str, dict[str, Any]]:
+    name = _parse_name(table, "name", "")
     changes = table.mapping("set")
-    table.done()
+    table.refuse_unknown_keys()
     return name, changes
 
 
 def parse(table: Table, *, default_name: str) -> ExperimentSpec:
-    """The experiment in a table, or the first mistake in it."""
-    name, description = _named(table, "name", default_name), table.text("description", "")
+    """Parse an experiment; raise for the first mistake in it."""
+    name, description = _parse_name(table, "name", default_name), table.text("description", "")
     warm_up_s, has_target = table.seconds("warm_up", 0.0), "target" in table
     sections = {section: table.table(section) for section in _SECTIONS}
     faults, places = table.tables("fault"), table.tables("zone")
-    table.tables("variant")  # is for whoever loads the file
-    table.done()  # first of all: a misspelt section would look like a missing one
-    source = _cluster(sections["source"])
-    target = _cluster(sections["target"]) if has_target else None
-    mirror = _mirror(sections["mirror"], has_target=has_target)
-    promises, limits = _promises(sections["promises"], mirror)
-    consumers = _consumers(sections["consumer"])
+    table.tables("variant")  # known, so that `done` accepts it; `load_variants` parses it
+    table.refuse_unknown_keys()  # first, since a misspelt section would look like a missing one
+    source = _parse_cluster(sections["source"])
+    target = _parse_cluster(sections["target"]) if has_target else None
+    mirror = _parse_mirror(sections["mirror"], has_target=has_target)
+    promises, limits = _parse_promises(sections["promises"], mirror)
+    consumers = _parse_consumers(sections["consumer"])
     return ExperimentSpec(
         name=name,
         description=description,
         source=source,
         target=target,
         mirror=mirror,
-        topics=_topics(sections["topics"], name, source, target),
-        producers=_producers(sections["producer"]),
+        topics=_parse_topics(sections["topics"], name, source, target),
+        producers=_parse_producers(sections["producer"]),
         consumers=consumers,
         promises=promises,
         thresholds=limits,
-        caps=_caps(sections["limits"]),
-        workers=_workers(sections["workers"]),
+        caps=_parse_caps(sections["limits"]),
+        workers=_parse_workers(sections["workers"]),
         warm_up_s=warm_up_s,
         faults=timeline.parse(faults),
-        zones=zones.parse(places, _by_rack(source, target, consumers)),
+        zones=zones.parse(places, _zones_by_rack(source, target, consumers)),
         sweep=sections["sweep"],
     )
 
 
-def _by_rack(
+def _zones_by_rack(
     source: ClusterSpec, target: ClusterSpec | None, consumers: ConsumersSpec
 ) -> dict[str, str]:
-    """Whose zone follows from the rack: brokers, and groups of consumers."""
+    """Brokers and groups of consumers whose zone is their rack."""
     racks = dict(zip(consumers.groups, consumers.racks, strict=False))
     for role, cluster in (("source", source), ("target", target)):
         if cluster is not None and cluster.racks:
@@ -289,25 +295,25 @@ def _by_rack(
 
 
 def producer_keys() -> tuple[str, ...]:
-    return tuple(_fields(ProducerSpec))
+    return tuple(_configurable_fields(ProducerSpec))
 
 
 def consumer_keys() -> tuple[str, ...]:
-    return (*_fields(ConsumerSpec), *_fields(FetchSettings))
+    return (*_configurable_fields(ConsumerSpec), *_configurable_fields(FetchSettings))
 
 
-def _named(table: Table, key: str, default: str) -> str:
+def _parse_name(table: Table, key: str, default: str) -> str:
     name = table.text(key, default)
     if not _NAME.fullmatch(name):
-        raise table.wrong(
+        raise table.error(
             key,
-            f"is {name!r:.60}, which cannot be a name",
-            remedy="use letters, digits, dots, dashes and underscores, at most 100",
+            f"is {name!r:.60}, which is not a valid name",
+            remedy="use at most 100 letters, digits, dots, dashes and underscores",
         )
     return name
 
 
-def _cluster(table: Table) -> ClusterSpec:
+def _parse_cluster(table: Table) -> ClusterSpec:
     engine = table.text("engine", "lite", choices=(*ENGINES, "external"))
     bootstrap = table.text("bootstrap", "")
     version, profile = table.text("version", ""), table.text("profile", "")
@@ -325,7 +331,7 @@ def _cluster(table: Table) -> ClusterSpec:
         client=table.properties("client"),
     )
     if engine == "external" and not bootstrap and "bootstrap.servers" not in spec.client:
-        raise table.wrong("bootstrap", "is missing", remedy='e.g. bootstrap = "kafka1:9092"')
+        raise table.error("bootstrap", "is missing", remedy='e.g. bootstrap = "kafka1:9092"')
     belongs = {
         "lite": {"brokers", "racks", "profile", "controllers", "properties"},
         "apache": {"brokers", "racks", "version", "zookeepers", "properties"},
@@ -333,26 +339,30 @@ def _cluster(table: Table) -> ClusterSpec:
     }
     for key in set.union(*belongs.values()) - belongs[engine]:
         if key in table:
-            raise table.wrong(key, f"means nothing to the engine {engine}", remedy="leave it out")
+            raise table.error(key, f"does not apply to the engine {engine}", remedy="leave it out")
     if version and not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        raise table.wrong("version", f"is {version!r:.40}", remedy='write it like "3.9.2"')
+        raise table.error(
+            "version", f"is {version!r:.40}, which is not a version", remedy='write it like "3.9.2"'
+        )
     if version and tuple(map(int, version.split("."))) < OLDEST_KAFKA:
         oldest = ".".join(map(str, OLDEST_KAFKA))
-        raise table.wrong("version", f"is {version}: too old", remedy=f"{oldest} is the oldest")
+        raise table.error("version", f"is {version}: too old", remedy=f"use {oldest} or newer")
     if spec.brokers > 100:
-        raise table.wrong("brokers", f"is {spec.brokers}: too many for one machine")
-    table.done()
+        raise table.error("brokers", f"is {spec.brokers}; the limit is 100")
+    table.refuse_unknown_keys()
     return spec
 
 
-def _mirror(table: Table, *, has_target: bool) -> MirrorSpec:
+def _parse_mirror(table: Table, *, has_target: bool) -> MirrorSpec:
     kind = table.text("kind", "shoal" if has_target else "none", choices=KINDS)
     if has_target and kind == "none":
-        raise table.wrong("kind", "is none, and there is a target", remedy="leave out [target]")
-    if not has_target and kind != "none":
-        raise table.wrong(
-            "kind", f"is {kind}, and there is no [target] to copy to", remedy="add [target]"
+        raise table.error(
+            "kind",
+            'is "none", but [target] is set',
+            remedy="leave out [target], or choose a mirror",
         )
+    if not has_target and kind != "none":
+        raise table.error("kind", f"is {kind}, but [target] is missing", remedy="add [target]")
     spec = MirrorSpec(
         kind=kind,
         mode=table.text("mode", "shallow", choices=MODES),
@@ -375,119 +385,126 @@ def _mirror(table: Table, *, has_target: bool) -> MirrorSpec:
     }
     for key in set.union(*belongs.values()) - belongs[kind]:
         if key in table:
-            raise table.wrong(key, f"means nothing to the mirror {kind}", remedy="leave it out")
+            raise table.error(key, f"does not apply to the mirror {kind}", remedy="leave it out")
     if spec.stop and not spec.start:
-        raise table.wrong("stop", "needs a start too")
-    table.done()
+        raise table.error("stop", "needs mirror.start too")
+    table.refuse_unknown_keys()
     return spec
 
 
-def _topics(
+def _parse_topics(
     table: Table, experiment: str, source: ClusterSpec, target: ClusterSpec | None
 ) -> TopicsSpec:
     partitions = table.count("partitions", 4, least=1)
-    there = target or source
-    copies = table.count("replication_factor", _copies(source), least=_LEAST_COPIES)
+    read_cluster = target or source
+    copies = table.count(
+        "replication_factor", _default_replication_factor(source), least=_CLUSTER_DEFAULT
+    )
     spec = TopicsSpec(
-        name=_named(table, "name", experiment),
+        name=_parse_name(table, "name", experiment),
         count=table.count("count", 1, least=1),
         partitions=partitions,
         target_partitions=table.count("target_partitions", partitions, least=1),
         replication_factor=copies,
         target_replication_factor=table.count(
             "target_replication_factor",
-            _copies(there) if there.engine == "external" else min(copies, there.brokers),
-            least=_LEAST_COPIES,
+            _default_replication_factor(read_cluster)
+            if read_cluster.engine == "external"
+            else min(copies, read_cluster.brokers),
+            least=_CLUSTER_DEFAULT,
         ),
         configs=table.properties("configs"),
-        **_growth(table, partitions),
+        **_parse_growth(table, partitions),
     )
     if spec.grow_after_s is not None and (spec.count > 1 or spec.target_partitions != partitions):
-        raise table.wrong(
-            "grow_after", "needs one topic, with as many partitions at the target as at the source"
+        raise table.error(
+            "grow_after",
+            "needs exactly one topic, with as many partitions on the target as on the source",
         )
     if max(partitions, spec.target_partitions) * spec.count > MAX_PARTITIONS:
-        raise table.wrong("partitions", f"come to more than {MAX_PARTITIONS} in all")
+        raise table.error("partitions", f"are more than {MAX_PARTITIONS} in total")
     for key, factor, cluster in (
         ("replication_factor", copies, source),
-        ("target_replication_factor", spec.target_replication_factor, there),
+        ("target_replication_factor", spec.target_replication_factor, read_cluster),
     ):
         if cluster.engine != "external" and factor > cluster.brokers:
-            raise table.wrong(key, f"is {factor}, and there are only {cluster.brokers} brokers")
+            raise table.error(
+                key, f"is {factor}, but the cluster has only {cluster.brokers} brokers"
+            )
         if factor == 0:
-            raise table.wrong(key, "is 0", remedy="-1 stands for the cluster's default")
-    table.done()
+            raise table.error(key, "is 0", remedy="use -1 for the cluster's default")
+    table.refuse_unknown_keys()
     return spec
 
 
-def _growth(table: Table, partitions: int) -> dict[str, Any]:
-    """When a topic grows, and to what."""
+def _parse_growth(table: Table, partitions: int) -> dict[str, Any]:
+    """The fields of `TopicsSpec` for growth."""
     after_s = table.seconds("grow_after", 0.0) if "grow_after" in table else None
-    table.seconds("grow_after", 0.0)  # known, so that a misspelt one is explained
+    table.seconds("grow_after", 0.0)  # known, so that a similar misspelt key is explained
     grow_to, is_new = table.count("grow_to", 0), table.flag("new_topic", default=False)
     if after_s is None and (grow_to or is_new):
-        raise table.wrong("grow_after", "is missing", remedy='e.g. grow_after = "5s"')
+        raise table.error("grow_after", "is missing", remedy='e.g. grow_after = "5s"')
     if after_s is not None and bool(grow_to) == is_new:
-        raise table.wrong("grow_to", "or new_topic = true must say what grows")
+        raise table.error("grow_to", "or new_topic = true must be set, and not both")
     if grow_to and not partitions < grow_to <= MAX_PARTITIONS:
-        raise table.wrong("grow_to", f"is {grow_to}, and must be above {partitions}")
+        raise table.error("grow_to", f"is {grow_to}, but must be above {partitions}")
     return {"grow_after_s": after_s, "grow_to": grow_to}
 
 
-def _copies(cluster: ClusterSpec) -> int:
-    """As many as there can be, up to three; somebody else's cluster has a default of its own."""
-    return _LEAST_COPIES if cluster.engine == "external" else min(3, cluster.brokers)
+def _default_replication_factor(cluster: ClusterSpec) -> int:
+    """Up to three replicas; for an external cluster its own default."""
+    return _CLUSTER_DEFAULT if cluster.engine == "external" else min(3, cluster.brokers)
 
 
-def _producers(table: Table) -> ProducersSpec:
+def _parse_producers(table: Table) -> ProducersSpec:
     count = table.count("count", 1, least=1)
-    settings = _settings(table, ProducerSpec)
+    settings = _parse_settings(table, ProducerSpec)
     if count > MAX_WORKERS:
-        raise table.wrong("count", f"is {count}, and the limit is {MAX_WORKERS}")
+        raise table.error("count", f"is {count}; the limit is {MAX_WORKERS}")
     for key in ("rate_per_s", "messages", "duration_s"):
         if settings.get(key, 1) <= 0:
-            raise table.wrong(key, "must be above 0")
+            raise table.error(key, "must be above 0")
     if settings.get("rate_per_s", 1) > HIGHEST_RATE_PER_S:
-        raise table.wrong("rate_per_s", f"must not be above {HIGHEST_RATE_PER_S}")
+        raise table.error("rate_per_s", f"must not be above {HIGHEST_RATE_PER_S}")
     if "messages" not in settings and "duration_s" not in settings:
-        raise table.wrong(
-            "messages", "is missing", remedy='say how many, or how long: duration = "30s"'
-        )
+        raise table.error("messages", "is missing", remedy='set messages, or duration = "30s"')
     size_bytes = settings.get("size_bytes", ProducerSpec.size_bytes)
     in_headers = settings.get("use_headers", ProducerSpec.use_headers)
     least = smallest_message(f"producer-{count}", in_headers=in_headers)
     if size_bytes < least:
-        raise table.wrong("size_bytes", f"is {size_bytes}, and must be {least} or more")
+        raise table.error("size_bytes", f"is {size_bytes}, but must be {least} or more")
     settings.setdefault("rate_per_s", 1000.0)
     settings.setdefault("idempotent", settings.get("acks", -1) == -1)
-    table.done()
+    table.refuse_unknown_keys()
     try:
         ProducerSpec(run="", producer="", topics=(), **arguments_of(ProducerSpec, settings))
     except ConfigError as error:
-        raise table.wrong("", f"cannot be: {error}", remedy=error.remedy) from error
+        raise table.error("", f"is invalid: {error}", remedy=error.remedy) from error
     return ProducersSpec(count, settings)
 
 
-def _consumers(table: Table) -> ConsumersSpec:
+def _parse_consumers(table: Table) -> ConsumersSpec:
     groups = table.texts("groups", ["consumers"])
     racks = table.texts("racks")
     count = table.count("count", 1, least=1)
-    settings, fetching = _settings(table, ConsumerSpec), _settings(table, FetchSettings)
+    settings, fetching = _parse_settings(table, ConsumerSpec), _parse_settings(table, FetchSettings)
     if not groups or len(set(groups)) < len(groups) or not all(map(_NAME.fullmatch, groups)):
-        raise table.wrong("groups", "must be different names of groups")
+        raise table.error("groups", "must be a list of different group names")
     if racks and len(racks) != len(groups):
-        raise table.wrong("racks", f"are {len(racks)} for {len(groups)} groups: one for each")
+        raise table.error(
+            "racks", f"are {len(racks)} for {len(groups)} groups; give one for each group"
+        )
     isolation = fetching.get("isolation", FetchSettings.isolation)
     if isolation not in ISOLATIONS:
         legal = ", ".join(ISOLATIONS)
-        raise table.wrong("isolation", f"is {isolation!r:.40}", remedy=f"legal are {legal}")
+        raise table.error("isolation", f"is {isolation!r:.40}", remedy=f"legal are {legal}")
     if count * len(groups) > MAX_WORKERS:
-        raise table.wrong("count", f"makes more than {MAX_WORKERS} consumers")
-    table.done()
+        raise table.error("count", f"gives more than {MAX_WORKERS} consumers")
+    table.refuse_unknown_keys()
     return ConsumersSpec(count, groups, racks, settings, fetching)
 
 
-def _promises(table: Table, mirror: MirrorSpec) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _parse_promises(table: Table, mirror: MirrorSpec) -> tuple[dict[str, Any], tuple[str, ...]]:
     default = "exactly_once" if mirror.kind == "shoal" else "at_least_once"
     delivery = table.text("delivery", default, choices=PROMISED_DELIVERIES)
     promises: dict[str, Any] = {"delivery": delivery, "order": table.flag("order", True)}
@@ -495,26 +512,26 @@ def _promises(table: Table, mirror: MirrorSpec) -> tuple[dict[str, Any], tuple[s
     for name in kept:
         if name not in FIDELITIES:
             legal = ", ".join(FIDELITIES)
-            raise table.wrong("fidelity", f"has {name!r:.40}", remedy=f"legal are {legal}")
+            raise table.error("fidelity", f"has {name!r:.40}", remedy=f"legal are {legal}")
     promises["fidelity"] = list(kept)
     limits = table.texts("thresholds")
     try:
         thresholds.parse(limits)
     except UsageError as error:
-        raise table.wrong("thresholds", f"are wrong: {error}", remedy=error.remedy) from error
-    table.done()
+        raise table.error("thresholds", f"are wrong: {error}", remedy=error.remedy) from error
+    table.refuse_unknown_keys()
     return promises, limits
 
 
-def _caps(table: Table) -> Caps:
+def _parse_caps(table: Table) -> Caps:
     caps = Caps(
         table.quantity("max_rate_per_s", float) or 0.0, table.quantity("max_bytes", int) or 0
     )
-    table.done()
+    table.refuse_unknown_keys()
     return caps
 
 
-def _workers(table: Table) -> WorkersSpec:
+def _parse_workers(table: Table) -> WorkersSpec:
     master = table.text("master", "")
     spec = WorkersSpec(
         on_spark=bool(master),
@@ -524,38 +541,38 @@ def _workers(table: Table) -> WorkersSpec:
         port=table.count("port", 0),
     )
     if "master" in table and not _MASTER.fullmatch(master):
-        raise table.wrong(
+        raise table.error(
             "master",
-            f"is {master!r:.60}, which Spark does not know",
-            remedy="e.g. local[4], spark://host:7077 or yarn",
+            f"is {master!r:.60}, which is not a Spark master",
+            remedy="use e.g. local[4], spark://host:7077 or yarn",
         )
     for key in ("executors", "host", "port"):
         if key in table and not master:
-            raise table.wrong(key, "means nothing without a master", remedy='e.g. master = "yarn"')
+            raise table.error(key, "does not apply without a master", remedy='e.g. master = "yarn"')
     if spec.port > 65535:
-        raise table.wrong("port", f"is {spec.port}, and the highest is 65535")
-    table.done()
+        raise table.error("port", f"is {spec.port}; the highest port is 65535")
+    table.refuse_unknown_keys()
     return spec
 
 
-def _settings(table: Table, cls: type) -> dict[str, Any]:
-    """The fields of a workload's spec that a table gives."""
+def _parse_settings(table: Table, cls: type) -> dict[str, Any]:
+    """The fields of `cls` that are set in a table."""
     found = {}
-    for name, kind in _fields(cls).items():
-        value = _acks(table) if name == "acks" else _value(table, name, kind)
+    for name, kind in _configurable_fields(cls).items():
+        value = _parse_acks(table) if name == "acks" else _parse_value(table, name, kind)
         if value is not None:
             found[name] = value
     return found
 
 
-def _value(table: Table, name: str, kind: type) -> Any:
+def _parse_value(table: Table, name: str, kind: type) -> Any:
     value = table.quantity(name, kind, aliases=_ALIASES.get(name, ()))
     if isinstance(value, int | float) and value < 0:
-        raise table.wrong(name, f"is {value}, and must not be negative")
+        raise table.error(name, f"is {value}, but must not be negative")
     return value
 
 
-def _acks(table: Table) -> int | None:
+def _parse_acks(table: Table) -> int | None:
     if "acks" not in table:
         table.text("acks", "all")
         return None
@@ -565,64 +582,66 @@ def _acks(table: Table) -> int | None:
         value = table.count("acks", least=-1)
     legal = {"all": -1, "-1": -1, "0": 0, "1": 1}
     if str(value) not in legal:
-        raise table.wrong("acks", f"is {value!r:.40}", remedy='legal are 0, 1 and "all"')
+        raise table.error("acks", f"is {value!r:.40}", remedy='legal are 0, 1 and "all"')
     return legal[str(value)]
 
 
-def _fields(cls: type) -> dict[str, type]:
-    """The fields that a file may give, with their plain types."""
+def _configurable_fields(cls: type) -> dict[str, type]:
+    """The fields that a file may set, with their plain types."""
     chosen: dict[str, type] = {}
     for name in names_of(cls):
         hint = name.hint
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
             hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
-        if name.written not in _PLANNED[cls] and hint in (int, float, str, bool):
-            chosen[name.written] = hint
+        if name.serialised_name not in _PLANNED[cls] and hint in (int, float, str, bool):
+            chosen[name.serialised_name] = hint
     return chosen
 
 
-def _put(table: Table, text: str) -> None:
+def _apply_set(table: Table, text: str) -> None:
     """One `--set section.key=value`."""
     key, sign, value = text.partition("=")
     path = [part.strip() for part in key.strip().split(".", 2)]
     if not sign or not all(path):
         raise UsageError(
-            f"--set {text!r:.80} says nothing", remedy="write it like --set producer.acks=1"
+            f"--set {text!r:.80} is not key=value", remedy="write it like --set producer.acks=1"
         )
-    table.put(qualified(path), _toml_value(value.strip()), site=f"--set {key.strip()}")
+    table.set_value(
+        qualify_key(path), _parse_toml_value(value.strip()), site=f"--set {key.strip()}"
+    )
 
 
-def qualified(path: list[str]) -> list[str]:
-    """The path of a key, with its section if it stands alone and only one section has it."""
+def qualify_key(path: list[str]) -> list[str]:
+    """The path of a key; a key without a section gets the only section that has it."""
     if len(path) > 1 or path[0] in {"name", "description", "warm_up"}:
         return path
     sections = [name for name, keys in _SECTION_KEYS.items() if path[0] in keys]
     if len(sections) == 1:
         return [sections[0], path[0]]
-    remedy = f"say which: {', '.join(f'{name}.{path[0]}' for name in sections)}"
+    remedy = f"use one of {', '.join(f'{name}.{path[0]}' for name in sections)}"
     raise UsageError(
-        f"{path[0]!r:.60} is not the key of one section",
-        remedy=remedy if sections else "name the section too, e.g. producer.acks",
+        f"{path[0]!r:.60} is not a key of exactly one section",
+        remedy=remedy if sections else "give the section too, e.g. producer.acks",
     )
 
 
-def _toml_value(text: str) -> Any:
-    """As TOML reads it, and as a text if it does not: quotes are a nuisance in a shell."""
+def _parse_toml_value(text: str) -> Any:
+    """Parse as TOML, or take it as a string: quotes are a nuisance in a shell."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def _short(names: Iterable[str]) -> set[str]:
+def _with_short_forms(names: Iterable[str]) -> set[str]:
     units = ("_per_s", "_bytes", "_us", "_ms", "_s")
     shorter = {name.removesuffix(unit) for name in names for unit in units}
     return shorter | set(names) | {alias for name in names for alias in _ALIASES.get(name, ())}
 
 
 _SECTION_KEYS: Final[dict[str, set[str]]] = {
-    "producer": _short(producer_keys()),
-    "consumer": _short(consumer_keys()) | {"groups"},
+    "producer": _with_short_forms(producer_keys()),
+    "consumer": _with_short_forms(consumer_keys()) | {"groups"},
     "topics": {"partitions", "target_partitions", "replication_factor"},
     "mirror": {"kind", "mode", "delivery"},
     "promises": {"order", "fidelity", "thresholds"},

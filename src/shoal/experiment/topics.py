@@ -1,11 +1,11 @@
-"""The topics of a run: made for it and written down, or somebody's that it was told to use.
+"""The topics of a run: created for it, or an existing canary topic that the user names.
 
 Rules:
-- What is to be made stands in the manifest before it is made.
-- A topic that is there already is never used unless the user named it as a canary; nothing of
-  such a topic is changed, and its older records are passed over.
-- The copy of a topic on the target, and what the mirror makes for itself, are in the manifest
-  too, unless they were there before.
+- A topic is in the manifest before it is created.
+- An existing topic is used only if the user names it as the canary topic. Its settings are not
+  changed, and its older records are skipped.
+- The copy of a topic on the target, and the mirror's own topics, are in the manifest too, unless
+  they existed before.
 """
 
 from collections.abc import Mapping
@@ -18,36 +18,36 @@ from shoal.client.client import Client
 from shoal.client.results import LATEST
 from shoal.experiment import plan
 from shoal.experiment.manifest import Manifest
-from shoal.experiment.plan import Addresses, Beginnings
+from shoal.experiment.plan import Addresses, StartOffsets
 from shoal.experiment.spec import ExperimentSpec
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.systems.mirror_kinds import own_groups, own_topics
-from shoal.workload.receive.compacted import compacted_topics
+from shoal.workload.receive.compacted import find_compacted_topics
 
-# Test data must not expire under the judge's eyes.
-_KEPT_FOR_GOOD: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+# Retention must not delete messages before they are judged.
+_UNLIMITED_RETENTION: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
-async def with_existing_topics(spec: ExperimentSpec, addresses: Addresses) -> ExperimentSpec:
-    """The experiment with the real sizes of the topics that it was told to use.
+async def resolve_existing_topics(spec: ExperimentSpec, addresses: Addresses) -> ExperimentSpec:
+    """The experiment with the real partition counts of its existing topics.
 
-    One that is compacted on either side is written to as such.
+    A topic that is compacted on either side is treated as compacted.
     """
     if not spec.topics.existing:
         return spec
     sizes, configs = {}, dict(spec.topics.configs)
     for cluster in addresses.clusters:
         name = topics_on(spec, cluster)[0]
-        found = await _present(addresses, cluster, [name])
+        found = await _find_existing(addresses, cluster, [name])
         if not found:
             raise UsageError(
-                f"there is no topic {name} on the {cluster}",
+                f"topic {name} does not exist on the {cluster}",
                 remedy="a canary topic must exist on every cluster of the run",
             )
         sizes[cluster] = found[name]
         async with Client(addresses.client_of(cluster)) as client:
-            if await compacted_topics(client, [name]):
+            if await find_compacted_topics(client, [name]):
                 configs["cleanup.policy"] = "compact"
     topics = replace(
         spec.topics,
@@ -58,74 +58,78 @@ async def with_existing_topics(spec: ExperimentSpec, addresses: Addresses) -> Ex
     return replace(spec, topics=topics)
 
 
-async def create(spec: ExperimentSpec, addresses: Addresses, *, is_growth: bool) -> None:
-    """Makes what is new of a topic, on the source alone."""
+async def create_growth(spec: ExperimentSpec, addresses: Addresses, *, is_growth: bool) -> None:
+    """Add partitions or create the second topic, on the source only."""
     (name,) = spec.topics.names
     async with Client(addresses.client_of("source")) as client:
         if is_growth:
             await client.admin.create_partitions({name: spec.topics.partitions})
         else:
-            await client.admin.create_topics([_new(spec, "source", name)])
+            await client.admin.create_topics([_new_topic(spec, "source", name)])
 
 
-async def prepare_topics(run_dir: Path, spec: ExperimentSpec, addresses: Addresses) -> Beginnings:
-    """Makes the topics, or finds out where existing ones end; returns where the run begins."""
+async def prepare_topics(run_dir: Path, spec: ExperimentSpec, addresses: Addresses) -> StartOffsets:
+    """Create the topics, or find the ends of existing ones; return the run's first offsets."""
     clients = {role: addresses.client_of(role) for role in addresses.clusters}
     manifest = Manifest.begin(run_dir, clients)
-    await _enter_belongings(manifest, run_dir.name, spec, addresses)
+    await _record_side_resources(manifest, run_dir.name, spec, addresses)
     if spec.topics.existing:
-        return {cluster: await _ends(spec, addresses, cluster) for cluster in addresses.clusters}
+        return {
+            cluster: await _end_offsets(spec, addresses, cluster) for cluster in addresses.clusters
+        }
     for cluster in addresses.clusters:
-        present = await _present(addresses, cluster, topics_on(spec, cluster))
+        present = await _find_existing(addresses, cluster, topics_on(spec, cluster))
         for name in present:
             raise UsageError(
-                f"topic {name} is on the {cluster} already, and a run writes only to topics "
-                "of its own",
-                remedy="name others (--set topics.name=…), or allow it: --canary-topic",
+                f"topic {name} already exists on the {cluster}, and a run writes only to topics "
+                "that it creates",
+                remedy="choose another name (--set topics.name=…), or allow it with --canary-topic",
             )
     for cluster in addresses.clusters:
         names = topics_on(spec, cluster)
-        manifest.enter_topics(cluster, names)
+        manifest.record_topics(cluster, names)
         async with Client(addresses.client_of(cluster)) as client:
-            made = await client.admin.create_topics([_new(spec, cluster, name) for name in names])
-        manifest.enter_ids(cluster, made)
+            made = await client.admin.create_topics(
+                [_new_topic(spec, cluster, name) for name in names]
+            )
+        manifest.record_ids(cluster, made)
     return {}
 
 
 def topics_on(spec: ExperimentSpec, cluster: str) -> list[str]:
-    """How the topics of the run are called there."""
+    """The names of the run's topics on that cluster."""
     if cluster == "source":
         return list(spec.topics.names)
     return [plan.target_topic(spec.mirror, name) for name in spec.topics.names]
 
 
-def _new(spec: ExperimentSpec, cluster: str, name: str) -> NewTopic:
-    configs = _KEPT_FOR_GOOD | dict(spec.topics.configs)
+def _new_topic(spec: ExperimentSpec, cluster: str, name: str) -> NewTopic:
+    configs = _UNLIMITED_RETENTION | dict(spec.topics.configs)
     if cluster == "source":
         return NewTopic(name, spec.topics.partitions, spec.topics.replication_factor, configs)
     copies = spec.topics.target_replication_factor
     return NewTopic(name, spec.topics.target_partitions, copies, configs)
 
 
-async def _enter_belongings(
+async def _record_side_resources(
     manifest: Manifest, run: str, spec: ExperimentSpec, addresses: Addresses
 ) -> None:
-    """What mirror and consumers will make for themselves."""
+    """Record the topics and groups that the mirror and the consumers will create."""
     kind, prefix = spec.mirror.kind, plan.prefix_of(spec.mirror)
     for cluster in addresses.clusters:
         names = own_topics(kind, run=run, prefix=prefix).get(cluster, [])
-        before = await _present(addresses, cluster, names)
-        manifest.enter_topics(cluster, [name for name in names if name not in before])
-        manifest.enter_groups(cluster, own_groups(kind, run=run).get(cluster, []))
-        if newcomers := plan.later(spec):
-            manifest.enter_topics(cluster, topics_on(newcomers, cluster))
+        before = await _find_existing(addresses, cluster, names)
+        manifest.record_topics(cluster, [name for name in names if name not in before])
+        manifest.record_groups(cluster, own_groups(kind, run=run).get(cluster, []))
+        if growth := plan.growth_spec(spec):
+            manifest.record_topics(cluster, topics_on(growth, cluster))
     if spec.consumers.settings.get("in_group"):
         groups = [plan.group_id(run, group) for group in spec.consumers.groups]
-        manifest.enter_groups(addresses.clusters[-1], groups)
+        manifest.record_groups(addresses.clusters[-1], groups)
 
 
-async def _present(addresses: Addresses, cluster: str, names: list[str]) -> dict[str, int]:
-    """Which of these topics are there, with the number of their partitions."""
+async def _find_existing(addresses: Addresses, cluster: str, names: list[str]) -> dict[str, int]:
+    """Those of the topics that exist, with their numbers of partitions."""
     if not names:
         return {}
     async with Client(addresses.client_of(cluster)) as client:
@@ -134,7 +138,7 @@ async def _present(addresses: Addresses, cluster: str, names: list[str]) -> dict
     return {name: size for name, size in sizes.items() if size}
 
 
-async def _ends(
+async def _end_offsets(
     spec: ExperimentSpec, addresses: Addresses, cluster: str
 ) -> Mapping[TopicPartition, int]:
     async with Client(addresses.client_of(cluster)) as client:

@@ -1,5 +1,5 @@
-"""Misfortune on purpose: a timeline of faults, and who brings them about.
+"""Fault injection: a timeline of faults, and the code that applies them.
 
-`timeline` says when which fault begins and ends (pure), `executor` does it to the `targets` and
-writes down what really happened, and `network` holds the links of a run, which `zones` join.
+`timeline` defines when each fault begins and ends (pure), `executor` applies the faults to the
+`targets` and records what really happened, and `network` is the network of a run with its `zones`.
 """

@@ -1,13 +1,13 @@
-"""Faults brought about at their times, and written down as they really happened.
+"""Applies faults at their times and records what really happened.
 
 Rules of this file:
-- Every fault has a line when it begins and, once it is over, a line when it ended; numbers
-  count from 1 in order of begin. A fault that could not be brought about ends at once, with
-  the reason in the detail of its end.
-- Each fault has a thread: one that takes long (a node that is slow to come back) makes no
-  other late.
-- `stop` ends everything that is still wrong: links are healed, what is paused goes on. Only
-  what was killed with no `for` stays dead, and has no end.
+- The commit log has a line when a fault begins and a line when it ends. Numbers start at 1, in
+  order of begin. A fault that could not be applied ends at once, with the reason in the detail of
+  its end.
+- Each fault runs in its own thread: a slow one (a node that needs long to restart) does not delay
+  the others.
+- `stop` ends every active fault: links are healed, paused processes resume. Only a process that
+  was killed without `for` stays down, and its fault has no end.
 """
 
 import logging
@@ -23,7 +23,7 @@ from shoal.model.errors import ShoalError, UsageError
 from shoal.runtime.tasks import start_thread
 
 # A node of Apache Kafka may need minutes on a busy machine.
-END_PATIENCE_S: Final = 300.0
+END_TIMEOUT_S: Final = 300.0
 
 _log = logging.getLogger(__name__)
 
@@ -32,16 +32,16 @@ Undo = Callable[[], None]
 
 
 @dataclass(eq=False)
-class _Running:
-    """A fault that has begun."""
+class _ActiveFault:
+    """A fault that has begun and not ended."""
 
     occurrence: Occurrence
     number: int
     target: str
-    problem: Exception | None = None  # why its target was not found
-    # Set when it is to end before its time.
+    problem: Exception | None = None  # why its target could not be resolved
+    # Set to end the fault before its time.
     is_over: threading.Event = field(default_factory=threading.Event)
-    # Somebody else has brought back what it killed.
+    # Another fault has restarted what this one killed.
     is_undone: bool = False
 
     @property
@@ -50,7 +50,7 @@ class _Running:
 
 
 class FaultRunner:
-    """Plays a timeline against targets."""
+    """Applies the faults of a timeline to the targets of a run."""
 
     def __init__(
         self,
@@ -67,54 +67,54 @@ class FaultRunner:
         self._until_s = until_s
         self._lock = threading.Lock()
         self._count = 0
-        self._running: set[_Running] = set()
+        self._running: set[_ActiveFault] = set()
         self._threads: list[threading.Thread] = []
         self._is_stopping = threading.Event()
         self._started_s = 0.0
         self.failures: list[str] = []
 
     def start(self, started_s: float | None = None) -> None:
-        """Count times from now, or from that moment of the monotonic clock."""
+        """Start the timeline now, or as if at `started_s` of the monotonic clock."""
         self._started_s = time.monotonic() if started_s is None else started_s
-        self._spawn(self._play)
+        self._spawn(self._run_timeline)
 
     def stop(self) -> None:
-        """Begin nothing more, end what is wrong; returns when that is done."""
+        """Begin no more faults, end the active ones, and wait for that."""
         self._is_stopping.set()
         with self._lock:
             for running in self._running:
                 running.is_over.set()
-        deadline = time.monotonic() + END_PATIENCE_S
+        deadline = time.monotonic() + END_TIMEOUT_S
         while self._threads:
             thread = self._threads.pop()
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                self.failures.append(f"{thread.name} did not end")
+                self.failures.append(f"{thread.name} did not end within {END_TIMEOUT_S:g} s")
 
     def _spawn(self, work: Callable[[], None]) -> None:
         def on_failure(error: Exception) -> None:
-            self.failures.append(f"a fault could not be played: {error!r}")
+            self.failures.append(f"internal error while applying a fault: {error!r}")
 
         name = f"fault-{len(self._threads)}"
         self._threads.append(start_thread(name, work, on_failure=on_failure))
 
-    def _play(self) -> None:
+    def _run_timeline(self) -> None:
         for occurrence in self._timeline.occurrences(self._until_s):
             left_s = self._started_s + occurrence.at_s - time.monotonic()
             if self._is_stopping.wait(max(0.0, left_s)):
                 return
-            self._spawn(lambda occurrence=occurrence: self._live(occurrence))  # type: ignore[misc]
+            self._spawn(lambda occurrence=occurrence: self._run_fault(occurrence))  # type: ignore[misc]
 
-    def _live(self, occurrence: Occurrence) -> None:
-        """One fault from begin to end."""
-        running = self._begun(occurrence)
+    def _run_fault(self, occurrence: Occurrence) -> None:
+        """Run one fault from begin to end."""
+        running = self._begin(occurrence)
         try:
-            undo = self._act(running)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the run goes on without it
-            self._failed(running, error)
+            undo = self._apply(running)
+        except Exception as error:  # noqa: BLE001 - the run continues without this fault
+            self._record_failure(running, error)
             return
         if undo is None:
-            self._ended(running)
+            self._record_end(running)
             return
         running.is_over.wait(occurrence.fault.lasts_s)
         stays_dead = occurrence.fault.name == "kill" and occurrence.fault.lasts_s is None
@@ -126,31 +126,31 @@ class FaultRunner:
             if not running.is_undone:
                 undo()
         except Exception as error:  # noqa: BLE001 - as above
-            self._failed(running, error)
+            self._record_failure(running, error)
         else:
-            self._ended(running)
+            self._record_end(running)
 
-    # What is written down
+    # The commit log
 
-    def _begun(self, occurrence: Occurrence) -> _Running:
+    def _begin(self, occurrence: Occurrence) -> _ActiveFault:
         target, problem = occurrence.fault.described_target, None
         try:
-            target = self._resolved(occurrence)
-        except Exception as error:  # noqa: BLE001 - it is a fault that failed, and told as one
+            target = self._resolve_target(occurrence)
+        except Exception as error:  # noqa: BLE001 - recorded as a failed fault
             problem = error
-        # Numbers in the log must count in the order of its lines.
+        # Under the lock, so that numbers ascend in the order of the log's lines.
         with self._lock:
             self._count += 1
-            running = _Running(occurrence, self._count, target, problem)
+            running = _ActiveFault(occurrence, self._count, target, problem)
             self._running.add(running)
             if self._is_stopping.is_set():
                 running.is_over.set()
             self._write(running, "begin", occurrence.fault.detail())
         return running
 
-    def _resolved(self, occurrence: Occurrence) -> str:
-        """Whom it hits, in the log's words: `source/2` where the file says `source/leader`."""
-        fault, chance = occurrence.fault, occurrence.chance
+    def _resolve_target(self, occurrence: Occurrence) -> str:
+        """The target as the log names it: `source/2` where the file says `source/leader`."""
+        fault, choice_seed = occurrence.fault, occurrence.choice_seed
         if fault.name in LINK_FAULTS:
             ends = [
                 ",".join(name for place in places for name in self._places(place, occurrence))
@@ -158,27 +158,27 @@ class FaultRunner:
             ]
             return f"{ends[0]}{'->' if fault.is_one_way else '<->'}{ends[1]}"
         if fault.target.partition("/")[0] in self._targets.nodes and "/" in fault.target:
-            cluster, ids = self._targets.nodes_of(fault.target, fault, chance)
+            cluster, ids = self._targets.nodes_of(fault.target, fault, choice_seed)
             return ",".join(f"{cluster}/{node_id}" for node_id in ids)
         if fault.name == "kill" and fault.target != MIRROR:
-            return ",".join(self._targets.workers_of(fault.target, chance))
+            return ",".join(self._targets.workers_of(fault.target, choice_seed))
         return fault.target
 
     def _places(self, place: str, occurrence: Occurrence) -> list[str]:
-        return self._targets.places_of(place, occurrence.fault, occurrence.chance)
+        return self._targets.places_of(place, occurrence.fault, occurrence.choice_seed)
 
-    def _ended(self, running: _Running, **detail: Any) -> None:
+    def _record_end(self, running: _ActiveFault, **detail: Any) -> None:
         with self._lock:
             self._running.discard(running)
             self._write(running, "end", detail)
 
-    def _failed(self, running: _Running, error: Exception) -> None:
-        said = str(error) or repr(error)
-        _log.warning("fault %d (%s) failed: %s", running.number, running.fault.name, said)
-        self.failures.append(f"{running.fault.name} of {running.target} failed: {said}")
-        self._ended(running, failed=said[:1000])
+    def _record_failure(self, running: _ActiveFault, error: Exception) -> None:
+        reason = str(error) or repr(error)
+        _log.warning("fault %d (%s) failed: %s", running.number, running.fault.name, reason)
+        self.failures.append(f"{running.fault.name} of {running.target} failed: {reason}")
+        self._record_end(running, failed=reason[:1000])
 
-    def _write(self, running: _Running, phase: str, detail: dict[str, Any]) -> None:
+    def _write(self, running: _ActiveFault, phase: str, detail: dict[str, Any]) -> None:
         try:
             self._record(
                 {
@@ -192,17 +192,19 @@ class FaultRunner:
                 }
             )
         except ShoalError as error:
-            self.failures.append(f"fault {running.number} is not in the commit log: {error}")
+            self.failures.append(
+                f"could not write fault {running.number} to the commit log: {error}"
+            )
 
-    # What is done
+    # Applying faults
 
-    def _act(self, running: _Running) -> Undo | None:
-        """Bring it about; how to undo it, or None if there is nothing to be undone."""
+    def _apply(self, running: _ActiveFault) -> Undo | None:
+        """Apply a fault; returns how to undo it, or None if there is nothing to undo."""
         fault = running.fault
         if running.problem is not None:
             raise running.problem
         if fault.name in LINK_FAULTS:
-            return self._hinder(running)
+            return self._apply_link_fault(running)
         if fault.name == "heal":
             self._end_others(lambda other: other.fault.name in LINK_FAULTS)
             return None
@@ -211,32 +213,34 @@ class FaultRunner:
             self._change_topic(fault)
             return None
         if cluster in self._targets.nodes:
-            return self._harm_nodes(running)
+            return self._apply_node_fault(running)
         if fault.target == MIRROR:
-            return self._harm_mirror(fault)
+            return self._apply_mirror_fault(fault)
         return self._kill_workers(running)
 
-    def _hinder(self, running: _Running) -> Undo | None:
+    def _apply_link_fault(self, running: _ActiveFault) -> Undo | None:
         links, fault = self._targets.links, running.fault
         if links is None:
-            raise UsageError("this run has no links that could be hindered")
+            raise UsageError("this run has no proxied links to apply a fault to")
         arrow = "->" if fault.is_one_way else "<->"
         sources, targets = (end.split(",") for end in running.target.split(arrow))
         if fault.name == "reset":
             links.reset(sources, targets)
             return None
-        numbers = list(links.hinder(sources, targets, fault.effect))
+        numbers = list(links.add_fault(sources, targets, fault.effect))
         if not fault.is_one_way:
-            numbers += links.hinder(targets, sources, fault.effect)
-        return lambda: links.relieve(numbers)
+            numbers += links.add_fault(targets, sources, fault.effect)
+        return lambda: links.remove_faults(numbers)
 
-    def _harm_nodes(self, running: _Running) -> Undo | None:
+    def _apply_node_fault(self, running: _ActiveFault) -> Undo | None:
         fault = running.fault
         if "/" in running.target:
             cluster = running.target.partition("/")[0]
             ids = [int(name.partition("/")[2]) for name in running.target.split(",")]
         else:
-            cluster, ids = self._targets.nodes_of(fault.target, fault, running.occurrence.chance)
+            cluster, ids = self._targets.nodes_of(
+                fault.target, fault, running.occurrence.choice_seed
+            )
         nodes = self._targets.nodes[cluster]
         if fault.name == "kill":
             for node_id in ids:
@@ -250,9 +254,9 @@ class FaultRunner:
             if place and self._is_stopping.wait(fault.rest_s):
                 break
             nodes.restart(node_id)
-            brought_back = f"{cluster}/{node_id}"
+            restarted = f"{cluster}/{node_id}"
             self._end_others(
-                lambda other, name=brought_back: (
+                lambda other, name=restarted: (
                     other.fault.name == "kill"  # type: ignore[misc]
                     and other.target == name
                     and other.fault.lasts_s is None
@@ -261,25 +265,25 @@ class FaultRunner:
             )
         return None
 
-    def _harm_mirror(self, fault: Fault) -> Undo:
+    def _apply_mirror_fault(self, fault: Fault) -> Undo:
         mirror = self._targets.mirror
         if mirror is None:
-            raise UsageError("this run has no mirror of ours")
+            raise UsageError("this run has no mirror that it started itself")
         if fault.name == "pause":
             mirror.pause()
             return mirror.resume
         mirror.kill()
         return mirror.start
 
-    def _kill_workers(self, running: _Running) -> Undo | None:
+    def _kill_workers(self, running: _ActiveFault) -> Undo | None:
         workers, names = self._targets.workers, running.target.split(",")
         if workers is None:
-            raise UsageError("this run has no workers that could be killed")
+            raise UsageError("this run has no workers to kill")
         for name in names:
             workers.kill(name)
         if running.fault.lasts_s is None:
             return lambda: None
-        # They come back by themselves; the fault is over when they have.
+        # The supervisor restarts them; the fault ends when they are back.
         for name in names:
             workers.wait_until_back(name)
         return None
@@ -294,7 +298,9 @@ class FaultRunner:
         else:
             admin.purge(topic, fault.keep)
 
-    def _end_others(self, concerns: Callable[[_Running], bool], *, is_undone: bool = False) -> None:
+    def _end_others(
+        self, concerns: Callable[[_ActiveFault], bool], *, is_undone: bool = False
+    ) -> None:
         with self._lock:
             for other in filter(concerns, self._running):
                 other.is_undone = is_undone

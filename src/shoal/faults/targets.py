@@ -1,9 +1,9 @@
-"""Whom faults can hit: a small protocol, and the names by which a timeline calls them.
+"""The targets of faults: small protocols, and the names that a timeline uses for them.
 
 Names: `source`, `target` (a whole cluster), `source/2` (a node), `source/leader`,
-`source/follower`, `source/followers`, `source/controller`, `source/any` (found out when the
-fault begins; leader and followers are those of partition 0 of the fault's topic, or of the run's
-first), `mirror`, `producers`, `consumers`, one of them (`producer-1`), or any of them
+`source/follower`, `source/followers`, `source/controller`, `source/any` (resolved when the fault
+begins; leader and followers are those of partition 0 of the fault's topic, or of the run's first
+topic), `mirror`, `producers`, `consumers`, one worker (`producer-1`), or a random one
 (`consumers/any`); for links also `zone/NAME` and names of consumer groups.
 """
 
@@ -14,13 +14,13 @@ from typing import Final, Protocol, TypeVar
 
 from shoal.faults.timeline import LINK_FAULTS, TOPIC_FAULTS, Fault, Timeline
 from shoal.model.errors import ConfigError, UsageError
-from shoal.net.ways import Effect
+from shoal.net.link_faults import LinkEffect
 
 CLUSTERS: Final = ("source", "target")
 ROLES: Final = ("producers", "consumers")
 MIRROR: Final = "mirror"
 _Item = TypeVar("_Item")
-_FOUND_LATER: Final = ("leader", "follower", "followers", "controller", "any")
+_RESOLVED_LATER: Final = ("leader", "follower", "followers", "controller", "any")
 
 
 class Nodes(Protocol):
@@ -37,8 +37,8 @@ class Nodes(Protocol):
     def restart(self, node_id: int) -> None: ...
 
 
-class Admin(Protocol):
-    """What can be asked of a cluster, and done to its topics, as any client can."""
+class TargetAdmin(Protocol):
+    """Queries of a cluster and changes of its topics, as any Kafka client can make them."""
 
     def replicas(self, topic: str) -> tuple[int, Sequence[int]]:
         """The leader of partition 0, and its followers."""
@@ -52,8 +52,8 @@ class Admin(Protocol):
     def purge(self, topic: str, keep: int) -> None: ...
 
 
-class Process(Protocol):
-    """The mirror."""
+class MirrorProcess(Protocol):
+    """The process of the mirror."""
 
     def start(self) -> None: ...
 
@@ -65,41 +65,41 @@ class Process(Protocol):
 
 
 class Workers(Protocol):
-    """Producers and consumers. A killed one comes back by itself, if it is to."""
+    """Producers and consumers. The supervisor restarts a killed one where that is configured."""
 
     def kill(self, name: str) -> None: ...
 
     def wait_until_back(self, name: str) -> None: ...
 
 
-class Links(Protocol):
+class LinkControl(Protocol):
     """The network of a run."""
 
-    def hinder(
-        self, sources: Sequence[str], targets: Sequence[str], effect: Effect
+    def add_fault(
+        self, sources: Sequence[str], targets: Sequence[str], effect: LinkEffect
     ) -> Sequence[int]: ...
 
-    def relieve(self, numbers: Sequence[int]) -> None: ...
+    def remove_faults(self, numbers: Sequence[int]) -> None: ...
 
     def reset(self, sources: Sequence[str], targets: Sequence[str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Everybody whom the faults of a run can hit."""
+    """Everything that the faults of a run can be applied to."""
 
     nodes: Mapping[str, Nodes]
-    admins: Mapping[str, Admin]
+    admins: Mapping[str, TargetAdmin]
     topics: tuple[str, ...]
     workers: Workers | None = None
     worker_names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by role
-    mirror: Process | None = None
-    links: Links | None = None
-    # How the copies of topics are called on the target, where a mirror renames them.
+    mirror: MirrorProcess | None = None
+    links: LinkControl | None = None
+    # Names of the mirrored topics on the target, where a mirror renames them.
     copies: Mapping[str, str] = field(default_factory=dict)
 
-    def nodes_of(self, target: str, fault: Fault, chance: int) -> tuple[str, list[int]]:
-        """The cluster and the nodes that a target means at this moment."""
+    def nodes_of(self, target: str, fault: Fault, choice_seed: int) -> tuple[str, list[int]]:
+        """The cluster and the nodes that a target name stands for now."""
         cluster, _, which = target.partition("/")
         known = list(self.nodes[cluster].node_ids())
         if not which:
@@ -109,44 +109,44 @@ class Targets:
                 raise UsageError(f"{cluster} has no node {which}", remedy=f"it has {known}")
             return cluster, [int(which)]
         if which == "any":
-            return cluster, [_one_of(known, chance)]
+            return cluster, [_choose(known, choice_seed)]
         if which == "controller":
             return cluster, [self.admins[cluster].controller()]
         leader, followers = self.admins[cluster].replicas(self.topic_of(fault, cluster))
         if which == "leader":
             return cluster, [leader]
         if which == "follower" and followers:
-            return cluster, [_one_of(followers, chance)]
+            return cluster, [_choose(followers, choice_seed)]
         return cluster, list(followers)
 
-    def workers_of(self, target: str, chance: int) -> list[str]:
+    def workers_of(self, target: str, choice_seed: int) -> list[str]:
         role, _, which = target.partition("/")
         if role not in self.worker_names:
             return [target]
         names = list(self.worker_names[role])
-        return [_one_of(names, chance)] if which == "any" else names
+        return [_choose(names, choice_seed)] if which == "any" else names
 
-    def places_of(self, place: str, fault: Fault, chance: int) -> list[str]:
-        """The names of one end of a link at this moment."""
+    def places_of(self, place: str, fault: Fault, choice_seed: int) -> list[str]:
+        """The names that one end of a link stands for now."""
         cluster, _, which = place.partition("/")
-        if cluster in CLUSTERS and which in _FOUND_LATER:
-            cluster, ids = self.nodes_of(place, fault, chance)
+        if cluster in CLUSTERS and which in _RESOLVED_LATER:
+            cluster, ids = self.nodes_of(place, fault, choice_seed)
             return [f"{cluster}/{node_id}" for node_id in ids]
         if which == "any":
-            return self.workers_of(place, chance)
+            return self.workers_of(place, choice_seed)
         return [place]
 
     def topic_of(self, fault: Fault, cluster: str) -> str:
-        """The topic that a fault is about, as that cluster calls it."""
+        """The topic that a fault applies to, by its name on that cluster."""
         topic = fault.topic or self.topics[0]
         return self.copies.get(topic, topic) if cluster == "target" else topic
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Who there will be in a run, before anything is started."""
+class PlannedTargets:
+    """The targets that a planned run will have, before anything is started."""
 
-    brokers: Mapping[str, int | None]  # by cluster; None: of an external one, nobody knows
+    brokers: Mapping[str, int | None]  # by cluster; None: not known, of an external cluster
     workers: Mapping[str, Sequence[str]]  # by role
     groups: Sequence[str] = ()
     zones: Sequence[str] = ()
@@ -154,21 +154,21 @@ class Cast:
     has_mirror: bool = False
 
     def check(self, timeline: Timeline) -> None:
-        """Refuses targets that will not be there."""
+        """Raise `ConfigError` for a fault whose target the run will not have."""
         for fault in timeline.faults:
             if fault.name in LINK_FAULTS:
                 for place in (*fault.sources, *fault.targets):
                     if not self._is_place(place):
-                        raise _unknown(fault, place, self._links())
+                        raise _unknown_target_error(fault, place, self._links())
             elif fault.name in TOPIC_FAULTS or fault.name == "rolling_restart":
                 if fault.target not in self.brokers:
-                    raise _unknown(fault, fault.target, list(self.brokers))
+                    raise _unknown_target_error(fault, fault.target, list(self.brokers))
                 if fault.topic and fault.topic not in self.topics:
-                    raise _unknown(fault, fault.topic, list(self.topics))
-            elif fault.name != "heal" and not self._can_be_hit(fault):
-                raise _unknown(fault, fault.target, self._processes())
+                    raise _unknown_target_error(fault, fault.topic, list(self.topics))
+            elif fault.name != "heal" and not self._is_valid_target(fault):
+                raise _unknown_target_error(fault, fault.target, self._processes())
 
-    def _can_be_hit(self, fault: Fault) -> bool:
+    def _is_valid_target(self, fault: Fault) -> bool:
         if self._is_node(fault.target):
             return True
         if fault.name != "kill":
@@ -186,7 +186,7 @@ class Cast:
         cluster, slash, which = target.partition("/")
         if cluster not in self.brokers:
             return False
-        if not slash or which in _FOUND_LATER:
+        if not slash or which in _RESOLVED_LATER:
             return True
         count = self.brokers[cluster]
         return (
@@ -210,15 +210,15 @@ class Cast:
         return [*self._processes(), *self.groups, *(f"zone/{zone}" for zone in self.zones)]
 
 
-def _unknown(fault: Fault, name: str, known: Sequence[str]) -> ConfigError:
+def _unknown_target_error(fault: Fault, name: str, known: Sequence[str]) -> ConfigError:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return ConfigError(
-        f"{fault.titled} cannot hit {name!r:.60}",
-        remedy=f"did you mean {near[0]}?" if near else f"there is {', '.join(known) or 'nobody'}",
+        f"{fault.title} has the unknown target {name!r:.60}",
+        remedy=f"did you mean {near[0]}?" if near else f"use one of {', '.join(known) or 'none'}",
     )
 
 
-def _one_of(choices: Sequence[_Item], chance: int) -> _Item:
+def _choose(choices: Sequence[_Item], choice_seed: int) -> _Item:
     if not choices:
-        raise UsageError("there is nobody to choose from")
-    return choices[chance % len(choices)]
+        raise UsageError("the target has no members to choose from")
+    return choices[choice_seed % len(choices)]

@@ -1,13 +1,12 @@
-"""When which fault begins and ends, as `[[fault]]` of an experiment says it (pure).
+"""When each fault begins and ends, from the `[[fault]]` sections of an experiment. Pure.
 
 Rules of this file:
-- Times count from the moment at which the producers begin. A fault begins `at` a time, or
-  `every` so often from there on, or a number of `random` times up to `until`; it lasts `for`
-  a time, or to the end of the run.
-- Chance comes from the fault's `seed` and its place in the file: the same file gives the same
-  times and, for `any` and `random` targets, the same choices.
-- Which keys a fault may have follows from its name; a key that means nothing to it is refused,
-  as is one that has no meaning anywhere.
+- Times count from the start of the producers. A fault begins `at` a time, or `every` so often
+  from there on, or at a number of `random` times up to `until`; it lasts `for` a time, or to the
+  end of the run.
+- Random numbers come from the fault's `seed` and its position in the file: the same file gives
+  the same times and, for `any` and `random` targets, the same choices.
+- The name of a fault determines its keys; any other key is refused.
 """
 
 import heapq
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 from shoal.model.errors import ConfigError
 from shoal.model.tables import Table
-from shoal.net.ways import Effect
+from shoal.net.link_faults import LinkEffect
 
 MOST_FAULTS: Final = 1000
 MOST_RANDOM: Final = 10_000
@@ -27,7 +26,7 @@ NODE_FAULTS: Final = ("kill", "pause", "restart", "rolling_restart")
 LINK_FAULTS: Final = ("cut", "delay", "stall", "bandwidth", "reset")
 TOPIC_FAULTS: Final = ("recreate_topic", "grow", "purge")
 NAMES: Final = (*NODE_FAULTS, *LINK_FAULTS, "heal", *TOPIC_FAULTS)
-# Faults that are over when they are done: `for` means nothing to them.
+# Faults without a duration: they refuse `for`.
 _AT_ONCE: Final = frozenset({"restart", "rolling_restart", "reset", "heal", *TOPIC_FAULTS})
 _LINK_KEYS: Final = frozenset({"between", "from", "to"})
 _OWN_KEYS: Final[dict[str, frozenset[str]]] = {
@@ -48,12 +47,12 @@ _OWN_KEYS: Final[dict[str, frozenset[str]]] = {
 _ALL_OWN_KEYS: Final = frozenset().union(*_OWN_KEYS.values())
 
 
-NO_EFFECT: Final = Effect()
+NO_EFFECT: Final = LinkEffect()
 
 
 @dataclass(frozen=True, slots=True)
-class When:
-    """The moments at which a fault begins, in seconds from the start."""
+class FaultSchedule:
+    """The times at which a fault begins, in seconds from the start."""
 
     at_s: float
     every_s: float | None = None
@@ -61,33 +60,33 @@ class When:
     random_times: int = 0
     seed: int = 0
 
-    def moments(self, place: int) -> Iterator[float]:
-        """In order; endless where a fault comes every so often for as long as the run lasts."""
+    def start_times_s(self, place: int) -> Iterator[float]:
+        """In order; endless for a fault with `every` and without `until`."""
         if self.random_times:
-            chance = _chance(self.seed, place)
+            generator = _random(self.seed, place)
             end_s = self.at_s if self.until_s is None else self.until_s
-            yield from sorted(chance.uniform(self.at_s, end_s) for _ in range(self.random_times))
+            yield from sorted(generator.uniform(self.at_s, end_s) for _ in range(self.random_times))
             return
-        moment_s, step_s = self.at_s, self.every_s
-        while self.until_s is None or moment_s <= self.until_s:
-            yield moment_s
+        start_s, step_s = self.at_s, self.every_s
+        while self.until_s is None or start_s <= self.until_s:
+            yield start_s
             if step_s is None:
                 return
-            moment_s += step_s
+            start_s += step_s
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One `[[fault]]`: what, to whom, when."""
+    """One `[[fault]]`: what, to which target, when."""
 
     name: str
-    when: When
+    when: FaultSchedule
     target: str = ""
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     is_one_way: bool = False
     lasts_s: float | None = None
-    effect: Effect = NO_EFFECT
+    effect: LinkEffect = NO_EFFECT
     topic: str = ""
     partitions: int = 0
     keep: int = 0
@@ -95,21 +94,21 @@ class Fault:
     site: str = field(default="", compare=False)  # file and line
 
     @property
-    def titled(self) -> str:
-        """What an error about it begins with."""
+    def title(self) -> str:
+        """The beginning of an error message about this fault."""
         return f"{self.site}: the fault {self.name}" if self.site else f"the fault {self.name}"
 
     @property
     def described_target(self) -> str:
-        """To whom, in one text."""
+        """The target in one string."""
         if self.name not in LINK_FAULTS:
             return self.target
         arrow = "->" if self.is_one_way else "<->"
         return f"{','.join(self.sources)}{arrow}{','.join(self.targets)}"
 
     def detail(self) -> dict[str, Any]:
-        """What a reader of the log may want to know besides name and target."""
-        told: dict[str, Any] = {
+        """The settings of the fault, for its line in the commit log."""
+        settings: dict[str, Any] = {
             "for_s": self.lasts_s,
             "delay_ms": self.effect.delay_ms or None,
             "bytes_per_s": self.effect.bytes_per_s,
@@ -117,16 +116,16 @@ class Fault:
             "partitions": self.partitions or None,
             "keep": self.keep or None,
         }
-        return {key: value for key, value in told.items() if value is not None}
+        return {key: value for key, value in settings.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One time that a fault begins."""
+    """One start of a fault."""
 
     at_s: float
     fault: Fault
-    chance: int  # a seed for what is chosen when it begins
+    choice_seed: int  # for the choice of a random target
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ class Timeline:
         return bool(self.faults)
 
     def occurrences(self, until_s: float | None = None) -> Iterator[Occurrence]:
-        """In order of time, those that begin before `until_s`."""
+        """The starts before `until_s`, in order of time."""
         streams = [_occurrences(place, fault) for place, fault in enumerate(self.faults)]
         for occurrence in heapq.merge(*streams, key=lambda one: one.at_s):
             if until_s is not None and occurrence.at_s >= until_s:
@@ -150,7 +149,7 @@ class Timeline:
         return frozenset(fault.name for fault in self.faults)
 
     def places(self) -> frozenset[str]:
-        """Every target that a fault names, of nodes, processes and links."""
+        """Every target that a fault names: nodes, processes and ends of links."""
         return frozenset(
             place
             for fault in self.faults
@@ -163,7 +162,7 @@ class Timeline:
 
 
 def parse(tables: Iterable[Table]) -> Timeline:
-    """The timeline in the `[[fault]]` tables of an experiment; `ConfigError` names the key."""
+    """Parse the `[[fault]]` tables of an experiment; a `ConfigError` names the wrong key."""
     listed = list(tables)
     if len(listed) > MOST_FAULTS:
         raise ConfigError(f"an experiment has at most {MOST_FAULTS} [[fault]] sections")
@@ -175,18 +174,18 @@ def _fault(table: Table) -> Fault:
     when = _when(table)
     lasts_s = table.seconds("for", 0.0) if "for" in table else None
     if "for" not in table:
-        table.seconds("for", 0.0)  # known, so that a misspelt one is explained
+        table.seconds("for", 0.0)  # marks the key as known, for hints about misspelt keys
     if lasts_s is not None and name in _AT_ONCE:
-        raise table.wrong("for", f"means nothing to {name}: it ends by itself")
+        raise table.error("for", f"is not a key of {name}, which has no duration")
     for key in sorted(_ALL_OWN_KEYS - _OWN_KEYS[name]):
         if key in table:
-            raise table.wrong(key, f"means nothing to {name}", remedy="leave it out")
+            raise table.error(key, f"is not a key of {name}", remedy="remove it")
     fault = Fault(name=name, when=when, lasts_s=lasts_s, site=table.site(), **_own(table, name))
-    table.done()
+    table.refuse_unknown_keys()
     return fault
 
 
-def _when(table: Table) -> When:
+def _when(table: Table) -> FaultSchedule:
     has_every, has_random = "every" in table, "random" in table
     every_s = table.seconds("every", 0.0)
     times = table.count("random", 0, least=1 if has_random else 0)
@@ -195,16 +194,16 @@ def _when(table: Table) -> When:
         table.seconds("until", 0.0)
     at_s = table.seconds("at", every_s if has_every or has_random else None)
     if has_every and every_s <= 0:
-        raise table.wrong("every", "must be above 0")
+        raise table.error("every", "must be above 0")
     if has_every and has_random:
-        raise table.wrong("random", "and every cannot stand together", remedy="leave out one")
+        raise table.error("random", "and every exclude each other", remedy="remove one of them")
     if has_random and until_s is None:
-        raise table.wrong("until", "is missing", remedy="random times need an end")
+        raise table.error("until", "is missing", remedy="random needs until")
     if times > MOST_RANDOM:
-        raise table.wrong("random", f"is {times}, and the limit is {MOST_RANDOM}")
+        raise table.error("random", f"is {times}, above the limit of {MOST_RANDOM}")
     if until_s is not None and until_s < at_s:
-        raise table.wrong("until", "is before the first time")
-    return When(
+        raise table.error("until", "is before the first start")
+    return FaultSchedule(
         at_s=at_s,
         every_s=every_s if has_every else None,
         until_s=until_s,
@@ -214,14 +213,14 @@ def _when(table: Table) -> When:
 
 
 def _own(table: Table, name: str) -> dict[str, Any]:
-    """The keys that only some faults have."""
+    """The fields that only some faults have."""
     if name in LINK_FAULTS:
         return _link(table) | {"effect": _effect(table, name)}
     if name == "heal":
         return {"target": "links"}
     own: dict[str, Any] = {"target": table.text("target")}
     if not own["target"]:
-        raise table.wrong("target", "is empty", remedy='e.g. target = "source/1"')
+        raise table.error("target", "is empty", remedy='e.g. target = "source/1"')
     if name in TOPIC_FAULTS:
         own["topic"] = table.text("topic", "")
     if name == "grow":
@@ -238,48 +237,48 @@ def _link(table: Table) -> dict[str, Any]:
     between = table.texts("between")
     sources, targets = table.texts("from"), table.texts("to")
     if has_both == bool(sources or targets):
-        raise table.wrong(
+        raise table.error(
             "between",
-            "or from and to must be there",
+            "or from and to must be given, not both",
             remedy='e.g. between = ["zone/a", "zone/b"], or from = "mirror" and to = "target"',
         )
     if has_both and len(between) != 2:
-        raise table.wrong(
+        raise table.error(
             "between",
-            f"names {len(between)} places, and a link has two ends",
+            f"has {len(between)} entries, but a link has two ends",
             remedy='e.g. between = ["producers", "source"]',
         )
     if not has_both and not (sources and targets):
-        raise table.wrong("to" if sources else "from", "is missing: a link has two ends")
+        raise table.error("to" if sources else "from", "is missing: a link has two ends")
     if has_both:
         sources, targets = between[:1], between[1:]
     return {"sources": sources, "targets": targets, "is_one_way": not has_both}
 
 
-def _effect(table: Table, name: str) -> Effect:
+def _effect(table: Table, name: str) -> LinkEffect:
     if name == "delay":
-        return Effect(delay_ms=_positive(table, "delay", table.seconds("delay")) * 1000)
+        return LinkEffect(delay_ms=_positive(table, "delay", table.seconds("delay")) * 1000)
     if name == "bandwidth":
         rate = table.quantity("bandwidth_bytes", int)
         if rate is None:
-            raise table.wrong(
+            raise table.error(
                 "bandwidth", "is missing", remedy='bytes per second: bandwidth = "1MB"'
             )
-        return Effect(bytes_per_s=_positive(table, "bandwidth", float(rate)))
-    return Effect(is_cut=name == "cut", is_stalled=name == "stall")
+        return LinkEffect(bytes_per_s=_positive(table, "bandwidth", float(rate)))
+    return LinkEffect(is_cut=name == "cut", is_stalled=name == "stall")
 
 
 def _positive(table: Table, key: str, value: float) -> float:
     if value <= 0:
-        raise table.wrong(key, "must be above 0")
+        raise table.error(key, "must be above 0")
     return value
 
 
 def _occurrences(place: int, fault: Fault) -> Iterator[Occurrence]:
-    for count, moment_s in enumerate(fault.when.moments(place)):
-        chance = _chance(fault.when.seed, place, count).getrandbits(32)
-        yield Occurrence(moment_s, fault, chance)
+    for count, start_s in enumerate(fault.when.start_times_s(place)):
+        choice_seed = _random(fault.when.seed, place, count).getrandbits(32)
+        yield Occurrence(start_s, fault, choice_seed)
 
 
-def _chance(*parts: int) -> random.Random:
-    return random.Random("/".join(map(str, parts)))  # noqa: S311 - to be repeated, not to be safe
+def _random(*parts: int) -> random.Random:
+    return random.Random("/".join(map(str, parts)))  # noqa: S311 - reproducible, not secret

@@ -1,4 +1,4 @@
-"""Zones: who is near whom, and how far it is to the others (pure).
+"""Zones: which endpoints are close to each other, and the latency between zones. Pure.
 
     [[zone]]
     name = "a"
@@ -6,11 +6,11 @@
     latency = { b = "20ms", c = "40ms" }
 
 Rules of this file:
-- A member is a cluster, a node of one (`source/1`), a role (`producers`, `consumers`,
-  `mirror`), or one worker or group by its name. The nearest word wins: a node's own entry is
-  before its cluster's, a worker's before its role's.
-- Latency is one way, and the same both ways unless both zones say it. Zones that say nothing
-  about each other are as near as can be.
+- A member is a cluster, a node of a cluster (`source/1`), a role (`producers`, `consumers`,
+  `mirror`), or a worker or group by its name. The most specific entry wins: a node's before its
+  cluster's, a worker's before its role's.
+- Latency is one-way, and the same in both directions unless both zones set it. Without an entry
+  the latency between two zones is zero.
 """
 
 import re
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shoal.model.tables import Table
-from shoal.net.ways import Effect, Names
+from shoal.net.link_faults import EndpointNames, LinkEffect
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -35,43 +35,47 @@ class Zones:
     def __bool__(self) -> bool:
         return bool(self.names)
 
-    def named(self, *names: str) -> Names:
-        """All names of whoever goes by these, nearest first: its zone is one of them."""
+    def with_zone(self, *names: str) -> EndpointNames:
+        """These names of an endpoint, the most specific first, and the name of its zone."""
         zone = next((self.zone_of[name] for name in names if name in self.zone_of), None)
         return frozenset(names) if zone is None else frozenset((*names, f"zone/{zone}"))
 
-    def effects(self) -> Iterable[tuple[str, str, Effect]]:
-        """What the distances between zones do, one direction after the other."""
+    def effects(self) -> Iterable[tuple[str, str, LinkEffect]]:
+        """The delay between each two zones, as (source, target, effect)."""
         for (source, target), delay_ms in self.latency_ms.items():
             if delay_ms > 0:
-                yield f"zone/{source}", f"zone/{target}", Effect(delay_ms=delay_ms)
+                yield f"zone/{source}", f"zone/{target}", LinkEffect(delay_ms=delay_ms)
 
 
 def parse(tables: Iterable[Table], members: Mapping[str, str] | None = None) -> Zones:
-    """The `[[zone]]` tables; `members` are those whose zones follow from their racks."""
+    """Parse the `[[zone]]` tables; `members` maps members to racks, which may name zones."""
     listed = list(tables)
     names: list[str] = []
     zone_of: dict[str, str] = {}
-    said: dict[tuple[str, str], float] = {}
+    declared: dict[tuple[str, str], float] = {}
     latencies: list[tuple[str, Table]] = []
     for table in listed:
         name = table.text("name")
         if not _NAME.fullmatch(name) or name in names:
-            raise table.wrong("name", f"is {name!r:.60}: it must be plain, and another for each")
+            raise table.error(
+                "name", f"is {name!r:.60}: it must be unique, of letters, digits and . _ -"
+            )
         names.append(name)
         for member in table.texts("members"):
             if member in zone_of:
-                raise table.wrong("members", f"has {member}, which is in {zone_of[member]} too")
+                raise table.error(
+                    "members", f"contains {member}, which is already in zone {zone_of[member]}"
+                )
             zone_of[member] = name
         latencies.append((name, table.table("latency")))
-        table.done()
+        table.refuse_unknown_keys()
     for name, latency in latencies:
         for other in names:
             if other in latency:
-                said[name, other] = latency.seconds(other) * 1000
+                declared[name, other] = latency.seconds(other) * 1000
         for other in names:
-            latency.seconds(other, 0.0)  # known: what is left is no zone
-        latency.done()
-    both_ways = {(target, source): delay for (source, target), delay in said.items()} | said
+            latency.seconds(other, 0.0)  # marks the key as known: any other key is not a zone
+        latency.refuse_unknown_keys()
+    both_ways = {(target, source): delay for (source, target), delay in declared.items()} | declared
     by_rack = {member: rack for member, rack in (members or {}).items() if rack in names}
     return Zones(tuple(names), by_rack | zone_of, both_ways)

@@ -3,11 +3,11 @@
     with LiteCluster() as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
 
-Without a folder the cluster lives in a temporary one, which is removed at the end. With one it
-is kept, and can be started again with its data, after a clean end and after none. The nodes are
-processes of a supervisor, which ends them when this process ends, however it ends.
+Without a folder the cluster uses a temporary one, which is removed at the end. With a folder its
+data is kept, and it can be started again, also after a crash. The nodes are processes of a
+supervisor, which ends them when this process ends, however it ends.
 
-A detached cluster goes on without its starter; `LiteCluster.attach` finds it by its folder.
+A detached cluster continues without its starter; `LiteCluster.attach` finds it by its folder.
 """
 
 import json
@@ -28,43 +28,43 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from shoal.lite.base.configs import check_properties
 from shoal.lite.base.spec import (
     ANY_HOST,
-    MOST_BROKERS,
-    READY_PATIENCE_S,
-    STOP_PATIENCE_S,
+    MAX_BROKERS,
+    READY_TIMEOUT_S,
+    STOP_TIMEOUT_S,
     SupervisorSpec,
     check_advertised,
 )
 from shoal.lite.metadata.rules.profiles import check_profile
 from shoal.lite.nodes.cluster_folder import ClusterFolder
-from shoal.lite.testing.trace.shiviz import merged_trace
+from shoal.lite.testing.trace.shiviz import merge_trace
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
 from shoal.model.serialised import from_plain
 
-_START_PATIENCE_S = READY_PATIENCE_S + 10
-_COMMAND_PATIENCE_S = READY_PATIENCE_S + STOP_PATIENCE_S + 10
+_START_TIMEOUT_S = READY_TIMEOUT_S + 10
+_COMMAND_TIMEOUT_S = READY_TIMEOUT_S + STOP_TIMEOUT_S + 10
 _ANSWER_LIMIT_BYTES = 1024 * 1024
-_EXIT_PATIENCE_S = STOP_PATIENCE_S + 10
+_EXIT_TIMEOUT_S = STOP_TIMEOUT_S + 10
 
 ResultT = TypeVar("ResultT")
-State = Literal["starting", "running", "paused", "dead"]
+ProcessState = Literal["starting", "running", "paused", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A broker or controller, dead or alive; a dead one has process id 0."""
+    """A broker or controller; one that is dead has process id 0."""
 
     id: Annotated[int, "id"]
     host: Annotated[str, "host"]
     port: Annotated[int, "port"]
     pid: Annotated[int, "pid"]
-    state: Annotated[State, "state"]
+    state: Annotated[ProcessState, "state"]
     # How often background work failed unexpectedly in its process, by the name of the work.
     failures: Annotated[dict[str, int], "failures"]
-    # Replicas that are offline there, with the reason; of very many only some, see the count.
+    # Its offline replicas, with the reason; at most a few are named, `offline_count` has all.
     offline: Annotated[dict[str, str], "offline"]
     offline_count: Annotated[int, "offline_count"]
-    # The most CPU time for which its event loop gave nobody else a turn.
+    # The longest CPU time for which one callback blocked its event loop.
     longest_hold_ms: Annotated[int, "longest_hold_ms"] = 0
 
 
@@ -73,7 +73,7 @@ class QuorumMember:
     """A controller that votes, or a node that follows the metadata, as the leader sees it."""
 
     id: Annotated[int, "id"]
-    # Names its disk.
+    # The directory id of its disk.
     directory: Annotated[str, "directory"]
     log_end_offset: Annotated[int, "log_end_offset"]
     # How many records it does not have yet.
@@ -83,7 +83,7 @@ class QuorumMember:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """The controllers, and who of them is active."""
+    """The controllers, and which of them is active."""
 
     leader: Annotated[int, "leader"]
     epoch: Annotated[int, "epoch"]
@@ -93,16 +93,16 @@ class QuorumStatus:
     observers: Annotated[tuple[QuorumMember, ...], "observers"]
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Self:
-        return from_plain(cls, told)
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        return from_plain(cls, values)
 
 
-class RefusedByCluster(UsageError, SystemFailure):
-    """What was asked of the supervisor cannot be done: there is no such node, say."""
+class ClusterCommandError(UsageError, SystemFailure):
+    """The supervisor rejected a command, for example for an unknown node."""
 
 
 class LiteCluster:
-    """A cluster, started by `start` or as a context manager; all calls wait until it is done."""
+    """A cluster, started by `start` or as a context manager; every call returns when it is done."""
 
     def __init__(
         self,
@@ -119,29 +119,28 @@ class LiteCluster:
         trace: bool = False,
     ) -> None:
         """`properties` are settings of brokers by Apache Kafka's names; a list of racks in
-        `broker.rack` is dealt out to the brokers in turn.
+        `broker.rack` is assigned to the brokers round-robin.
 
         `profile` says how many replicas must have a record before it is acknowledged: strict,
-        default or available, see `shoal.lite.metadata.rules.profiles`. What is not said is as it
-        was
-        when the folder was last used; in a new one there is one broker. A folder that has more
-        brokers than are asked for is started with all of them.
+        default or available, see `shoal.lite.metadata.rules.profiles`. Options that are left out
+        keep their values of the folder's last use; a new folder gets one broker. A folder with
+        more brokers than `brokers` is started with all of them.
 
-        With `controllers` the metadata is kept by so many processes of their own, of which a
-        majority must be up; three survive the death of any one of them. Without, the supervisor
-        is the controller.
+        With `controllers` so many controller processes keep the metadata, of which a majority must
+        be up; three tolerate the loss of any one of them. Without, the supervisor contains the
+        controller.
 
-        `host` is where brokers listen and what clients are told. With `advertise` clients are told
-        that, and brokers listen on all addresses, for clients on other machines. `detached`
-        clusters are not bound to this process, and need a folder to be found by. With `trace` all
-        nodes write down what happened before what, which `merged_trace` shows.
+        `host` is where brokers listen, and the host for clients. With `advertise` that is the host
+        for clients, and brokers listen on all addresses, for clients on other machines. A
+        `detached` cluster does not end with this process, and needs a folder, by which it is
+        found. With `trace` all nodes write traces, which `merged_trace` merges.
         """
-        if brokers is not None and not 1 <= brokers <= MOST_BROKERS:
-            raise UsageError(f"{brokers} brokers: a cluster has 1 to {MOST_BROKERS}")
+        if brokers is not None and not 1 <= brokers <= MAX_BROKERS:
+            raise UsageError(f"{brokers} brokers: a cluster must have 1 to {MAX_BROKERS}")
         if controllers is not None and controllers < 1:
-            raise UsageError(f"{controllers} controllers: a quorum has at least one")
+            raise UsageError(f"{controllers} controllers: a quorum must have at least one")
         if detached and directory is None:
-            raise UsageError("a detached cluster needs a folder, to be found by")
+            raise UsageError("a detached cluster needs a folder, by which it is found")
         check_properties(properties or {})
         check_profile(profile)
         if advertise is not None:
@@ -161,7 +160,7 @@ class LiteCluster:
 
     @classmethod
     def attach(cls, directory: str | os.PathLike[str]) -> Self:
-        """A cluster that runs already, by its folder; `UnreachableError` if none does."""
+        """Connect to the running cluster of a folder; `UnreachableError` if none is running."""
         cluster = cls(directory=directory, detached=True)
         cluster._folder = ClusterFolder(Path(directory).absolute())
         cluster.status()
@@ -172,7 +171,7 @@ class LiteCluster:
     def start(self) -> Self:
         """Start all brokers; returns when they serve clients."""
         if self._folder is not None:
-            raise UsageError(f"the cluster in {self._folder.path} is running already")
+            raise UsageError(f"the cluster in {self._folder.path} is already running")
         temporary = self._directory is None
         directory = self._directory or Path(tempfile.mkdtemp(prefix="shoal-"))
         spec = SupervisorSpec(
@@ -194,7 +193,7 @@ class LiteCluster:
             start_new_session=True,
         )
         try:
-            answer = _first_line(process, spec)
+            answer = _send_spec(process, spec)
         except BaseException:
             process.kill()
             _release(process)
@@ -206,13 +205,13 @@ class LiteCluster:
         else:
             self._process = process
         if "error" in answer:
-            self._let_go()
+            self._wait_for_supervisor()
             raise _failure(answer)
         self._folder = ClusterFolder(directory)
         return self
 
     def stop(self) -> None:
-        """End the cluster cleanly; a temporary folder is removed. Does nothing if it has ended."""
+        """Stop the cluster cleanly; a temporary folder is removed. Does nothing if it has ended."""
         folder = self._folder
         if folder is None:
             return
@@ -225,37 +224,40 @@ class LiteCluster:
                 return
         if self._process is None:
             _wait_for_end(folder)
-        self._let_go()
+        self._wait_for_supervisor()
         if self._directory is None:
             shutil.rmtree(folder.path, ignore_errors=True)
         self._folder = None
 
     def crash(self) -> None:
-        """kill -9 of the supervisor and all nodes at once; `start` begins from the folder again."""
+        """kill -9 of the supervisor and all nodes at once; `start` starts from the folder again."""
         folder = self._running()
         if self._directory is None:
-            raise UsageError("a temporary folder does not outlive a crash", remedy="name a folder")
+            raise UsageError(
+                "a cluster in a temporary folder cannot be restarted after a crash",
+                remedy="start it with a folder",
+            )
         nodes = [node.pid for node in (*self.status(), *self.controllers()) if node.pid]
         for pid in (folder.control().pid, *nodes):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         _wait_for_end(folder)
-        self._let_go()
+        self._wait_for_supervisor()
         self._folder = None
 
     def check_supervisor(self) -> None:
-        """`UnreachableError` if the supervisor has ended, and all nodes with it."""
+        """Raise `UnreachableError` if the supervisor has ended, and all nodes with it."""
         if self._process is not None and self._process.poll() is not None:
             raise UnreachableError(
                 f"the supervisor of {self.directory} has ended, and all nodes with it",
-                remedy="see supervisor.log there; a folder that was named can be started again",
+                remedy="see supervisor.log there; a cluster with a folder can be started again",
             )
 
-    def _let_go(self) -> None:
+    def _wait_for_supervisor(self) -> None:
         if self._process is None:
             return
         try:
-            self._process.wait(_EXIT_PATIENCE_S)
+            self._process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
         _release(self._process)
@@ -273,7 +275,7 @@ class LiteCluster:
     async def __aexit__(self, *_: object) -> None:
         await _in_thread(self.stop)
 
-    # What there is
+    # State
 
     @property
     def directory(self) -> Path:
@@ -282,7 +284,7 @@ class LiteCluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call `bootstrap.servers`; the same before and after restarts."""
+        """The value for `bootstrap.servers` of clients; restarts do not change it."""
         return ",".join(f"{node.host}:{node.port}" for node in self.status())
 
     def status(self) -> list[NodeStatus]:
@@ -290,13 +292,13 @@ class LiteCluster:
         return [from_plain(NodeStatus, node) for node in self._command("status")["nodes"]]
 
     def controllers(self) -> list[NodeStatus]:
-        """The controllers that are processes of their own, dead ones too."""
+        """The controller processes, dead ones too."""
         return [from_plain(NodeStatus, node) for node in self._command("status")["controllers"]]
 
     def quorum(self) -> QuorumStatus | None:
-        """The controllers as the active one sees them; None while nobody is active."""
-        told = self._command("quorum")["quorum"]
-        return None if told is None else QuorumStatus.from_json(told)
+        """The controllers as the active one sees them; None while none is active."""
+        values = self._command("quorum")["quorum"]
+        return None if values is None else QuorumStatus.from_json(values)
 
     def nodes(self) -> list[Node]:
         """The brokers that have a process, paused ones too."""
@@ -312,17 +314,17 @@ class LiteCluster:
         return {node.id: folder.broker(node.id) for node in self.status()}
 
     def merged_trace(self) -> str:
-        """What was traced so far, as ShiViz reads it; see `shoal.lite.testing.trace`."""
-        return merged_trace(self.directory)
+        """The trace so far, in the format of ShiViz; see `shoal.lite.testing.trace`."""
+        return merge_trace(self.directory)
 
-    # What can be done to brokers
+    # Commands for nodes
 
     def kill(self, node_id: int) -> None:
         """SIGKILL; returns when the process is gone."""
         self._command("kill", node_id)
 
     def stop_node(self, node_id: int) -> None:
-        """SIGTERM: it brings its data to the disk and ends."""
+        """SIGTERM: it flushes its data to the disk and ends."""
         self._command("stop", node_id)
 
     def pause(self, node_id: int) -> None:
@@ -334,44 +336,45 @@ class LiteCluster:
         self._command("resume", node_id)
 
     def restart(self, node_id: int) -> None:
-        """Stop it if it runs, and start it again, on the same port; returns when it serves."""
+        """Stop a node if it runs, and start it on the same port; returns when it serves."""
         self._command("restart", node_id)
 
     def add(self) -> NodeStatus:
         """Start one more broker; returns it when it serves.
 
-        It is given its share of the replicas, which it fetches from then on.
+        It is assigned its share of the replicas, and starts to fetch them.
         """
         return NodeStatus(**self._command("add")["nodes"][-1])
 
     def remove(self, node_id: int) -> None:
-        """Move the replicas of a broker to others, then end it for good, with its folder.
+        """Move the replicas of a broker to others, then remove it with its folder.
 
-        Refused where a partition would be left with fewer replicas than it has.
+        Fails if a partition would be left with fewer replicas.
         """
         self._command("remove", node_id)
 
     def replace_controller(self, node_id: int) -> None:
-        """Give a controller an empty disk: its vote is taken, and given back when it has caught
-        up. Needs a majority without it."""
+        """Replace the disk of a controller by an empty one: it is removed from the voters, and
+        added again when it has caught up. Needs a majority of the other controllers."""
         self._command("replace", node_id)
 
-    # What can be done to partitions
+    # Commands for partitions
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Let another replica lead, which must be in sync."""
+        """Make another in-sync replica the leader."""
         self._command("move-leader", node_id, topic=topic, partition=partition)
 
     def shrink_in_sync(self, topic: str, partition: int, node_id: int) -> None:
-        """Take a follower out of the in-sync set; the leader takes it in again when it may."""
+        """Remove a follower from the in-sync set; the leader adds it again when it is in sync."""
         self._command("shrink-in-sync", node_id, topic=topic, partition=partition)
 
-    # What can go wrong on purpose. Faults outlive the processes that they harm, until `heal`.
+    # Fault injection. Faults outlive the processes that they affect, until `heal`.
 
     def cut_link(self, source: int, target: int, *, one_way: bool = False) -> None:
-        """Let nothing through between two nodes, or only from the one to the other.
+        """Cut the link between two nodes, in both directions or only from source to target.
 
-        What is sent waits until the link is healed; nothing is reset. Clients are not affected.
+        Sent data is held until the link is healed; connections are not reset. Clients are not
+        affected.
         """
         self._link(source, target, is_cut=True, one_way=one_way)
 
@@ -384,25 +387,25 @@ class LiteCluster:
         bytes_per_s: int = 0,
         one_way: bool = False,
     ) -> None:
-        """Let everything between two nodes take so much longer, and so many bytes pass in a
-        second (0: any number), each way or one. In the place of what was said before."""
+        """Delay the messages between two nodes, and limit the bandwidth (0: no limit), in both
+        directions or one. Replaces earlier faults of the link."""
         self._link(source, target, delay_ms=delay_ms, bytes_per_s=bytes_per_s, one_way=one_way)
 
     def heal_link(self, source: int, target: int, *, one_way: bool = False) -> None:
-        """End what `cut_link` and `slow_link` began."""
+        """End the faults of `cut_link` and `slow_link`."""
         self._link(source, target, one_way=one_way)
 
     def reset_link(self, source: int, target: int) -> None:
         """End all connections between two nodes with a TCP reset; they may connect again."""
-        self._plant("reset", source=source, target=target)
+        self._inject_fault("reset", source=source, target=target)
 
-    def _link(self, source: int, target: int, **way: int) -> None:
+    def _link(self, source: int, target: int, **condition: int) -> None:
         free = {"is_cut": False, "delay_ms": 0, "bytes_per_s": 0}
-        self._plant("link", source=source, target=target, **(free | way))
+        self._inject_fault("link", source=source, target=target, **(free | condition))
 
     def isolate(self, node_id: int) -> None:
         """Cut a node off from all others, brokers and controllers."""
-        self._plant("isolate", node=node_id)
+        self._inject_fault("isolate", node=node_id)
 
     def fail_disk(
         self,
@@ -414,10 +417,10 @@ class LiteCluster:
         delay_ms: float = 0,
         room_bytes: int | None = None,
     ) -> None:
-        """Let the disk of a node fail, or be slow, or run full, until `heal_disk`.
+        """Make the disk of a node fail, slow or full, until `heal_disk`.
 
-        Errors are named as in `errno`: EIO, ENOSPC. A partition whose log could not be read or
-        written is offline there until the broker is restarted.
+        Errors are named as in `errno`: EIO, ENOSPC. A replica whose log could not be read or
+        written is offline until the broker is restarted.
         """
         fault = {
             "reads": reads,
@@ -426,16 +429,16 @@ class LiteCluster:
             "delay_ms": delay_ms,
             "room_bytes": room_bytes,
         }
-        self._plant("disk", node=node_id, fault=fault)
+        self._inject_fault("disk", node=node_id, fault=fault)
 
     def heal_disk(self, node_id: int) -> None:
-        """End what `fail_disk` began."""
-        self._plant("disk", node=node_id, fault=None)
+        """End the faults of `fail_disk`."""
+        self._inject_fault("disk", node=node_id, fault=None)
 
     def fail_task(self, node_id: int, task: str) -> None:
-        """Let a background task of a node fail once with an unexpected error, by its name:
+        """Make a background task of a node fail once with an unexpected error, by its name:
         "log cleaner", "housekeeping", "heartbeat", "replica fetcher from broker 1"."""
-        self._plant("task", node=node_id, task=task)
+        self._inject_fault("task", node=node_id, task=task)
 
     def fail_requests(
         self,
@@ -447,16 +450,16 @@ class LiteCluster:
         lose_answer: bool = False,
         client_id: str | None = None,
     ) -> int:
-        """Let the next requests of an API to a node go wrong, of all clients or of one.
+        """Make the next requests of an API to a node fail, of all clients or of one.
 
-        With `error` they are answered with that code, and nothing is done. With `lose_answer`
-        they are done, and the connection is closed in place of an answer. With neither the
+        With `error` they are answered with that code, and not executed. With `lose_answer` they
+        are executed, and the connection is closed instead of an answer. With neither the
         connection is closed at once. Returns a number for `requests_left`.
         """
         if error is not None and lose_answer:
-            raise UsageError("an answer is an error, or lost: not both")
+            raise UsageError("error and lose_answer exclude each other")
         how = "error" if error is not None else "lost-answer" if lose_answer else "hang-up"
-        number: int = self._plant(
+        number: int = self._inject_fault(
             "request",
             node=node_id,
             api_key=int(api_key),
@@ -468,19 +471,19 @@ class LiteCluster:
         return number
 
     def requests_left(self, fault: int) -> int:
-        """How many requests a fault of `fail_requests` will still meet."""
+        """How many requests a fault of `fail_requests` will still affect."""
         return sum(one["left"] for one in self.faults() if one.get("number") == fault)
 
     def faults(self) -> list[dict[str, Any]]:
-        """Everything that is wrong on purpose."""
+        """All injected faults."""
         found: list[dict[str, Any]] = self._command("faults")["faults"]
         return found
 
     def heal(self) -> None:
         """End all faults of links, disks and requests."""
-        self._plant("heal")
+        self._inject_fault("heal")
 
-    def _plant(self, kind: str, **values: Any) -> dict[str, Any]:
+    def _inject_fault(self, kind: str, **values: Any) -> dict[str, Any]:
         return self._command("fault", kind=kind, **values)
 
     def _running(self) -> ClusterFolder:
@@ -495,7 +498,9 @@ class LiteCluster:
         try:
             line = _exchange(address.port, json.dumps(request).encode() + b"\n")
         except OSError as error:
-            raise UnreachableError(f"the supervisor of {folder.path} is gone") from error
+            raise UnreachableError(
+                f"cannot reach the supervisor of {folder.path}: it has ended"
+            ) from error
         if not line.endswith(b"\n"):
             raise UnreachableError(f"the supervisor of {folder.path} ended before it answered")
         answer: dict[str, Any] = json.loads(line)
@@ -510,25 +515,25 @@ async def _in_thread(call: Callable[[], ResultT]) -> ResultT:
     return await asyncio.to_thread(call)
 
 
-def _first_line(process: "subprocess.Popen[bytes]", spec: SupervisorSpec) -> dict[str, Any]:
-    """Tell the supervisor what to do and hear how it went."""
+def _send_spec(process: "subprocess.Popen[bytes]", spec: SupervisorSpec) -> dict[str, Any]:
+    """Send the supervisor its spec and return its first answer."""
     assert process.stdin is not None  # noqa: S101 - for the type checker
     assert process.stdout is not None  # noqa: S101
     process.stdin.write(spec.to_json().encode() + b"\n")
     process.stdin.flush()
-    readable, _, _ = select.select([process.stdout], [], [], _START_PATIENCE_S)
+    readable, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
     if not readable:
-        raise SystemFailure(f"the supervisor said nothing for {_START_PATIENCE_S:.0f} s")
+        raise SystemFailure(f"the supervisor did not answer within {_START_TIMEOUT_S:.0f} s")
     line = process.stdout.readline()
     if not line:
-        remedy = f"see {spec.directory}/supervisor.log and above"
-        raise SystemFailure("the supervisor died at its start", remedy=remedy)
+        remedy = f"see {spec.directory}/supervisor.log and the output above"
+        raise SystemFailure("the supervisor ended during its start", remedy=remedy)
     answer: dict[str, Any] = json.loads(line)
     return answer
 
 
 def _failure(answer: dict[str, Any]) -> SystemFailure:
-    kind = RefusedByCluster if answer.get("is_usage") else SystemFailure
+    kind = ClusterCommandError if answer.get("is_usage") else SystemFailure
     return kind(answer["error"], remedy=answer.get("remedy"))
 
 
@@ -540,7 +545,7 @@ def _release(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _exchange(port: int, line: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=_COMMAND_PATIENCE_S) as control:
+    with socket.create_connection(("127.0.0.1", port), timeout=_COMMAND_TIMEOUT_S) as control:
         control.sendall(line)
         answer = bytearray()
         while not answer.endswith(b"\n") and len(answer) < _ANSWER_LIMIT_BYTES:
@@ -552,5 +557,5 @@ def _exchange(port: int, line: bytes) -> bytes:
 
 
 def _wait_for_end(folder: ClusterFolder) -> None:
-    """Until the supervisor and all nodes are gone: they hold the lock as long as they live."""
-    os.close(folder.lock(_EXIT_PATIENCE_S, is_ending=True))
+    """Wait until the supervisor and all nodes have ended: they hold the lock until then."""
+    os.close(folder.lock(_EXIT_TIMEOUT_S, is_ending=True))

@@ -8,22 +8,22 @@
 
     group = mount_consumer_group("127.0.0.1:9092", 3)
     group.consume([0, 1], offset=0, n=10)        # {0: [b"hello", b"again"], 1: []}
-    group.poll(timeout=1)                        # what is new in every partition
+    group.poll(timeout=1)                        # new messages of every partition
     group.unmount()
 
-A thin layer over `shoal.client`: one topic, chosen when it is mounted. It works with any cluster
-that speaks Kafka's protocol.
+A thin layer over `shoal.client` for one topic, chosen when it is mounted. It works with any
+cluster that implements Kafka's protocol.
 
 Rules of this file:
-- What `add_message` returned for is on all in-sync replicas. It tries once; an error says whether
-  the message may be there all the same (`may_be_written`).
-- `add_message_timeout` tries again until the time is over, which lets a cluster elect a leader.
-  However often it is sent, the message is written once, in its place: batches are numbered.
-- A message is one record, so that every Kafka client can read it. So that it can have any size, a
-  topic that is made here allows records as large as a request can be (`socket.request.max.bytes`,
-  100 MiB by default). A topic that was there before keeps its own limit.
-- Reads come from any in-sync replica, chosen by chance, and end at the high watermark.
-- All calls may be made from any thread.
+- When `add_message` returns, the message is on all in-sync replicas. It tries once; an error says
+  whether the message may have been written all the same (`may_be_written`).
+- `add_message_timeout` retries until the time-out, which gives a cluster time to elect a leader.
+  However often it is sent, the message is written once and in order: the producer is idempotent.
+- A message is one record, so that every Kafka client can read it. For messages of any size, a
+  topic that is created here allows records as large as a request can be
+  (`socket.request.max.bytes`, 100 MiB by default). An existing topic keeps its own limit.
+- Reads come from a random in-sync replica, and end at the high watermark.
+- All calls are thread-safe.
 """
 
 import asyncio
@@ -56,16 +56,16 @@ from shoal.wire.records.records import Record, decode_records, encode_batch
 
 DEFAULT_TOPIC = "messages"
 _INT_MAX = (1 << 31) - 1
-# How long a message that is tried once may wait for a connection to the leader.
-_ONE_TRY_S = 2.0
-# How long its answer may take.
-_ANSWER_S = 30.0
-# How much longer than it was given a call may take to find out what became of a message.
+# How long `add_message` may wait for a connection to the leader.
+_CONNECT_TIMEOUT_S = 2.0
+# How long `add_message` waits for the answer.
+_ANSWER_TIMEOUT_S = 30.0
+# How much longer than its time-out a call may take to learn the outcome of a message.
 _GRACE_S = 0.25
 _POLL_PAUSE_MS = 50
-# How long is waited for somebody to lead a partition.
-_LEADER_PATIENCE_S = 60.0
-# How long a replica may take to have what the leader has; then another one is asked.
+# How long to wait for a partition to have a leader.
+_LEADER_TIMEOUT_S = 60.0
+# How long a replica may take to catch up with the leader; then another one is read from.
 _REPLICA_WAIT_MS = 200
 
 ResultT = TypeVar("ResultT")
@@ -76,11 +76,11 @@ class InvalidPartition(ClientError):
 
 
 class LeaderNotFound(ClientError):
-    """Nobody leads the partition now: an election is under way, or its replicas are gone."""
+    """The partition has no leader now: an election is under way, or its replicas are down."""
 
 
 class BrokerDisconnected(ClientError, UnreachableError):
-    """A broker hung up or did not answer."""
+    """A broker closed the connection or did not answer."""
 
     def __init__(self, message: str, *, may_be_written: bool = False) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class BrokerDisconnected(ClientError, UnreachableError):
 
 
 class MessageNotWritten(ClientError):
-    """The cluster refused the message, or the time was over."""
+    """The cluster rejected the message, or the time-out expired."""
 
     def __init__(self, message: str, *, may_be_written: bool) -> None:
         super().__init__(message)
@@ -96,7 +96,7 @@ class MessageNotWritten(ClientError):
 
 
 class ConsumerRecord(NamedTuple):
-    """What a poll found in one partition; `last_offset` is -1 if nothing was ever read of it."""
+    """The new messages of one partition; `last_offset` is -1 if none was ever read."""
 
     partition: int
     messages: list[bytes]
@@ -104,22 +104,22 @@ class ConsumerRecord(NamedTuple):
 
 
 def mount_producer(addr: str, *, topic: str = DEFAULT_TOPIC) -> "ProducerInstance":
-    """Connect to a cluster to write; the topic is made if it is missing.
+    """Connect to a cluster to write; the topic is created if it is missing.
 
-    `addr` is a broker, or several with commas between. `BrokerDisconnected` if none answers.
+    `addr` is one broker, or several separated by commas. `BrokerDisconnected` if none answers.
     """
     return ProducerInstance(addr, topic)
 
 
 def mount_consumer_group(addr: str, n: int, *, topic: str = DEFAULT_TOPIC) -> "ConsumerGroup":
-    """Connect `n` consumers to a cluster, among whom the partitions are split evenly."""
+    """Connect `n` consumers to a cluster, among which the partitions are split evenly."""
     if n < 1:
-        raise UsageError(f"{n} consumers: a group has at least one")
+        raise UsageError(f"{n} consumers: a group must have at least one")
     return ConsumerGroup(addr, n, topic)
 
 
 class _Mount:
-    """An event loop in a thread of its own, and clients that live in it."""
+    """An event loop in a separate thread, and the clients that run in it."""
 
     def __init__(self, addr: str, topic: str, count: int) -> None:
         self._topic = topic
@@ -148,7 +148,7 @@ class _Mount:
         self.unmount()
 
     def unmount(self) -> None:
-        """Let go of everything; does nothing the second time."""
+        """Close all connections; does nothing the second time."""
         if not self._is_mounted:
             return
         try:
@@ -160,14 +160,14 @@ class _Mount:
             self._loop.close()
 
     def _on_loop_failed(self, _: Exception) -> None:
-        """Nothing runs in the loop any more: refuse all calls from now on."""
+        """The loop has failed: all later calls raise `ClientClosed`."""
         self._is_mounted = False
 
     def _call(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Do something in the loop and wait for it; errors of the network get our names."""
+        """Run `work` in the loop and wait for it; maps network errors to `BrokerDisconnected`."""
         if not self._is_mounted:
             work.close()
-            raise ClientClosed("this was unmounted")
+            raise ClientClosed("this producer or consumer group was unmounted")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -179,13 +179,13 @@ class _Mount:
             client = Client(properties)
             self._clients.append(client)
             await client.start()
-        await self._make_topic()
+        await self._create_topic()
 
     async def _close(self) -> None:
         for client in self._clients:
             await client.close()
 
-    async def _make_topic(self) -> None:
+    async def _create_topic(self) -> None:
         client = self._clients[0]
         cluster = await client.metadata(None)
         if self._topic in cluster.topics:
@@ -194,7 +194,7 @@ class _Mount:
         try:
             await client.admin.create_topics([NewTopic(self._topic, configs=limits)])
         except KafkaError as error:
-            # Another one was quicker.
+            # Another client created it at the same time.
             if error.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
 
@@ -203,11 +203,11 @@ class _Mount:
 
     async def _partitions(self, client: Client) -> list[int]:
         """All partitions of the topic."""
-        await client.leader(self._partition(0))  # waits for a topic that was just made
+        await client.leader(self._partition(0))  # waits for a topic that was just created
         return sorted(client.cluster.topics[self._topic].partitions)
 
     async def _check(self, client: Client, partition: int) -> TopicPartition:
-        """The partition; `InvalidPartition` if there is none, `LeaderNotFound` without leader."""
+        """The partition; `InvalidPartition` if it is missing, `LeaderNotFound` without a leader."""
         tp = self._partition(partition)
         cluster = await client.metadata([self._topic])
         if cluster.leader(tp) is None:
@@ -215,18 +215,18 @@ class _Mount:
         known = cluster.topics.get(self._topic)
         if known is not None and not known.error and partition not in known.partitions:
             raise InvalidPartition(
-                f"topic {self._topic} has no partition {partition}, only 0 to "
+                f"topic {self._topic} has no partition {partition}, only partitions 0 to "
                 f"{len(known.partitions) - 1}"
             )
         if cluster.leader(tp) is None:
             raise LeaderNotFound(
-                f"nobody leads {tp} now", remedy="try again, or use add_message_timeout"
+                f"{tp} has no leader now", remedy="try again, or use add_message_timeout"
             )
         return tp
 
 
 class ProducerInstance(_Mount):
-    """Writes messages, by `mount_producer`."""
+    """Writes messages; created by `mount_producer`."""
 
     def __init__(self, addr: str, topic: str) -> None:
         self._session: IdempotentSession | None = None
@@ -244,11 +244,11 @@ class ProducerInstance(_Mount):
         await super()._close()
 
     def add_message(self, partition: int, data: bytes) -> int:
-        """Write one message, in one try; returns its offset once all in-sync replicas have it."""
+        """Write one message in one try; returns its offset once all in-sync replicas have it."""
         return self._call(self._add(partition, data, None))
 
     def add_message_timeout(self, partition: int, data: bytes, timeout: float) -> int:
-        """Write one message, trying again for `timeout` seconds; returns its offset."""
+        """Write one message, with retries for `timeout` seconds; returns its offset."""
         return self._call(self._add(partition, data, timeout))
 
     def get_leader(self, partition: int) -> str:
@@ -257,7 +257,7 @@ class ProducerInstance(_Mount):
 
     async def _leader(self, partition: int) -> str:
         client = self._clients[0]
-        client.distrust_metadata()
+        client.invalidate_metadata()
         tp = await self._check(client, partition)
         leader = client.cluster.leader(tp)
         broker = client.cluster.brokers.get(-1 if leader is None else leader)
@@ -266,25 +266,27 @@ class ProducerInstance(_Mount):
         return f"{broker.host}:{broker.port}"
 
     async def _add(self, partition: int, data: bytes, timeout_s: float | None) -> int:
-        """Write within the time, whoever does not answer: the session may wait for longer."""
+        """Write within the time-out: the session itself may wait longer for a broker."""
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise UsageError(f"a message is bytes, not {type(data).__name__}")
-        limit_s = _ONE_TRY_S + _ANSWER_S if timeout_s is None else max(timeout_s, 0.0)
-        is_out = asyncio.Event()
+            raise UsageError(f"a message must be bytes, not {type(data).__name__}")
+        limit_s = (
+            _CONNECT_TIMEOUT_S + _ANSWER_TIMEOUT_S if timeout_s is None else max(timeout_s, 0.0)
+        )
+        is_sent = asyncio.Event()
         try:
             async with asyncio.timeout(limit_s + _GRACE_S):
-                return await self._written(partition, data, timeout_s, is_out)
+                return await self._send(partition, data, timeout_s, is_sent)
         except TimeoutError:
             raise BrokerDisconnected(
-                f"nobody said within {limit_s:g} s what became of a message to "
-                f"{self._partition(partition)}",
-                may_be_written=is_out.is_set(),
+                f"the outcome of a message to {self._partition(partition)} is unknown after "
+                f"{limit_s:g} s",
+                may_be_written=is_sent.is_set(),
             ) from None
 
-    async def _written(
-        self, partition: int, data: bytes, timeout_s: float | None, is_out: asyncio.Event
+    async def _send(
+        self, partition: int, data: bytes, timeout_s: float | None, is_sent: asyncio.Event
     ) -> int:
-        """The offset. `is_out` is set for as long as the message may be on its way."""
+        """Send a message; returns its offset. `is_sent` is set while the message may be written."""
         client, session = self._clients[0], self._session
         assert session is not None  # noqa: S101 - for the type checker
         tp = self._partition(partition)
@@ -296,22 +298,22 @@ class ProducerInstance(_Mount):
                 raise
         batch = encode_batch([Record(0, time.time_ns() // 1_000_000, None, data)])
         spent_s = asyncio.get_running_loop().time() - began_s
-        is_out.set()
+        is_sent.set()
         sent = await session.send(
             tp,
             batch,
-            timeout_s=_ONE_TRY_S if timeout_s is None else timeout_s - spent_s,
+            timeout_s=_CONNECT_TIMEOUT_S if timeout_s is None else timeout_s - spent_s,
             retries=timeout_s is not None,
         )
-        # Whoever stops waiting must not call it off: what follows is numbered after it.
+        # A cancelled wait must not cancel the send: later batches have the next sequence numbers.
         result = await asyncio.shield(sent)
         if result.is_ok:
             return result.offset
         if not result.outcome_unknown:
-            is_out.clear()
+            is_sent.clear()
         if result.error_code == Code.REQUEST_TIMED_OUT and not result.outcome_unknown:
-            # It never left us: there was nobody to send it to.
-            client.distrust_metadata()
+            # It was never sent: no broker could be reached.
+            client.invalidate_metadata()
             await self._check(client, partition)
             raise BrokerDisconnected(f"the leader of {tp} does not answer")
         raise _error_of(tp, result)
@@ -327,10 +329,10 @@ def _error_of(tp: TopicPartition, result: ProduceResult) -> ClientError:
 
 
 class ConsumerGroup(_Mount):
-    """Reads messages, by `mount_consumer_group`."""
+    """Reads messages; created by `mount_consumer_group`."""
 
     def __init__(self, addr: str, n: int, topic: str) -> None:
-        # By consumer: who has which partitions for `poll`, and how far it has come.
+        # By consumer: its partitions for `poll`, and their positions.
         self._pollers: list[RawConsumer] = []
         super().__init__(addr, topic, n)
 
@@ -348,13 +350,13 @@ class ConsumerGroup(_Mount):
 
     @property
     def manifests(self) -> list[list[int]]:
-        """Which partitions each consumer polls."""
+        """The partitions that each consumer polls."""
         return [sorted(tp.partition for tp in poller.positions) for poller in self._pollers]
 
     def consume(self, partitions: Sequence[int], offset: int, n: int) -> dict[int, list[bytes]]:
-        """Up to `n` messages of each partition, from `offset` on: all that are committed.
+        """Up to `n` committed messages of each partition, from `offset` on.
 
-        `OffsetOutOfRange` if the offset is behind the end, or was deleted.
+        `OffsetOutOfRange` if the offset is beyond the end, or was deleted.
         """
         return self._call(self._consume(list(partitions), offset, n))
 
@@ -381,28 +383,28 @@ class ConsumerGroup(_Mount):
         return messages
 
     async def _records(self, client: Client, tp: TopicPartition, offset: int) -> list[Record]:
-        """What an in-sync replica has from an offset on; maybe nothing yet."""
+        """The records of an in-sync replica from an offset on; possibly none yet."""
         cluster = await client.metadata([tp.topic])
         known = cluster.partition(tp)
         in_sync = known.isr if known is not None and known.isr else ()
         if not in_sync:
-            raise LeaderNotFound(f"no replica of {tp} is in sync now")
+            raise LeaderNotFound(f"{tp} has no in-sync replica now")
         node_id = random.choice(in_sync)  # noqa: S311 - spreads work, keeps no secret
         try:
             fetched = await client.fetch_from(node_id, {tp: offset}, max_wait_ms=_REPLICA_WAIT_MS)
         except (ConnectionLost, RequestTimedOut):
-            client.distrust_metadata()
+            client.invalidate_metadata()
             return []
         part = fetched[tp]
         if part.error_code == Code.OFFSET_OUT_OF_RANGE and node_id != cluster.leader(tp):
-            # A follower may not have it yet, or has deleted it already.
+            # A follower may not have the offset yet, or has deleted it already.
             fetched = await client.fetch({tp: offset})
             part = fetched[tp]
         if part.error_code != Code.NONE:
             error = error_for(part.error_code, topic=tp.topic, partition=tp.partition)
             if not error.retriable and not error.invalidates_metadata:
                 raise error
-            client.distrust_metadata()
+            client.invalidate_metadata()
             await asyncio.sleep(_POLL_PAUSE_MS / 1000)
             return []
         return [
@@ -413,12 +415,12 @@ class ConsumerGroup(_Mount):
         ]
 
     def poll(self, timeout: float) -> list[ConsumerRecord]:
-        """What is new in every partition since the last poll, the first time from the beginning.
+        """The new messages of every partition since the last poll, the first time from the start.
 
-        Returns when all that was committed when it was called has been read. If that is
-        nothing, it waits for something, `timeout` seconds at most. Leaders that do not answer
-        in that time hold up their own partitions only. Trouble is raised by a poll that has
-        nothing else to give, so that nothing that was read is lost for it.
+        Returns when everything that was committed at the call has been read. If there is nothing
+        new, it waits for at most `timeout` seconds. Leaders that do not answer in that time delay
+        their own partitions only. An error is raised only by a poll that has no messages to
+        return, so that messages already read are not lost.
         """
         return self._call(self._poll(timeout))
 
@@ -426,12 +428,15 @@ class ConsumerGroup(_Mount):
         deadline_s = asyncio.get_running_loop().time() + max(timeout_s, 0.0)
         has_news = asyncio.Event()
         found = await asyncio.gather(
-            *(_polled(poller, client, deadline_s, has_news) for poller, client in self._shares())
+            *(
+                _poll_share(poller, client, deadline_s, has_news)
+                for poller, client in self._shares()
+            )
         )
         records = [record for part in found for record in part.records]
-        troubles = [part.trouble for part in found if part.trouble is not None]
-        if troubles and not any(record.messages for record in records):
-            raise troubles[0]
+        errors = [part.error for part in found if part.error is not None]
+        if errors and not any(record.messages for record in records):
+            raise errors[0]
         return sorted(records, key=lambda record: record.partition)
 
     def _shares(self) -> list[tuple[RawConsumer, Client]]:
@@ -442,16 +447,16 @@ class ConsumerGroup(_Mount):
 async def _ends(
     client: Client, positions: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Up to where the leaders give records to who stands at these positions.
+    """The high watermarks that the leaders report to a reader at these positions.
 
-    A leader that is alone with too few in sync lists no end, for it may not know of the last
-    records that were committed. But it serves those that it knows of.
+    A leader with too few in-sync replicas answers no ListOffsets, since it may not know the last
+    committed records. But it serves fetches of those that it knows.
     """
     ends: dict[TopicPartition, int] = {}
     unknown = dict(positions)
-    deadline_s = asyncio.get_running_loop().time() + _LEADER_PATIENCE_S
+    deadline_s = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
     while unknown:
-        # On the channel of answers that come at once: not behind a fetch that waits for records.
+        # On the control channel: its answers do not wait behind a fetch that is held.
         found = await client.fetch(unknown, max_wait_ms=0, max_bytes=1, channel=CONTROL)
         for tp, part in found.items():
             if part.error_code == Code.OFFSET_OUT_OF_RANGE:
@@ -465,46 +470,46 @@ async def _ends(
                     raise error
         unknown = {tp: offset for tp, offset in unknown.items() if tp not in ends}
         if unknown:
-            client.distrust_metadata()
+            client.invalidate_metadata()
             await asyncio.sleep(_POLL_PAUSE_MS / 1000)
     return ends
 
 
-class _Polled(NamedTuple):
-    """What one consumer of a group has read, and what kept it from reading more."""
+class _PollResult(NamedTuple):
+    """What one consumer of a group has read, and the error that ended its poll."""
 
     records: list[ConsumerRecord]
-    trouble: ClientError | None
+    error: ClientError | None
 
 
-async def _polled(
+async def _poll_share(
     poller: RawConsumer, client: Client, deadline_s: float, has_news: asyncio.Event
-) -> _Polled:
+) -> _PollResult:
     messages: dict[TopicPartition, list[bytes]] = {tp: [] for tp in poller.positions}
-    trouble: ClientError | None = None
+    failure: ClientError | None = None
     try:
         ends = await _ends_by(deadline_s, poller, client)
-        async for item in _news(poller, ends, deadline_s, has_news):
+        async for item in _new_batches(poller, ends, deadline_s, has_news):
             messages[TopicPartition(item.topic, item.partition)] += [
                 record.value or b""
                 for record in decode_records(item.value)
                 if record.offset >= item.position
             ]
         if ends is None:
-            trouble = BrokerDisconnected("not all leaders have answered in time")
+            failure = BrokerDisconnected("not all leaders answered in time")
     except ClientError as error:
-        trouble = error
+        failure = error
     records = [
         ConsumerRecord(tp.partition, messages[tp], max(position, 0) - 1)
         for tp, position in poller.positions.items()
     ]
-    return _Polled(records, trouble)
+    return _PollResult(records, failure)
 
 
 async def _ends_by(
     deadline_s: float, poller: RawConsumer, client: Client
 ) -> dict[TopicPartition, int] | None:
-    """Where the partitions end now; None if that is not known in time."""
+    """The current ends of the partitions; None if they are not known in time."""
     try:
         async with asyncio.timeout_at(deadline_s):
             unknown = {tp: offset for tp, offset in poller.positions.items() if offset < 0}
@@ -515,16 +520,16 @@ async def _ends_by(
         return None
 
 
-async def _news(
+async def _new_batches(
     poller: RawConsumer,
     ends: Mapping[TopicPartition, int] | None,
     deadline_s: float,
     has_news: asyncio.Event,
 ) -> AsyncIterator[RawBatch]:
-    """Batches up to the ends of all partitions, or until the time is over.
+    """Batches up to the ends of all partitions, or until the deadline.
 
-    One that has nothing new waits as long as none of the group has. Where the ends are not
-    known, the time is over already; but there may be something from those who do answer.
+    A consumer without new batches waits as long as no consumer of the group has any. Where the
+    ends are not known the deadline has passed, but responsive leaders may still have batches.
     """
     loop = asyncio.get_running_loop()
     until_s = deadline_s + (_GRACE_S if ends is None else 0.0)
@@ -533,21 +538,21 @@ async def _news(
         if is_at_end and has_news.is_set():
             return
         polling = run_awaited("poll", poller.poll(int(left_s * 1000)))
-        for item in await _within(left_s + _GRACE_S, polling, has_news if is_at_end else None):
+        for item in await _poll_within(left_s + _GRACE_S, polling, has_news if is_at_end else None):
             has_news.set()
             yield item
 
 
-async def _within(
+async def _poll_within(
     time_s: float, polling: "asyncio.Task[list[RawBatch]]", event: asyncio.Event | None
 ) -> list[RawBatch]:
-    """What a poll brings; nothing if the time is over or something else happens first."""
+    """The result of a poll; empty if the time is over or the event is set first."""
     news = asyncio.Event() if event is None else event
     waiting = run_awaited("wait for news", news.wait())
     await asyncio.wait({waiting, polling}, timeout=time_s, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     polling.cancel()
-    # What it has found by now is not lost.
+    # A poll that has completed meanwhile keeps its result.
     [_, found] = await asyncio.gather(waiting, polling, return_exceptions=True)
     if isinstance(found, asyncio.CancelledError):
         return []
@@ -557,5 +562,5 @@ async def _within(
 
 
 def _split(partitions: Sequence[int], count: int) -> list[list[int]]:
-    """Evenly: nobody has more than one partition more than another."""
-    return [list(partitions[place::count]) for place in range(count)]
+    """Split evenly: sizes differ by at most one."""
+    return [list(partitions[index::count]) for index in range(count)]

@@ -1,4 +1,4 @@
-"""Kafka clusters for tests. Loaded by pytest itself wherever shoal is installed.
+"""Kafka clusters for tests. pytest loads this plugin automatically where shoal is installed.
 
     def test_orders(shoal_bootstrap, shoal_topic):
         producer = Producer({"bootstrap.servers": shoal_bootstrap})
@@ -9,11 +9,11 @@
         shoal_cluster.kill(1)
 
 Rules of this file:
-- Tests that ask for the same kind of cluster share one, which lives until the session ends.
-  After each test it is mended: faults are healed, brokers that are down or paused come back.
-- A test with `fresh=True` in its marker has a cluster of its own.
-- Every test has a topic of its own, which is deleted after it.
-- Nothing is imported before a fixture is used: runs without Kafka pay for nothing.
+- Tests that ask for the same kind of cluster share one, which runs until the session ends.
+  After each test it is restored: faults are healed, brokers that are down or paused are started.
+- A test with `fresh=True` in its marker gets its own cluster.
+- Every test gets its own topic, which is deleted after it.
+- Nothing is imported before a fixture is used: runs without Kafka have no extra cost.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def shoal_clusters() -> "Iterator[Callable[..., LiteCluster]]":
-    """A function that gives a running cluster of a kind (the arguments of `LiteCluster`); the
-    same one for all who ask for the same."""
+    """A function that returns a running cluster of a kind (the arguments of `LiteCluster`); equal
+    arguments return the same cluster."""
     from shoal.lite.cluster import LiteCluster
 
     running: dict[str, LiteCluster] = {}
@@ -67,8 +67,8 @@ def shoal_clusters() -> "Iterator[Callable[..., LiteCluster]]":
 def shoal_cluster(
     request: pytest.FixtureRequest, shoal_clusters: "Callable[..., LiteCluster]"
 ) -> "Iterator[LiteCluster]":
-    """The cluster that the test's marker describes; without one, of a single broker."""
-    kind = _marked(request, CLUSTER_MARK)
+    """The cluster that the test's marker describes; without a marker, a single broker."""
+    kind = _marker_arguments(request, CLUSTER_MARK)
     if kind.pop("fresh", False):
         from shoal.lite.cluster import LiteCluster
 
@@ -77,37 +77,37 @@ def shoal_cluster(
         return
     shared = shoal_clusters(**kind)
     yield shared
-    _mend(shared)
+    _restore_cluster(shared)
 
 
 @pytest.fixture
 def shoal_bootstrap(shoal_cluster: "LiteCluster") -> str:
-    """What clients call `bootstrap.servers`."""
+    """The value for `bootstrap.servers` of clients."""
     return shoal_cluster.bootstrap
 
 
 @pytest.fixture
 def shoal_topic(request: pytest.FixtureRequest, shoal_cluster: "LiteCluster") -> Iterator[str]:
-    """The name of a new topic; its marker may say how many partitions and replicas it has."""
+    """The name of a new topic; its marker may set the numbers of partitions and replicas."""
     from shoal.client.admin import NewTopic
 
-    wanted = {"partitions": 1, "replication_factor": -1} | _marked(request, TOPIC_MARK)
+    wanted = {"partitions": 1, "replication_factor": -1} | _marker_arguments(request, TOPIC_MARK)
     configs: Mapping[str, str] = wanted.pop("config", None) or {}
     topic = NewTopic(f"test-{next(_numbers)}", **wanted, configs=configs)
     bootstrap = shoal_cluster.bootstrap
-    _administer(bootstrap, lambda admin: admin.create_topics([topic]))
+    _run_admin(bootstrap, lambda admin: admin.create_topics([topic]))
     yield topic.name
-    _mend(shoal_cluster)
-    _administer(bootstrap, lambda admin: admin.delete_topics([topic.name]))
+    _restore_cluster(shoal_cluster)
+    _run_admin(bootstrap, lambda admin: admin.delete_topics([topic.name]))
 
 
-def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+def _marker_arguments(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
     marker = request.node.get_closest_marker(name)
     return {} if marker is None else dict(marker.kwargs)
 
 
-def _mend(cluster: "LiteCluster") -> None:
-    """Let the next test find the cluster whole."""
+def _restore_cluster(cluster: "LiteCluster") -> None:
+    """Heal faults and start all brokers, for the next test."""
     if cluster.faults():
         cluster.heal()
     for node in cluster.status():
@@ -117,8 +117,8 @@ def _mend(cluster: "LiteCluster") -> None:
             cluster.restart(node.id)
 
 
-def _administer(bootstrap: str, action: Callable[[Any], Any]) -> None:
-    """Ask a cluster's administrator, in a thread: the test may have an event loop already."""
+def _run_admin(bootstrap: str, action: Callable[[Any], Any]) -> None:
+    """Run an admin action in a thread: the test may already have an event loop."""
     failed: list[BaseException] = []
 
     async def ask() -> None:

@@ -1,7 +1,7 @@
-"""The mirror: record batches from one cluster to another as they are, headers rewritten.
+"""The mirror: copies record batches from one cluster to another and rewrites only their headers.
 
     source ──fetch──► sieve (aborted, control) ──► handler ──► rewrite (header) ──produce──► target
                       └────── copy.partition: pure, one state machine per partition ─────┘
 
-Needs no numpy, no Arrow and no Spark.
+Needs neither numpy nor Arrow nor Spark.
 """

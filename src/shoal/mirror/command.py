@@ -1,13 +1,13 @@
-"""A mirror from its configuration to its end: `shoal mirror run`, or a mirror host's work.
+"""Runs the flows of a mirror, from configuration to end: `shoal mirror run`, or a mirror worker.
 
 Rules:
-- One command is one process, with one flow or several. It ends on SIGTERM or SIGINT when what
-  is in flight has been acknowledged, and, if asked to, when the process that started it is gone.
-- A flow that cannot begin, or ends by itself, ends the command if it is the only one. Beside
-  others it is tried again.
-- Nothing is printed here: whoever wants to see progress hands in `on_status`.
-- What went wrong with single partitions stands in the outcome; what makes copying impossible
-  is raised.
+- One command is one process with one or several flows. On SIGTERM or SIGINT it ends once the
+  batches in flight are acknowledged. With `stop_with_parent` it also ends when its parent ends.
+- A single flow that cannot start, or that ends, ends the command. With several flows, the one
+  that fails is retried.
+- This module prints nothing: callers pass `on_status` to show progress.
+- Problems of single partitions are part of the returned status; errors that make copying
+  impossible are raised.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from typing import Final
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.control import MirrorControl
 from shoal.mirror.copy.intake import Counts
-from shoal.mirror.flow import Flow, MakeHands, OnStatus
+from shoal.mirror.flow import Flow, MakeCopyBackend, OnStatus
 from shoal.mirror.run.copier import Copier
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ShoalError
 from shoal.runtime.tasks import keep_running, report_unhandled_errors, run_awaited, run_once
 
 PARENT_CHECK_S: Final = 0.5
-# Before a flow that could not run is tried again.
+# Delay before a failed flow is retried.
 RETRY_S: Final = 5.0
-# Whoever started this mirror may have taken the clusters along, so what is in flight may never
-# be answered; and a mirror that is killed loses nothing.
+# The dead parent may have stopped the clusters too, so requests in flight may never be answered.
+# Killing the process is safe: a mirror that is killed loses nothing.
 ORPHAN_GRACE_S: Final = 5.0
 ORPHAN_EXIT_CODE: Final = 3
 
@@ -49,36 +49,36 @@ def run_mirrors(
     configs: Sequence[MirrorConfig],
     *,
     on_status: OnFlowStatus | None = None,
-    hands: MakeHands = Copier,
+    make_backend: MakeCopyBackend = Copier,
 ) -> list[MirrorStatus]:
-    """Mirror until a signal comes; returns how far each flow came."""
-    return asyncio.run(_run_in_process(configs, _FlowMaker(on_status, hands)))
+    """Mirror until a signal arrives; returns the final status of each flow."""
+    return asyncio.run(_run_in_process(configs, _FlowMaker(on_status, make_backend)))
 
 
 @dataclass(frozen=True, slots=True)
 class _FlowMaker:
-    """Makes the flows of this process, and remembers them for whoever gives orders."""
+    """Creates the flows of this process and keeps them for `MirrorControl`."""
 
     on_status: OnFlowStatus | None
-    hands: MakeHands
+    make_backend: MakeCopyBackend
     flows: dict[str, Flow] = field(default_factory=dict)
 
     def make(self, config: MirrorConfig) -> Flow:
-        told = None if self.on_status is None else partial(self.on_status, config.name)
-        self.flows[config.name] = Flow(config, told, hands=self.hands)
+        on_status = None if self.on_status is None else partial(self.on_status, config.name)
+        self.flows[config.name] = Flow(config, on_status, make_backend=self.make_backend)
         return self.flows[config.name]
 
 
 async def _run_in_process(configs: Sequence[MirrorConfig], maker: _FlowMaker) -> list[MirrorStatus]:
     stop = asyncio.Event()
     report_unhandled_errors(asyncio.get_running_loop())
-    with _set_by_signals(stop):
+    with _stop_on_signals(stop):
         watching = None
         if any(config.stop_with_parent for config in configs):
             watching = keep_running(
-                "parent watch", partial(_set_by_parents_death, stop, os.getppid())
+                "parent watch", partial(_stop_when_parent_dies, stop, os.getppid())
             )
-        run = _once if len(configs) == 1 else _again_and_again
+        run = _run_flow if len(configs) == 1 else _run_with_retry
         control = MirrorControl([config.name for config in configs], maker.flows)
         await control.start()
         try:
@@ -93,16 +93,16 @@ async def _run_in_process(configs: Sequence[MirrorConfig], maker: _FlowMaker) ->
                 watching.cancel()
 
 
-async def _once(stop: asyncio.Event, config: MirrorConfig, maker: _FlowMaker) -> MirrorStatus:
+async def _run_flow(stop: asyncio.Event, config: MirrorConfig, maker: _FlowMaker) -> MirrorStatus:
     return await _flow_until(stop.wait, maker.make(config))
 
 
-async def _again_and_again(
+async def _run_with_retry(
     stop: asyncio.Event, config: MirrorConfig, maker: _FlowMaker
 ) -> MirrorStatus:
     while True:
         try:
-            status = await _once(stop, config, maker)
+            status = await _run_flow(stop, config, maker)
             if stop.is_set():
                 return status
             problem = next(iter(status.parked), None)
@@ -111,7 +111,7 @@ async def _again_and_again(
                 raise
             problem = error
         _log.error(
-            "flow %s does not run, others go on: %s (%s)",
+            "flow %s failed and is retried; other flows continue: %s (%s)",
             config.name,
             problem,
             problem.remedy if problem else "",
@@ -126,24 +126,24 @@ async def mirror_until(
     config: MirrorConfig,
     *,
     on_status: OnStatus | None = None,
-    hands: MakeHands = Copier,
+    make_backend: MakeCopyBackend = Copier,
 ) -> MirrorStatus:
-    """Mirror until `stopped()` returns; for whoever has an event loop."""
-    return await _flow_until(stopped, Flow(config, on_status, hands=hands))
+    """Mirror until `stopped()` returns; for callers that have an event loop already."""
+    return await _flow_until(stopped, Flow(config, on_status, make_backend=make_backend))
 
 
 async def _flow_until(stopped: Callable[[], Awaitable[object]], flow: Flow) -> MirrorStatus:
     work = run_awaited("mirror flow", flow.run())
 
-    async def stop_when_told() -> None:
+    async def stop_on_request() -> None:
         await stopped()
-        if flow.copies:
+        if flow.is_copying:
             flow.stop()
         else:
-            work.cancel()  # nothing is in flight yet: it is still looking for its clusters
+            work.cancel()  # nothing is in flight: the flow is still connecting
 
-    # A flow that nobody could stop any more is ended.
-    stopping = run_once("wait for the stop", stop_when_told(), on_failure=lambda _: work.cancel())
+    # Without this task nothing could stop the flow, so its failure cancels the flow.
+    stopping = run_once("wait for the stop", stop_on_request(), on_failure=lambda _: work.cancel())
     try:
         return await work
     except asyncio.CancelledError:
@@ -156,7 +156,7 @@ async def _flow_until(stopped: Callable[[], Awaitable[object]], flow: Flow) -> M
 
 
 @contextlib.contextmanager
-def _set_by_signals(stop: asyncio.Event) -> Iterator[None]:
+def _stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:
@@ -168,12 +168,12 @@ def _set_by_signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _set_by_parents_death(stop: asyncio.Event, parent: int) -> None:
-    # A process whose parent has died is given another one.
-    while os.getppid() == parent:  # noqa: ASYNC110 - nothing else tells of it
+async def _stop_when_parent_dies(stop: asyncio.Event, parent: int) -> None:
+    # When the parent dies, the operating system assigns another parent.
+    while os.getppid() == parent:  # noqa: ASYNC110 - the only portable way to notice
         await asyncio.sleep(PARENT_CHECK_S)
-    _log.warning("the process that started this mirror is gone")
+    _log.warning("the parent process of this mirror ended; stopping")
     stop.set()
-    last_means = threading.Timer(ORPHAN_GRACE_S, os._exit, (ORPHAN_EXIT_CODE,))
-    last_means.daemon = True
-    last_means.start()
+    kill_timer = threading.Timer(ORPHAN_GRACE_S, os._exit, (ORPHAN_EXIT_CODE,))
+    kill_timer.daemon = True
+    kill_timer.start()

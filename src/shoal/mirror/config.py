@@ -1,9 +1,8 @@
-"""What a mirror is told: two clusters, topics, and what happens on the way.
+"""The configuration of a mirror: two clusters, topics, and how records are copied.
 
-A `MirrorConfig` that exists makes sense by itself; whether the clusters and topics are there is
-found out at the start (`shoal.mirror.mm2.topics`). `shoal.mirror.mm2.properties` makes one, or
-several,
-of a file that MirrorMaker 2 reads.
+A `MirrorConfig` is always consistent in itself. Whether the clusters and topics exist is checked
+at the start (`shoal.mirror.mm2.topics`). `shoal.mirror.mm2.properties` reads one or several from
+a configuration file of MirrorMaker 2.
 """
 
 from collections.abc import Mapping
@@ -33,59 +32,60 @@ BOOTSTRAP: Final = "bootstrap.servers"
 
 @dataclass(frozen=True, slots=True)
 class MirrorLimits:
-    """Sizes and times of the copying itself."""
+    """Size and time limits of the copying."""
 
-    # One answer to a fetch; a larger batch still comes whole.
+    # Of one fetch response; a single larger batch is still returned whole.
     fetch_bytes: Annotated[int, "fetch_bytes"] = 8 << 20
-    # One partition's part of it, and the most that a partition keeps waiting before it is
-    # left out of the next fetch.
+    # Of one partition in a fetch response. A partition with more than this queued is left out of
+    # the next fetch.
     partition_bytes: Annotated[int, "partition_bytes"] = 1 << 20
-    # All that was fetched and is not yet acknowledged; nothing is fetched above it.
+    # Of all data that is fetched and not yet acknowledged; above it, nothing is fetched.
     queue_bytes: Annotated[int, "queue_bytes"] = 32 << 20
-    # One request to the target; brokers accept 100 MiB by default.
+    # Of one request to the target; brokers accept 100 MiB by default.
     request_bytes: Annotated[int, "request_bytes"] = 8 << 20
-    # What the whole mirror, all its workers together, sends to the target in a second, on
-    # average; 0 for no limit.
+    # Average bytes per second that all workers of the mirror together send to the target;
+    # 0 for no limit.
     max_bytes_per_s: Annotated[int, "max_bytes_per_s"] = 0
-    # How long the source may wait for this much data before it answers with less.
+    # How long the source may wait for `fetch_min_bytes` before it responds with less.
     fetch_wait_ms: Annotated[int, "fetch_wait_ms"] = 500
     fetch_min_bytes: Annotated[int, "fetch_min_bytes"] = 1
-    # After the order to stop: how long to wait for what is in flight.
+    # How long a stopping mirror waits for the batches in flight.
     stop_s: Annotated[float, "stop_s"] = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """Which topics, under which names, and what besides records is kept the same."""
+    """Which topics are copied, under which names, and what is synced besides records."""
 
     exclude: Annotated[tuple[str, ...], "exclude"] = TOPICS_EXCLUDE
     naming: Annotated[Naming, "naming"] = field(default_factory=Naming)
-    # How often the source is looked through for new topics and partitions; 0 for never.
+    # How often the mirror looks for new topics and partitions at the source; 0 for never.
     refresh_s: Annotated[float, "refresh_s"] = 10.0
     sync_configs: Annotated[bool, "sync_configs"] = True
     sync_configs_s: Annotated[float, "sync_configs_s"] = 60.0
     configs_exclude: Annotated[tuple[str, ...], "configs_exclude"] = CONFIGS_EXCLUDE
-    # Of topics that are made at the target; -1 for the target's default.
+    # Of topics that the mirror creates at the target; -1 for the target's default.
     replication_factor: Annotated[int, "replication_factor"] = -1
-    # Delete at the target what the source has deleted at its log start.
+    # Advance the log start of the target when the source's advances (delete records).
     follow_log_start: Annotated[bool, "follow_log_start"] = False
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRules:
-    """How batches are copied, and what happens when one cannot be."""
+    """How batches are copied, and what happens when a batch cannot be copied."""
 
-    # Pass batches on unopened; where not, records are taken apart (`shoal.mirror.copy.rebatch`).
+    # Copy batches without decoding them; if false, records are decoded and put into new batches
+    # (`shoal.mirror.copy.rebatch`).
     use_raw_bytes: Annotated[bool, "use_raw_bytes"] = True
-    # The two sides of it by themselves, as KIP-712 names them; None follows `use_raw_bytes`.
+    # The two sides separately, with KIP-712's names; None follows `use_raw_bytes`.
     fetch_raw_bytes: Annotated[bool | None, "fetch_raw_bytes"] = None
     send_raw_bytes: Annotated[bool | None, "send_raw_bytes"] = None
-    # Topics (names or expressions) that are copied deep although others are not.
+    # Topics (names or regular expressions) that are copied deep while others are copied raw.
     deep_topics: Annotated[tuple[str, ...], "deep_topics"] = ()
     deep: Annotated[DeepRules, "deep"] = field(default_factory=DeepRules)
-    # A batch of the source whose checksum is wrong: park its partition, or retry reading it.
+    # When the CRC of a source batch is wrong: park its partition, or read the batch again.
     on_bad_batch: Annotated[str, "on_bad_batch"] = "park"
-    # Records that were deleted at the source before they were copied: report, or fail.
+    # When the source deleted records before they were copied: report the loss, or fail.
     on_loss: Annotated[str, "on_loss"] = "report"
 
     def __post_init__(self) -> None:
@@ -93,9 +93,9 @@ class CopyRules:
         if sides[0] != sides[1]:
             on, off = ("fetch", "send") if sides[0] else ("send", "fetch")
             raise ConfigError(
-                f"{on}.raw.bytes is on and {off}.raw.bytes is off: a batch that is fetched "
-                "unopened can only be sent unopened, and records only as records",
-                remedy="set both to the same, or use.raw.bytes alone",
+                f"{on}.raw.bytes is true and {off}.raw.bytes is false: raw batches can only be "
+                "sent raw, and decoded records only as records",
+                remedy="set both to the same value, or set only use.raw.bytes",
             )
         for name, value, legal in (
             ("on-bad-batch", self.on_bad_batch, ON_BAD_BATCH),
@@ -104,11 +104,13 @@ class CopyRules:
         ):
             if value not in legal:
                 raise ConfigError(
-                    f"{value!r} is no {name}", remedy=f"one of {', '.join(map(str, legal))}"
+                    f"{value!r} is not a valid {name}",
+                    remedy=f"use one of {', '.join(map(str, legal))}",
                 )
         if self.deep.batch_size_bytes < 1 or self.deep.linger_ms < 0:
             raise ConfigError(
-                "batch.size must be 1 at least, and linger.ms 0", remedy="leave them out"
+                "batch.size must be at least 1, and linger.ms at least 0",
+                remedy="correct the values, or leave both out to use the defaults",
             )
         Patterns(self.deep_topics)
 
@@ -121,13 +123,13 @@ class CopyRules:
         return self.use_raw_bytes if self.send_raw_bytes is None else self.send_raw_bytes
 
     def is_deep(self, topic: str) -> bool:
-        """Whether records of a topic are taken apart."""
+        """Whether the records of a topic are decoded and put into new batches."""
         return not self.is_fetching_raw or Patterns(self.deep_topics).match(topic)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """Which consumer groups' positions are brought to the target."""
+    """Which consumer groups' committed offsets are translated and committed at the target."""
 
     sync: Annotated[bool, "sync"] = False
     include: Annotated[tuple[str, ...], "include"] = (".*",)
@@ -137,7 +139,7 @@ class GroupRules:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRules:
-    """Records at the target that tell of a living mirror, in MirrorMaker 2's format."""
+    """Heartbeat records at the target, in MirrorMaker 2's format: they show that a mirror runs."""
 
     emit: Annotated[bool, "emit"] = False
     every_s: Annotated[float, "every_s"] = 1.0
@@ -145,26 +147,26 @@ class HeartbeatRules:
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
-    """One mirror. `source` and `target` are clients' properties, by Kafka's names."""
+    """One mirror. `source` and `target` are client properties with Kafka's names."""
 
     source: Annotated[Mapping[str, Any], "source"] = field(repr=False)
     target: Annotated[Mapping[str, Any], "target"] = field(repr=False)
     topics: Annotated[tuple[str, ...], "topics"]  # names or regular expressions
-    # Under which a mirror finds its own work again on the target.
+    # Identifies the mirror's checkpoints on the target.
     name: Annotated[str, "name"] = "default"
     # One of `DELIVERIES`: see `shoal.mirror.copy.delivery.choice`.
     delivery: Annotated[str, "delivery"] = "idempotent"
-    # Where partitions begin that this mirror has not copied before: see
+    # Where partitions start that this mirror has not copied before: see
     # `shoal.mirror.run.start_position`.
     start: Annotated[str, "start"] = "earliest"
     handler: Annotated[str | None, "handler"] = None
-    # Where to write down, now and then and at the end, how far it came.
+    # File for the positions, written periodically and at the end.
     positions: Annotated[Path | None, "positions"] = None
-    # Where to note which batches of the target were packed anew.
+    # File that lists the target batches that were re-encoded.
     re_encoded: Annotated[Path | None, "re_encoded"] = None
-    # Which of the processes of one mirror this is.
+    # The number of this process among the workers of the mirror.
     worker: Annotated[int, "worker"] = 0
-    # End when the process that started this one ends.
+    # Stop when the parent process ends.
     stop_with_parent: Annotated[bool, "stop_with_parent"] = False
     limits: Annotated[MirrorLimits, "limits"] = field(default_factory=MirrorLimits)
     copy: Annotated[CopyRules, "copy"] = field(default_factory=CopyRules)
@@ -182,13 +184,14 @@ class MirrorConfig:
         check_name(self.name)
         if self.delivery not in DELIVERIES:
             raise ConfigError(
-                f"{self.delivery!r} is no delivery", remedy=f"one of {', '.join(DELIVERIES)}"
+                f"{self.delivery!r} is not a valid delivery",
+                remedy=f"use one of {', '.join(DELIVERIES)}",
             )
         start_timestamp(self.start)
         if not self.topics or not all(self.topics):
-            raise ConfigError("a mirror needs topics", remedy="give --topics a,b")
+            raise ConfigError("no topics to mirror are given", remedy="give --topics a,b")
         if len(set(self.topics)) != len(self.topics):
-            raise ConfigError("a topic is named twice", remedy="name each topic once")
+            raise ConfigError("a topic is listed twice in --topics", remedy="list each topic once")
         if (
             self.source.get(BOOTSTRAP) == self.target.get(BOOTSTRAP)
             and self.rules.naming.keeps_names
@@ -197,10 +200,10 @@ class MirrorConfig:
                 "source and target are the same cluster, and topics keep their names",
                 remedy="mirror into another cluster, or rename the topics",
             )
-        # Expressions that cannot be read must show now.
+        # Invalid regular expressions must be reported now, not after the start.
         self.selection()
         self.group_selection()
-        self.excluded_configs()
+        self.config_exclusions()
 
     def selection(self) -> Selection:
         return Selection(self.topics, self.rules.exclude)
@@ -208,7 +211,7 @@ class MirrorConfig:
     def group_selection(self) -> Selection:
         return Selection(self.groups.include, self.groups.exclude)
 
-    def excluded_configs(self) -> Patterns:
+    def config_exclusions(self) -> Patterns:
         return Patterns(self.rules.configs_exclude)
 
     def to_json(self) -> dict[str, Any]:
@@ -221,6 +224,6 @@ class MirrorConfig:
             return from_plain(cls, body)
         except FormatMismatch as error:
             raise ConfigError(
-                f"a mirror's configuration {error}",
+                f"the configuration of a mirror {error}",
                 remedy="install the same version of shoal where workers run",
             ) from error

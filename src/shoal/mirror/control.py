@@ -1,11 +1,12 @@
-"""Orders to a running mirror from another terminal: status, pause and resume.
+"""Commands to a running mirror from another terminal: status, pause and resume.
 
 Rules:
-- A mirror listens on this machine only, on a port of its own, and writes port and token to a
-  file that only its owner can read: `<state folder>/mirrors/<pid>.json`. The file goes with the
-  process; one that a killed process left behind is removed by whoever looks.
-- An order is for one flow, by the mirror's name, or for all of a process.
-- One line of JSON asks, one line answers. Who does not have the token is not answered.
+- A mirror listens on a port of the loopback interface and writes port and token to a file that
+  only its owner can read: `<state folder>/mirrors/<pid>.json`. The process deletes the file when it
+  ends; `find_running_mirrors` removes files that killed processes left behind.
+- A command addresses one flow, by the mirror's name, or all flows of a process.
+- A request is one line of JSON, and so is the response. Requests without the right token are not
+  answered.
 """
 
 import asyncio
@@ -23,10 +24,10 @@ from typing import Annotated, Any, Final
 from shoal.mirror.flow import Flow
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
-from shoal.runtime.paths import made, state_dir
+from shoal.runtime.paths import make_folder, state_dir
 
 COMMANDS: Final = ("status", "pause", "resume")
-# Of the file and of what is said at the port that it names.
+# Of the file and of the protocol on the port.
 VERSION: Final = 2
 LINE_LIMIT_BYTES: Final = 1 << 20
 ANSWER_LIMIT_BYTES: Final = 64 << 20
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one running mirror takes orders."""
+    """Where one running mirror accepts commands."""
 
     flows: Annotated[list[str], "flows"]
     pid: Annotated[int, "pid"]
@@ -46,10 +47,10 @@ class Address:
 
 
 class MirrorControl:
-    """Takes orders for the flows of this process."""
+    """Accepts commands for the flows of this process."""
 
     def __init__(self, names: list[str], flows: Mapping[str, Flow]) -> None:
-        """`flows` are those of these names that have begun."""
+        """`flows` holds those of `names` that have started."""
         self._names = names
         self._flows = flows
         self._token = secrets.token_urlsafe(24)
@@ -61,7 +62,7 @@ class MirrorControl:
             self._serve, "127.0.0.1", 0, limit=LINE_LIMIT_BYTES
         )
         port = self._server.sockets[0].getsockname()[1]
-        folder = made(_folder(), variable="XDG_STATE_HOME")
+        folder = make_folder(_folder(), variable="XDG_STATE_HOME")
         self._file = folder / f"{os.getpid()}.json"
         address = Address(self._names, os.getpid(), port, self._token)
         body = {"version": VERSION, **to_plain(address)}
@@ -81,22 +82,22 @@ class MirrorControl:
             async with asyncio.timeout(PATIENCE_S):
                 request = json.loads(await reader.readline())
                 if hmac.compare_digest(str(request["token"]).encode(), self._token.encode()):
-                    answer = await self._obey(str(request["command"]), request["flow"])
+                    answer = await self._execute(str(request["command"]), request["flow"])
                     writer.write(json.dumps(answer).encode() + b"\n")
                     await writer.drain()
         except (ValueError, KeyError, TypeError, ConnectionError, TimeoutError):
-            pass  # whoever asks wrongly is not answered
+            pass  # an invalid request gets no response
         finally:
             writer.close()
 
-    async def _obey(self, command: str, only: str | None) -> dict[str, Any]:
+    async def _execute(self, command: str, only: str | None) -> dict[str, Any]:
         flows = {n: flow for n, flow in self._flows.items() if only in (None, n)}
         for flow in flows.values():
             if command == "pause":
                 flow.pause()
             elif command == "resume":
                 flow.resume()
-        # At once: a flow whose source is slow must not delay the answer about others.
+        # Concurrently: a flow with a slow source must not delay the status of other flows.
         found = await asyncio.gather(*(flow.status() for flow in flows.values()))
         statuses = dict(zip(flows, found, strict=True))
         return {
@@ -108,11 +109,11 @@ class MirrorControl:
         }
 
 
-def running_mirrors(name: str | None = None) -> list[Address]:
-    """The mirrors that run on this machine (under a name).
+def find_running_mirrors(name: str | None = None) -> list[Address]:
+    """Find the mirrors that run on this machine, or the one with this name.
 
-    One of another version of shoal is only refused where nothing else was asked for: it must not
-    keep others from being asked.
+    A mirror of another shoal version raises an error only if no other mirror matches: it must not
+    block commands to the others.
     """
     found: list[Address] = []
     refused: list[SystemFailure] = []
@@ -131,37 +132,41 @@ def running_mirrors(name: str | None = None) -> list[Address]:
     if refused and not found:
         raise refused[0]
     for each in refused:
-        _log.warning("not asked: %s (%s)", each, each.remedy)
+        _log.warning("command not sent: %s (%s)", each, each.remedy)
     return found
 
 
 def _address(body: dict[str, Any], path: Path) -> Address:
     try:
-        # Version 1 did not name itself, and its answers had less in them.
+        # Version 1 wrote no version field, and its responses had fewer fields.
         check_version(body.pop("version", 1), (VERSION,))
         return from_plain(Address, body)
     except FormatMismatch as error:
         raise SystemFailure(
             f"{path} {error}",
-            remedy=f"ask process {body.get('pid')} with the version of shoal that it runs",
+            remedy=f"use the shoal version that process {body.get('pid')} runs",
         ) from error
 
 
-def order(command: str, name: str | None) -> list[dict[str, Any]]:
-    """Give an order to the mirror of that name, or to the only one; what each answers."""
+def send_command(command: str, name: str | None) -> list[dict[str, Any]]:
+    """Send a command to the mirror with this name, or to all; returns one response per process."""
     if command not in COMMANDS:
-        raise UsageError(f"{command!r} is no order to a mirror")
-    found = running_mirrors(name)
+        raise UsageError(f"{command!r} is not a mirror command: use one of {', '.join(COMMANDS)}")
+    found = find_running_mirrors(name)
     if not found:
         which = "no mirror" if name is None else f"no mirror named {name}"
-        raise UnreachableError(f"{which} is running here", remedy="start it with shoal mirror run")
+        raise UnreachableError(
+            f"{which} is running on this machine", remedy="start one with shoal mirror run"
+        )
     if command != "status" and len(found) > 1 and name is None:
         names = ", ".join(each for address in found for each in address.flows)
-        raise UsageError("several mirrors run here", remedy=f"give --name, one of {names}")
-    return [_asked(address, command, name) for address in found]
+        raise UsageError(
+            "several mirrors run on this machine", remedy=f"give --name, one of {names}"
+        )
+    return [_send_command(address, command, name) for address in found]
 
 
-def _asked(address: Address, command: str, flow: str | None) -> dict[str, Any]:
+def _send_command(address: Address, command: str, flow: str | None) -> dict[str, Any]:
     request = {"token": address.token, "command": command, "flow": flow}
     line = json.dumps(request).encode() + b"\n"
     try:
@@ -172,8 +177,8 @@ def _asked(address: Address, command: str, flow: str | None) -> dict[str, Any]:
                 return answer
     except (OSError, ValueError) as error:
         raise SystemFailure(
-            f"the mirror of process {address.pid} does not answer: {error}",
-            remedy="see whether it hangs, and look at its log",
+            f"the mirror with process id {address.pid} does not answer: {error}",
+            remedy="check whether it hangs, and read its log",
         ) from error
 
 

@@ -1,12 +1,12 @@
-"""One flow of a mirror: topics found, copied, and looked after, until it is stopped.
+"""One flow of a mirror: finds topics, copies them and runs periodic tasks until it is stopped.
 
 Rules:
-- It begins by looking at both clusters. If nothing can be copied then, it raises the reason;
-  afterwards what cannot be copied is told in its status, and tried again.
-- Topics are looked at again at every refresh, and at once where the copying finds one missing or
-  created again.
-- Duties beside the copying (new topics, settings, groups, heartbeats, log starts) never end
-  it: what fails is logged and tried again at its next turn.
+- At the start it inspects both clusters. If nothing can be copied, it raises the reason. Later,
+  topics that cannot be copied are reported in the status and retried.
+- Topics are inspected again at every refresh, and immediately when the copying finds a topic
+  missing or recreated.
+- Periodic tasks (new topics, configs, groups, heartbeats, log starts) never end the flow: a
+  failure is logged, and the task runs again at its next interval.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from shoal.mirror.mm2.heartbeats import Heartbeats
 from shoal.mirror.mm2.topics import TopicPlan, Topics
 from shoal.mirror.offsets.positions import write_positions
 from shoal.mirror.routes import Route
-from shoal.mirror.run.clients import both_clients
+from shoal.mirror.run.clients import open_clients
 from shoal.mirror.run.copier import Copier
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import GroupSync, Translator
@@ -33,10 +33,10 @@ from shoal.runtime.tasks import keep_running, log_only, record_failure, run_once
 
 STATUS_EVERY_S: Final = 1.0
 LOG_STARTS_EVERY_S: Final = 60.0
-# Where no refresh is wanted, topics are still compared with those that were begun.
+# With refresh disabled, topic ids are still compared, to detect recreated topics.
 COMPARE_IDS_EVERY_S: Final = 10.0
 REFRESH_PAUSE_S: Final = 1.0
-# How soon settings follow where a record is larger than the target's topic allows.
+# How often configs are synced while a record is larger than the target topic allows.
 LIMITS_EVERY_S: Final = 2.0
 
 OnStatus = Callable[[MirrorStatus], None]
@@ -44,10 +44,10 @@ OnStatus = Callable[[MirrorStatus], None]
 _log = logging.getLogger(__name__)
 
 
-class Hands(Protocol):
-    """Who copies: `Copier` in this process, or a team of workers."""
+class CopyBackend(Protocol):
+    """What copies the partitions: `Copier` in this process, or a `MirrorTeam` of workers."""
 
-    changed: asyncio.Event  # set when a topic is missing or another one
+    changed: asyncio.Event  # set when a topic is missing or was recreated
 
     @property
     def refused(self) -> Mapping[str, ShoalError]: ...
@@ -69,12 +69,12 @@ class Hands(Protocol):
 
     def resume(self) -> None: ...
 
-    async def look_at_ends(self) -> None: ...
+    async def refresh_log_ends(self) -> None: ...
 
     def status(self) -> MirrorStatus: ...
 
 
-MakeHands = Callable[[Client, Client, MirrorConfig], Hands]
+MakeCopyBackend = Callable[[Client, Client, MirrorConfig], CopyBackend]
 
 
 class Flow:
@@ -85,17 +85,17 @@ class Flow:
         config: MirrorConfig,
         on_status: OnStatus | None = None,
         *,
-        hands: MakeHands = Copier,
+        make_backend: MakeCopyBackend = Copier,
     ) -> None:
-        self._make_hands = hands
+        self._make_backend = make_backend
         self._config = config
         self._on_status = on_status
-        self._copier: Hands | None = None
+        self._copier: CopyBackend | None = None
         self._plan = TopicPlan()
 
     @property
-    def copies(self) -> bool:
-        """Whether it has begun, and so must be stopped in order."""
+    def is_copying(self) -> bool:
+        """Whether copying has started, so that `stop` must wait for batches in flight."""
         return self._copier is not None
 
     def stop(self) -> None:
@@ -104,12 +104,12 @@ class Flow:
 
     async def run(self) -> MirrorStatus:
         config = self._config
-        async with both_clients(config) as (source, target):
-            copier = self._make_hands(source, target, config)
+        async with open_clients(config) as (source, target):
+            copier = self._make_backend(source, target, config)
             await copier.prepare()
             topics = Topics(source, target, config, copier.check)
             await self._assign(topics, copier)
-            if not copier.routes and (refused := self._refused(copier)):
+            if not copier.routes and (refused := self._refusals(copier)):
                 raise refused[0]
             self._copier = copier
             works = self._duties(topics, copier) + self._duties_at_target(source, target)
@@ -121,12 +121,12 @@ class Flow:
                     duty.cancel()
                 await asyncio.gather(*duties, return_exceptions=True)
 
-    def _duties(self, topics: Topics, copier: Hands) -> list[Coroutine[Any, Any, None]]:
+    def _duties(self, topics: Topics, copier: CopyBackend) -> list[Coroutine[Any, Any, None]]:
         rules = self._config.rules
         duties = [self._refresh(topics, copier)]
         if rules.sync_configs:
-            duties.append(_every(rules.sync_configs_s, topics.sync_configs, at_once=True))
-            duties.append(_every(LIMITS_EVERY_S, partial(self._sync_limits, topics, copier)))
+            duties.append(_repeat(rules.sync_configs_s, topics.sync_configs, at_once=True))
+            duties.append(_repeat(LIMITS_EVERY_S, partial(self._sync_limits, topics, copier)))
         return duties
 
     def _duties_at_target(self, source: Client, target: Client) -> list[Coroutine[Any, Any, None]]:
@@ -136,17 +136,17 @@ class Flow:
         if config.groups.sync:
             groups = GroupSync(source, target, translator)
             sync = partial(groups.sync, config.group_selection())
-            duties.append(_every(config.groups.sync_s, sync))
+            duties.append(_repeat(config.groups.sync_s, sync))
         if config.rules.follow_log_start:
             follower = LogStarts(source, target, translator)
-            duties.append(_every(config.rules.refresh_s or LOG_STARTS_EVERY_S, follower.follow))
+            duties.append(_repeat(config.rules.refresh_s or LOG_STARTS_EVERY_S, follower.follow))
         if config.heartbeats.emit:
             heartbeats = Heartbeats(target, config.rules.naming)
-            duties.append(_every(config.heartbeats.every_s, heartbeats.beat, at_once=True))
+            duties.append(_repeat(config.heartbeats.every_s, heartbeats.emit, at_once=True))
         return duties
 
     def pause(self) -> None:
-        """Copy nothing until `resume`; what was fetched is still delivered."""
+        """Fetch nothing until `resume`; fetched batches are still delivered."""
         if self._copier is not None:
             self._copier.pause()
 
@@ -155,51 +155,53 @@ class Flow:
             self._copier.resume()
 
     async def status(self) -> MirrorStatus | None:
-        """How far it is, by what the source says now; None before it has begun."""
+        """The current status, with fresh log ends of the source; None before copying starts."""
         if self._copier is None:
             return None
         try:
-            await self._copier.look_at_ends()
+            await self._copier.refresh_log_ends()
         except ShoalError as error:
-            _log.warning("the source does not tell how far it goes: %s", error)
+            _log.warning(
+                "cannot read the log ends of the source; the lag may be out of date: %s", error
+            )
         return self._status(self._copier)
 
-    def _status(self, copier: Hands) -> MirrorStatus:
-        return replace(copier.status(), refused=tuple(self._refused(copier)))
+    def _status(self, copier: CopyBackend) -> MirrorStatus:
+        return replace(copier.status(), refused=tuple(self._refusals(copier)))
 
-    async def _assign(self, topics: Topics, copier: Hands) -> None:
-        self._plan = await topics.look()
+    async def _assign(self, topics: Topics, copier: CopyBackend) -> None:
+        self._plan = await topics.refresh()
         await copier.assign(self._plan.routes)
 
-    async def _refresh(self, topics: Topics, copier: Hands) -> None:
-        """Look at topics now and then, and when one has changed; what fails is tried again."""
+    async def _refresh(self, topics: Topics, copier: CopyBackend) -> None:
+        """Inspect topics periodically, and when one has changed; failures are retried."""
         every_s = self._config.rules.refresh_s
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(copier.changed.wait(), every_s or COMPARE_IDS_EVERY_S)
             copier.changed.clear()
             try:
-                self._plan = await topics.look(finds_new=every_s > 0)
+                self._plan = await topics.refresh(finds_new=every_s > 0)
                 await copier.assign(self._plan.routes)
             except ShoalError as error:
                 _log.warning("%s", error)
-            # A change that cannot be dealt with yet is announced again and again.
+            # A change that cannot be handled yet is signalled again at once: pause in between.
             await asyncio.sleep(min(every_s or REFRESH_PAUSE_S, REFRESH_PAUSE_S))
 
-    async def _sync_limits(self, topics: Topics, copier: Hands) -> None:
-        """Bring settings at once to topics in which a record waits for a higher limit."""
+    async def _sync_limits(self, topics: Topics, copier: CopyBackend) -> None:
+        """Sync the configs of topics in which a record waits for a higher max.message.bytes."""
         partitions = copier.status().partitions
         waiting = {each.route.source.topic for each in partitions if each.waits_for_limit}
         if waiting:
             await topics.sync_configs(waiting)
 
-    def _refused(self, copier: Hands) -> list[ShoalError]:
+    def _refusals(self, copier: CopyBackend) -> list[ShoalError]:
         return [*self._plan.refused.values(), *copier.refused.values()]
 
-    async def _copy(self, copier: Hands) -> MirrorStatus:
-        # A place that cannot be written to must show before anything is copied.
+    async def _copy(self, copier: CopyBackend) -> MirrorStatus:
+        # An unwritable positions file must be reported before anything is copied.
         self._report(copier, final=False)
-        reporting = keep_running("mirror status", lambda: self._report_now_and_then(copier))
+        reporting = keep_running("mirror status", lambda: self._report_periodically(copier))
         in_order = False
         try:
             await copier.run()
@@ -210,7 +212,7 @@ class Flow:
             status = self._report(copier, final=in_order)
         return status
 
-    async def _report_now_and_then(self, copier: Hands) -> None:
+    async def _report_periodically(self, copier: CopyBackend) -> None:
         while True:
             await asyncio.sleep(STATUS_EVERY_S)
             try:
@@ -218,7 +220,7 @@ class Flow:
             except LedgerError as error:
                 _log.warning("%s", error)
 
-    def _report(self, copier: Hands, *, final: bool) -> MirrorStatus:
+    def _report(self, copier: CopyBackend, *, final: bool) -> MirrorStatus:
         status = self._status(copier)
         if self._config.positions is not None:
             write_positions(self._config.positions, status, final=final)
@@ -227,10 +229,10 @@ class Flow:
         return status
 
 
-async def _every(
+async def _repeat(
     pause_s: float, duty: Callable[[], Awaitable[object]], *, at_once: bool = False
 ) -> None:
-    """Do it again and again; what fails is told and does not end it."""
+    """Run a task periodically; a failure is logged and does not end the loop."""
     if not at_once:
         await asyncio.sleep(pause_s)
     while True:
@@ -239,5 +241,5 @@ async def _every(
         except ShoalError as error:
             _log.warning("%s", error)
         except Exception as error:  # noqa: BLE001 - a duty must not end silently
-            record_failure("mirror duty", error, "it is tried again at its next time")
+            record_failure("mirror duty", error, "it runs again at its next interval")
         await asyncio.sleep(pause_s)

@@ -1,17 +1,16 @@
-"""Functions of the user's that see every batch before it is sent.
+"""User functions that are called with every batch before it is sent.
 
-A handler is called as `handler(partition, batch)` with the `TopicPartition` of the source and
+A handler is called as `handler(partition, batch)` with the source `TopicPartition` and
 
-raw     the `shoal.wire.batch.Batch` as the source stores it, compressed; it returns that batch, or
-        another one, or the bytes of one (`shoal.wire.records.records.encode_batch` makes them)
-        with at
-        least one record and no gaps;
-deep    (`use.raw.bytes=false`) the records of a batch as `RecordColumns`; it returns those, also
-        after it has changed them, or others, or a list of `shoal.wire.records.records.Record`;
+raw     the `shoal.wire.batch.Batch` as the source stores it, compressed. It returns that batch,
+        another batch, or the bytes of one (`shoal.wire.records.records.encode_batch` makes them)
+        with at least one record and no gaps;
+deep    (`use.raw.bytes=false`) the records of a batch as `RecordColumns`. It returns them, possibly
+        changed, other columns, or a list of `shoal.wire.records.records.Record`;
 
-or None, to drop the batch. Batches of a partition come in order. Aborted and control batches do
-not come at all. A mirror that goes on after a kill calls it again for batches that it has seen
-before, and must get the same.
+or None, to drop the batch. The batches of a partition come in order. Aborted and control batches
+are not passed to the handler. After a kill, a mirror calls the handler again for batches that it
+has handled before, and the handler must return the same result.
 """
 
 import importlib
@@ -29,7 +28,7 @@ from shoal.wire.records.records import Header, Record
 
 @dataclass(slots=True)
 class RecordColumns:
-    """The records of one batch, column by column; all columns are equally long."""
+    """The records of one batch, column by column; all columns have the same length."""
 
     offsets: list[int]
     timestamps: list[int]  # ms
@@ -52,7 +51,7 @@ class RecordColumns:
         return len(self.offsets)
 
     def select(self, wanted: Iterable[bool]) -> "RecordColumns":
-        """Those records for which it is true."""
+        """The records whose entry in `wanted` is true."""
         pairs = zip(self.records(), wanted, strict=True)
         return RecordColumns.of(record for record, is_wanted in pairs if is_wanted)
 
@@ -63,15 +62,17 @@ class RecordColumns:
 
 Raw = Batch | bytes | bytearray | memoryview
 Handled = Raw | RecordColumns | list[Record] | None
-# The batch is a `Batch` or `RecordColumns`, by the mode that its topic is copied in.
+# The batch is a `Batch` in raw mode, and `RecordColumns` in deep mode.
 BatchHandler = Callable[[TopicPartition, Any], Handled]
 
 
 def load_handler(name: str) -> BatchHandler:
-    """The function that `module:function` names; modules of the current folder are found too."""
+    """Import the function named by `module:function`; the current folder is searched too."""
     module_name, colon, function_name = name.partition(":")
     if not colon or not module_name or not function_name:
-        raise UsageError(f"{name!r} is not a handler", remedy="write it as module:function")
+        raise UsageError(
+            f"{name!r} is not a valid handler name", remedy="write it as module:function"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
@@ -79,17 +80,20 @@ def load_handler(name: str) -> BatchHandler:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UsageError(
-            f"the handler's module {module_name} cannot be imported: {error}",
-            remedy="install it, or run from the folder that holds it",
+            f"cannot import the handler module {module_name}: {error}",
+            remedy="install it, or run from the folder that contains it",
         ) from error
     handler = getattr(module, function_name, None)
     if not callable(handler):
-        raise UsageError(f"{module_name} has no function {function_name}")
+        raise UsageError(
+            f"the handler module {module_name} has no function {function_name}",
+            remedy="write --handler as module:function",
+        )
     return handler  # type: ignore[no-any-return]
 
 
 def as_batch(handled: object) -> Batch:
-    """What a handler of raw batches returned, as a batch that may be edited."""
+    """Convert the result of a raw handler to a batch that can be edited in place."""
     if not isinstance(handled, Raw):
         raise TypeError(f"it returned {type(handled).__name__}, not a batch")
     view = handled.view if isinstance(handled, Batch) else memoryview(handled).cast("B")
@@ -99,9 +103,9 @@ def as_batch(handled: object) -> Batch:
 
 
 def as_columns(handled: object) -> RecordColumns:
-    """What a handler of records returned."""
+    """Convert the result of a deep handler to columns."""
     if isinstance(handled, RecordColumns):
-        handled.records()  # raises if the columns are not equally long
+        handled.records()  # raises if the columns differ in length
         return handled
     if isinstance(handled, list) and all(isinstance(one, Record) for one in handled):
         return RecordColumns.of(handled)

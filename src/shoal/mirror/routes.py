@@ -1,4 +1,4 @@
-"""From which partition of the source to which of the target; names may differ."""
+"""Which source partition is copied to which target partition; the topic names may differ."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from shoal.model.topics import TopicPartition
 
 
 class Route(NamedTuple):
-    """One partition's way."""
+    """A source partition and the target partition that it is copied to."""
 
     source: TopicPartition
     target: TopicPartition

@@ -1,14 +1,14 @@
-"""How far a mirror is: in all, and of each partition.
+"""The status of a mirror: totals, and one entry per partition.
 
-- Lag counts to the source's last stable offset: what is above it belongs to transactions that
-  are open there (`held_back`) and cannot be copied yet.
-- Lag in records is in offsets, so markers and compacted records count. Lag in bytes is what is
-  fetched and not acknowledged, and for the rest an estimate by what was copied so far. Lag in
-  seconds is the age of the oldest record that is not copied, by its own timestamp; where none
-  of those was fetched yet, of the last one that was copied.
-- -1 stands for what is not known.
-- A partition that cannot be copied at the moment (`waiting`) is tried again automatically; one
-  that is `parked` is not. Neither holds back others.
+- Lag is measured up to the source's last stable offset. Records above it belong to open
+  transactions (`held_back`) and cannot be copied yet.
+- Lag in records counts offsets, so transaction markers and compacted records are included. Lag in
+  bytes is the data that is fetched and not acknowledged, plus an estimate for the rest from the
+  average size of copied records. Lag in seconds is the age of the oldest record that is not
+  copied, by its timestamp; if no such record is fetched yet, the age of the last copied one.
+- -1 means unknown.
+- A partition that cannot be copied at the moment (`waiting`) is retried automatically; a `parked`
+  partition is not. Neither delays other partitions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,25 +26,25 @@ from shoal.model.topics import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition at one moment."""
+    """The status of one partition."""
 
     route: Annotated[Route, "route"]
-    position: Annotated[int, "position"]  # the source offset below which everything is done
+    position: Annotated[int, "position"]  # below this source offset everything is copied
     last_stable_offset: Annotated[int, "last_stable_offset"]
     lag: Annotated[int, "lag"]
     lag_bytes: Annotated[int, "lag_bytes"]
     lag_s: Annotated[float, "lag_s"]
-    held_back: Annotated[int, "held_back"] = 0  # offsets above the last stable one
+    held_back: Annotated[int, "held_back"] = 0  # offsets above the last stable offset
     parked: Annotated[str, "parked"] = ""
     remedy: Annotated[str, "remedy"] = ""
-    # Why nothing can be copied at the moment: it is tried again without an order.
+    # Why nothing can be copied at the moment; retried automatically.
     waiting: Annotated[str, "waiting"] = ""
-    # For a higher max.message.bytes of the target's topic.
+    # True if it waits for a higher max.message.bytes of the target topic.
     waits_for_limit: Annotated[bool, "waits_for_limit"] = False
-    # Which copy this is: a topic that was deleted and created again begins a new one.
+    # Number of the copy: it increases when a topic is deleted and created again.
     generation: Annotated[int, "generation"] = 1
     generation_reason: Annotated[str, "generation_reason"] = ""
-    # Where it begins at the target.
+    # The target offset at which this generation begins.
     generation_target_offset: Annotated[int, "generation_target_offset"] = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -60,17 +60,17 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """How far a mirror is."""
+    """The status of a mirror."""
 
     counts: Counts
     positions: Mapping[TopicPartition, int]
-    lag: int  # source offsets that may be read and are not done; -1 while that is not known
+    lag: int  # source offsets that can be read and are not copied; -1 if unknown
     parked: tuple[ShoalError, ...]
-    refused: tuple[ShoalError, ...] = ()  # why some topics are not copied at all
+    refused: tuple[ShoalError, ...] = ()  # why some topics are not copied
     deliveries: Mapping[str, Chosen] = field(default_factory=dict)  # by topic of the source
     partitions: tuple[PartitionStatus, ...] = ()
     paused: bool = False
-    notices: tuple[str, ...] = ()  # what went wrong and was mended
+    notices: tuple[str, ...] = ()  # problems that the mirror repaired
 
     @property
     def lag_bytes(self) -> int:
@@ -78,7 +78,7 @@ class MirrorStatus:
 
     @property
     def lag_s(self) -> float:
-        """Of the partition that is most behind."""
+        """The lag of the partition that is furthest behind."""
         return max((each.lag_s for each in self.partitions), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class MirrorStatus:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """What `to_json` told; errors are told by their sentences alone."""
+        """Read what `to_json` wrote; of errors only message and remedy are kept."""
         partitions = tuple(PartitionStatus.from_json(each) for each in body["partitions"])
         return cls(
             counts=from_plain(Counts, body["counts"]),
@@ -115,8 +115,8 @@ class MirrorStatus:
         )
 
 
-def not_started(route: Route, error: ShoalError) -> PartitionStatus:
-    """A partition that waits, or was refused."""
+def status_of_not_started(route: Route, error: ShoalError) -> PartitionStatus:
+    """The status of a partition that waits to start or was refused."""
     return PartitionStatus(
         route, -1, -1, -1, -1, -1.0, waiting=str(error), remedy=error.remedy or ""
     )
@@ -149,11 +149,11 @@ def partition_status(mirror: PartitionMirror, now_ms: int, waiting: str = "") ->
 
 def _lag_s(lag: int, oldest_ms: int, now_ms: int) -> float:
     if lag <= 0:
-        return float(lag)  # nothing, or not known
+        return float(lag)  # no lag, or unknown
     return -1.0 if oldest_ms < 0 else max(0, now_ms - oldest_ms) / 1000
 
 
 def total(lags: Iterable[int]) -> int:
-    """-1 if one of them is not known."""
+    """Sum the lags; -1 if one of them is unknown."""
     known = list(lags)
     return -1 if min(known, default=0) < 0 else sum(known)

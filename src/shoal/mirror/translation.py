@@ -1,19 +1,19 @@
-"""From a source offset to the target's, by the map that a mirror keeps on its target.
+"""Translates source offsets to target offsets, by the offset map that a mirror keeps on its target.
 
     async with Client({"bootstrap.servers": target}) as client:
         translator = Translator(client, name="default")
         await translator.refresh()
-        place = translator.translate(TopicPartition("orders", 0), 1234)
+        translated = translator.translate(TopicPartition("orders", 0), 1234)
 
 Rules:
-- The answer is exact (`shoal.mirror.offsets.offset_map`), also where source and target offsets
-differ,
-  and None while the mirror has not come that far. Nothing is written, nowhere.
-- By compare-and-append offsets are kept, so they are their own translation.
-- A map is of one generation of a topic. A target topic that was created again has none before its
-  mirror has begun to fill it, and neither has a source topic, where the source is known.
-- Positions of groups go from the source's coordinator to the target's. A group that has members
-  at the target is never touched. They carry no leader epoch: those are not the target's.
+- The result is exact (`shoal.mirror.offsets.offset_map`), also where source and target offsets
+  differ, and None while the mirror has not copied that far. Translating writes nothing.
+- Compare-and-append keeps offsets, so no map is needed.
+- A map belongs to one generation of a topic. A recreated target topic has no map until its mirror
+  starts to fill it. The same holds for a recreated source topic, if the source is known.
+- Committed offsets of groups are read from the source's coordinator and committed at the target's.
+  A group with members at the target is never changed. The commits carry no leader epoch, because
+  the epochs of the source do not apply to the target.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from shoal.client.client import Client
 from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.errors import ClientError
 from shoal.client.groups.group_listing import list_groups
-from shoal.client.groups.group_offsets import OffsetCommit, commit_offsets, committed_offsets
+from shoal.client.groups.group_offsets import OffsetCommit, commit_offsets, fetch_committed_offsets
 from shoal.client.results import EARLIEST
 from shoal.mirror.copy.delivery.names import COMPARE_AND_APPEND
 from shoal.mirror.mm2.patterns import Selection
@@ -46,18 +46,18 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a position of the source is at the target; None while that is not known."""
+class TranslatedOffset:
+    """A source offset and its target offset, which is None while it is unknown."""
 
     source: TopicPartition
     source_offset: int
     target: TopicPartition
     target_offset: int | None
-    why: str = ""  # it is not known, where that is not because it is not copied yet
+    why: str = ""  # the target offset is unknown; empty if it is just not copied yet
 
 
 class Translator:
-    """The offset maps of one mirror, as far as it has written them down."""
+    """The offset maps of one mirror, as far as they are written to the target."""
 
     def __init__(
         self, target: Client, name: str = "default", *, source: Client | None = None
@@ -72,15 +72,15 @@ class Translator:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Those of the source that are mirrored."""
+        """The source partitions that are mirrored."""
         return sorted(self._routes)
 
     async def refresh(self) -> None:
-        """Read what is new on the target."""
+        """Read new checkpoints and map blocks from the target."""
         if not await self._topic.exists():
             raise UsageError(
-                f"the target has nothing of a mirror named {self._name}",
-                remedy="give the --name under which it was mirrored",
+                f"the target has no checkpoints of a mirror named {self._name}",
+                remedy="give the --name of the mirror",
             )
         found = await self._topic.read()
         await self._target.metadata({tp.topic for tp in found}, refresh=True)
@@ -95,14 +95,14 @@ class Translator:
             if self._target.cluster.partition(tp) is not None and self._is_present(tp, each)
         }
         asked = {route.target: EARLIEST for route in self._routes.values()}
-        listed = await self._target.list_offsets_each(asked, timeout_s=ANSWER_S)
+        listed = await self._target.list_offsets_or_errors(asked, timeout_s=ANSWER_S)
         self._log_starts = {tp: each.offset for tp, each in listed.offsets.items()}
         self._unavailable = {tp: str(error) for tp, error in listed.errors.items()}
         for tp, reason in self._unavailable.items():
-            _log.warning("positions in %s are not translated: %s", tp, reason)
+            _log.warning("cannot translate offsets of %s: %s", tp, reason)
 
     def _is_present(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:
-        """Whether a checkpoint is of the topics that both sides have now."""
+        """Whether a checkpoint belongs to the topics that exist now on both sides."""
         if has_other_id(checkpoint.target_topic_id, topic_id(self._target, tp.topic)):
             return False
         if self._source is None:
@@ -112,18 +112,18 @@ class Translator:
         now = topic_id(self._source, source.topic)
         return is_there and not has_other_id(checkpoint.source_topic_id, now)
 
-    def translate(self, source: TopicPartition, offset: int) -> Place:
-        """Where the first record at or above this offset is."""
+    def translate(self, source: TopicPartition, offset: int) -> TranslatedOffset:
+        """Find the target offset of the first record at or above this source offset."""
         route = self._routes.get(source)
         if route is None:
             raise UsageError(
-                f"{source} is not mirrored under the name {self._name}",
-                remedy="check the topic, or give the --name under which it is mirrored",
+                f"{source} is not mirrored by the mirror named {self._name}",
+                remedy="check the topic, or give the --name of its mirror",
             )
         if why := self._unavailable.get(route.target):
-            # Where its log starts is not known, so neither is whether the place still exists.
-            return Place(source, offset, route.target, None, why)
-        return Place(source, offset, route.target, self._offset(route.target, offset))
+            # Its log start is unknown, so the record may have been deleted.
+            return TranslatedOffset(source, offset, route.target, None, why)
+        return TranslatedOffset(source, offset, route.target, self._offset(route.target, offset))
 
     def _offset(self, target: TopicPartition, offset: int) -> int | None:
         checkpoint = self._topic.found[target]
@@ -133,14 +133,14 @@ class Translator:
         else:
             offsets = OffsetMap(self._topic.blocks.get(target, {}))
             found = offsets.translate(offset, done=done, target_end=end)
-        # What the target has deleted meanwhile cannot be a place.
+        # Records below the log start are deleted; readers continue at the log start.
         return None if found is None else max(found, self._log_starts.get(target, 0))
 
     def log_start(self, target: TopicPartition) -> int:
         return self._log_starts.get(target, 0)
 
     async def trim(self) -> None:
-        """Forget what maps to records that the target has deleted."""
+        """Delete map blocks of records that the target has deleted."""
         void = {
             tp: dict.fromkeys(starts)
             for tp, blocks in self._topic.blocks.items()
@@ -151,16 +151,16 @@ class Translator:
 
 @dataclass(slots=True)
 class GroupMove:
-    """What became of one group's positions."""
+    """The result of moving one group's committed offsets."""
 
     group: str
-    places: list[Place] = field(default_factory=list)
-    is_active: bool = False  # at the target: left alone
+    places: list[TranslatedOffset] = field(default_factory=list)
+    is_active: bool = False  # at the target, so it was not changed
     committed: int = 0  # partitions
 
 
 class GroupSync:
-    """Brings positions of groups from a source to a target."""
+    """Translates committed offsets of groups from a source to a target."""
 
     def __init__(self, source: Client, target: Client, translator: Translator) -> None:
         self._source = source
@@ -168,37 +168,39 @@ class GroupSync:
         self._translator = translator
 
     async def sync(self, selection: Selection) -> list[GroupMove]:
-        """All groups that are selected, forwards only."""
+        """Move the offsets of all selected groups, forwards only."""
         await self._translator.refresh()
         await self._translator.trim()
         groups = await list_groups(self._source)
         chosen = [
             group.group_id
             for group in groups.values()
-            if group.protocol_type in ("consumer", "") and selection.takes(group.group_id)
+            if group.protocol_type in ("consumer", "") and selection.includes(group.group_id)
         ]
         limit = asyncio.Semaphore(_GROUPS_AT_ONCE)
         moves = await asyncio.gather(*(self._try_move(group, limit) for group in sorted(chosen)))
         return [move for move in moves if move is not None]
 
     async def _try_move(self, group: str, limit: asyncio.Semaphore) -> GroupMove | None:
-        """A group whose coordinator is not available must not hold back others."""
+        """Move one group; an unavailable coordinator must not delay other groups."""
         async with limit:
             try:
                 async with asyncio.timeout(_GROUP_S):
                     return await self.move(group, forwards_only=True)
             except (ClientError, TimeoutError) as error:
-                _log.warning("the positions of group %s are not synced: %r", group, error)
+                _log.warning("cannot sync the offsets of group %s: %r", group, error)
                 return None
 
-    async def places(self, group: str) -> list[Place]:
-        """Where a group's positions are at the target."""
+    async def places(self, group: str) -> list[TranslatedOffset]:
+        """Translate the committed offsets of a group."""
         partitions = self._translator.partitions
-        committed = await committed_offsets(_coordinator(self._source, group), group, partitions)
+        committed = await fetch_committed_offsets(
+            _coordinator(self._source, group), group, partitions
+        )
         return [self._translator.translate(tp, committed[tp].offset) for tp in sorted(committed)]
 
     async def move(self, group: str, *, forwards_only: bool = False) -> GroupMove:
-        """Commit a group's positions at the target, unless it has members there."""
+        """Commit the translated offsets of a group at the target, unless it has members there."""
         move = GroupMove(group, await self.places(group))
         offsets = {
             place.target: place.target_offset
@@ -213,7 +215,7 @@ class GroupSync:
         wanted = await self._changes(coordinator, group, offsets, forwards_only=forwards_only)
         if wanted:
             await commit_offsets(coordinator, group, wanted)
-            _log.info("%s: brought %d positions to the target", group, len(wanted))
+            _log.info("group %s: committed %d offsets at the target", group, len(wanted))
         move.committed = len(wanted)
         return move
 
@@ -225,7 +227,7 @@ class GroupSync:
         *,
         forwards_only: bool,
     ) -> dict[TopicPartition, OffsetCommit | int]:
-        known = await committed_offsets(coordinator, group, offsets)
+        known = await fetch_committed_offsets(coordinator, group, offsets)
         return {
             tp: offset
             for tp, offset in offsets.items()
@@ -234,16 +236,16 @@ class GroupSync:
         }
 
 
-def complete(places: Iterable[Place]) -> list[Place]:
-    """The places, if all are known; raises otherwise."""
+def require_known(places: Iterable[TranslatedOffset]) -> list[TranslatedOffset]:
+    """Return the translations if all are known; raise otherwise."""
     found = list(places)
     for place in found:
         if place.target_offset is None:
             raise ConfigError(
                 f"{place.source} cannot be translated: {place.why}"
                 if place.why
-                else f"{place.source} is not copied up to offset {place.source_offset} yet",
-                remedy="let the mirror catch up, and try again",
+                else f"offset {place.source_offset} of {place.source} is not copied yet",
+                remedy="wait until the mirror catches up, and try again",
             )
     return found
 

@@ -1,25 +1,26 @@
-"""Compares the logs of a source and a target, batch by batch; writes nothing anywhere.
+"""Compares the logs of a source and a target, batch by batch; writes nothing.
 
     reports = await verify(source, target, ["orders"])
 
 Rules:
-- The target's end is looked up before the source's: what a correct mirror has written by then,
-  the source has. Both are read to their last stable offset, without aborted and control batches.
-- Batches with the same bytes, codec, count and timestamps are equal. Where they are not, records
-  are compared one by one, so that batches may have been re-encoded or cut otherwise: keys,
-  values, headers and timestamps.
-- The timestamp of a record is the one that a reader sees: with LogAppendTime at the source its
-  append time must be at the target. A target's topic of LogAppendTime sets times of its own,
+- The target's end is read before the source's, so everything that a correct mirror has written by
+  then is in the source. Both are read up to their last stable offset, without aborted and control
+  batches.
+- Batches with the same bytes, codec, record count and timestamps are equal. Otherwise records are
+  compared one by one (key, value, headers, timestamp), because a mirror may re-encode batches or
+  split them differently.
+- The timestamp of a record is the one that a consumer sees: with LogAppendTime at the source, the
+  target must have the append time. A target topic with LogAppendTime sets its own timestamps,
   which are not compared.
-- Offsets need not be equal, only the order. Where one log begins later (retention), the other
-  is passed over up to the first record that both have.
-- A partition that is not available is reported as such, and the others are compared.
-- Where a mirror of this project copied a topic that was created again, its checkpoints say where
-  the present generation begins at the target. What is before is of a former generation, is not
-  compared, and is counted. The source is always compared from its start: what a mirror says
-  about itself must not hide what it left out.
-- The first difference of a partition ends its comparison. A target that ends early may still be
-  on its way: that is no difference, but it is not equality either.
+- Offsets need not be equal, only the order. Where one log starts later (retention), records of the
+  other log are skipped up to the first record that both have.
+- A partition that is not available is reported, and the others are compared.
+- Where a shoal mirror copied a recreated topic, its checkpoints say where the current generation
+  begins at the target. Target records before that belong to an earlier generation; they are
+  counted and not compared. The source is always compared from its log start, so that a mirror's
+  own checkpoints cannot hide records that it did not copy.
+- The comparison of a partition stops at the first difference. A target that ends early may still be
+  catching up: that is neither a difference nor equality.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from typing import Annotated, Final, NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.consume.isolation import Sieve, Standing
+from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.client.errors import ClientError, error_for
 from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.mm2.naming import Naming
@@ -43,17 +44,17 @@ from shoal.wire.errors import CorruptBatch
 from shoal.wire.records.message_sets import read_batches
 from shoal.wire.records.records import Record, decode_records
 
-# How long a partition may take to tell its offsets before it counts as not available.
+# How long a partition may take to return its offsets before it counts as not available.
 ANSWER_S: Final = 10.0
 
 NOT_COPIED_YET: Final = (
     "the source topic was deleted and created again since it was mirrored, and the mirror has "
-    "not begun to copy the new one: nothing can be compared"
+    "not started to copy the new topic: nothing can be compared"
 )
 
 
 class Difference(NamedTuple):
-    """Where two logs first differ; an offset of -1 where that side has nothing more."""
+    """Where two logs first differ; the offset is -1 on a side that has no more records."""
 
     source_offset: int
     target_offset: int
@@ -62,24 +63,24 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What the comparison of one partition found."""
+    """The result of comparing one partition."""
 
     partition: Annotated[TopicPartition, "partition"]
     equal_batches: Annotated[int, "equal_batches"] = 0
-    records: Annotated[int, "records"] = 0  # equal ones
-    # Of them, those in batches that are not the same.
+    records: Annotated[int, "records"] = 0  # equal records
+    # Of those, the records that were compared one by one.
     records_one_by_one: Annotated[int, "records_one_by_one"] = 0
     passed_over: Annotated[int, "passed_over"] = 0  # records that the other side no longer has
-    # Source offsets behind the last record that the target has.
+    # Source offsets after the last record that the target has.
     not_yet: Annotated[int, "not_yet"] = 0
-    # Target offsets of topics that the source no longer has.
+    # Target offsets copied from topics that the source no longer has.
     earlier_generations: Annotated[int, "earlier_generations"] = 0
     difference: Annotated[Difference | None, "difference"] = None
     unavailable: Annotated[str, "unavailable"] = ""  # why it was not compared, or not to the end
 
 
-class _Damaged(Exception):
-    """A batch whose checksum is wrong."""
+class _DamagedBatch(Exception):
+    """A batch has a wrong CRC."""
 
     def __init__(self, log: "_Log", offset: int) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class _Damaged(Exception):
 
 
 class _Log:
-    """One side of a partition: its data in order, by batch or by record."""
+    """The log of one side, read in order by batch or by record."""
 
     def __init__(self, client: Client, tp: TopicPartition, first: int, end: int) -> None:
         self.end = end
@@ -100,13 +101,13 @@ class _Log:
         self.has_append_times = False
 
     async def batch(self) -> Batch | None:
-        """The next batch, if none of its records was taken yet; stays."""
+        """Return the next batch without consuming it; None if some of its records are consumed."""
         if not self._records:
             await self._fill()
         return self._batches[0] if self._batches and not self._records else None
 
     async def record(self) -> Record | None:
-        """The next record; stays."""
+        """Return the next record without consuming it."""
         if not self._records:
             await self._fill()
         if not self._records and self._batches:
@@ -123,7 +124,7 @@ class _Log:
 
     async def _fill(self) -> None:
         while not self._batches and not self._records and self._position < self.end:
-            await self._client.retrying(self._fetch)
+            await self._client.with_retries(self._fetch)
         if self._batches:
             self._check(self._batches[0])
 
@@ -131,7 +132,7 @@ class _Log:
         try:
             batch.check_crc()
         except CorruptBatch:
-            raise _Damaged(self, batch.base_offset) from None
+            raise _DamagedBatch(self, batch.base_offset) from None
 
     async def _fetch(self) -> None:
         tp, position = self._tp, self._position
@@ -140,17 +141,17 @@ class _Log:
             raise error_for(
                 part.error_code, topic=tp.topic, partition=tp.partition, offset=position
             )
-        sieve = Sieve(part.aborted)
+        aborted_filter = AbortedFilter(part.aborted)
         for batch, _ in read_batches(part.records):
-            standing = sieve.judge(batch)
+            standing = aborted_filter.classify(batch)
             if batch.last_offset < position or batch.base_offset >= self.end:
                 continue
             self._position = batch.next_offset
-            if standing is Standing.DATA and batch.record_count:
+            if standing is BatchKind.DATA and batch.record_count:
                 self._take(batch, position)
 
     def _take(self, batch: Batch, position: int) -> None:
-        if batch.base_offset < position:  # the log begins inside it
+        if batch.base_offset < position:  # the log starts inside this batch
             self._check(batch)
             self.has_append_times = bool(batch.attributes & TIMESTAMP_TYPE_BIT)
             self._records.extend(r for r in decode_records(batch) if r.offset >= position)
@@ -161,7 +162,7 @@ class _Log:
 async def verify(
     source: Client, target: Client, topics: Iterable[str], naming: Naming | None = None
 ) -> list[PartitionReport]:
-    """Compare all partitions of these topics of the source."""
+    """Compare all partitions of these source topics."""
     routes = await _routes(source, target, topics, naming or Naming())
     failed: dict[TopicPartition, str] = {}
     target_ends = await _offsets(target, [route.target for route in routes], LATEST, failed)
@@ -185,7 +186,7 @@ async def verify(
             _Log(source, ours, source_firsts[ours], source_ends[ours]),
             _Log(target, theirs, start, target_ends[theirs]),
         )
-        # The target begins later if it has deleted a part of this generation.
+        # The target starts later if it has deleted records of this generation.
         later = source_firsts[ours] > 0, first > base
         if route in copies and copies[route].is_of_former_source:
             report.difference = Difference(-1, first, NOT_COPIED_YET)
@@ -204,7 +205,7 @@ async def _routes(
         for side, client, name in (("source", source, ours), ("target", target, theirs)):
             cluster = await client.metadata([name], refresh=True)
             if cluster.topics[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                raise UsageError(f"the {side} has no topic {name}", remedy="check --topics")
+                raise UsageError(f"the {side} cluster has no topic {name}", remedy="check --topics")
         there = set(target.cluster.partitions_of(theirs))
         for tp in source.cluster.partitions_of(ours):
             route = Route(tp, TopicPartition(theirs, tp.partition))
@@ -219,9 +220,11 @@ async def _routes(
 async def _offsets(
     client: Client, partitions: list[TopicPartition], which: int, failed: dict[TopicPartition, str]
 ) -> dict[TopicPartition, int]:
-    """By partition; those that do not answer are added to `failed`."""
+    """Read one offset per partition; partitions that do not answer are added to `failed`."""
     asked = dict.fromkeys(partitions, which)
-    listed = await client.list_offsets_each(asked, isolation="read_committed", timeout_s=ANSWER_S)
+    listed = await client.list_offsets_or_errors(
+        asked, isolation="read_committed", timeout_s=ANSWER_S
+    )
     failed.update((tp, str(error)) for tp, error in listed.errors.items())
     return {tp: one.offset for tp, one in listed.offsets.items()}
 
@@ -235,8 +238,8 @@ async def _compare(
             pass
     except ClientError as error:
         report.unavailable = str(error)
-    except _Damaged as damaged:
-        what = "a batch is damaged: its checksum is wrong"
+    except _DamagedBatch as damaged:
+        what = "a batch is damaged: its CRC is wrong"
         is_source = damaged.log is source
         report.difference = Difference(
             damaged.offset if is_source else -1, -1 if is_source else damaged.offset, what
@@ -246,14 +249,14 @@ async def _compare(
 async def _align(
     report: PartitionReport, source: _Log, target: _Log, *, later: tuple[bool, bool]
 ) -> None:
-    """Pass over what only one side has because the other begins later."""
+    """Skip records of one side that are before the log start of the other."""
     if not any(later):
         return
     source_is_later = later[0]
     ahead, behind = (source, target) if source_is_later else (target, source)
     first = await ahead.record()
     if first is None and source_is_later:
-        # The source has deleted all that it had: nothing is left to compare.
+        # The source has deleted all its records: nothing is left to compare.
         while await target.record() is not None:
             target.drop_record()
             report.passed_over += 1
@@ -268,12 +271,12 @@ async def _align(
         report.difference = Difference(
             offset if source_is_later else -1,
             -1 if source_is_later else offset,
-            f"the {side} has nothing that is like the other's first record",
+            f"the {side} has no record that equals the first record of the other log",
         )
 
 
 async def _step(report: PartitionReport, source: _Log, target: _Log) -> bool:
-    """Compare the next batch of both, or the next record; False at the end."""
+    """Compare the next batch or the next record of both logs; False at the end."""
     if report.difference is not None:
         return False
     ours, theirs = await asyncio.gather(source.batch(), target.batch())
@@ -288,7 +291,9 @@ async def _step(report: PartitionReport, source: _Log, target: _Log) -> bool:
         report.not_yet = 0 if left is None else source.end - left.offset
         return False
     if left is None:
-        report.difference = Difference(-1, right.offset, "the target has more than the source")
+        report.difference = Difference(
+            -1, right.offset, "the target has more records than the source"
+        )
         return False
     what = _difference(left, right, no_times=target.has_append_times)
     if what is not None:

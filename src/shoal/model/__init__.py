@@ -1,4 +1,4 @@
-"""Words that all parts share: errors, identities, ledger schemas, findings, results, units.
+"""Types that all packages share: errors, identities, ledger schemas, findings, results, units.
 
-Imports nothing of ours and nothing heavy: brokers import it too.
+Imports no other package of Shoal and nothing heavy: brokers import it too.
 """

@@ -1,11 +1,12 @@
-"""Runs side by side: the shape of `comparison.json` and `sweep.json`, and of their pages.
+"""Comparisons of runs: the format of `comparison.json` and `sweep.json`, and of their pages.
 
 Rules:
-- A `Measure` is a number that every run has or lacks; `None` is "not known", never 0.
-- What is said of a difference is one of `JUDGEMENTS`, in these words. "Differs" is said only
-  where its error rate is known.
-- `to_json` gives plain dictionaries and lists, with the names that are declared beside the types
-  (`shoal.model.serialised`). They are for pages and for people's programs: nothing reads them here.
+- A `Measure` is a number that a run may have; `None` means "not known", never 0.
+- The judgement on a difference is one of `JUDGEMENTS`, in these words. "Differs" is used only
+  where the error rate of the test is known.
+- `to_json` returns plain dictionaries and lists, with the names that are declared beside the types
+  (`shoal.model.serialised`). They are for report pages and external programs; no code here reads
+  them back.
 """
 
 import math
@@ -23,9 +24,9 @@ Unit = Literal["ratio", "count", "us", "per_s", "s", "bytes"]
 DIFFERS: Final = "differs"
 WITHIN_NOISE: Final = "within noise"
 NOISE_UNKNOWN: Final = "noise unknown"
-EQUAL: Final = "equal"  # there is no difference to speak of
+EQUAL: Final = "equal"  # all values are the same
 NEVER: Final = "never"
-NOT_TESTED: Final = "not tested"  # only shown; its page tests something else
+NOT_TESTED: Final = "not tested"  # only displayed: the page tests another measure
 JUDGEMENTS: Final = (DIFFERS, WITHIN_NOISE, NOISE_UNKNOWN, EQUAL, NOT_TESTED)
 
 
@@ -33,8 +34,8 @@ JUDGEMENTS: Final = (DIFFERS, WITHIN_NOISE, NOISE_UNKNOWN, EQUAL, NOT_TESTED)
 class Measure:
     """One number of a run.
 
-    `is_log`: its noise is proportional to it. `is_event`: it counts rare events, or is a share of
-    them; their noise is not normal.
+    `is_log`: its noise is proportional to its value. `is_event`: it is a number or share of rare
+    events, whose noise is not normally distributed.
     """
 
     name: Annotated[str, "name"]
@@ -42,8 +43,8 @@ class Measure:
     is_log: Annotated[bool, "is_log"] = False
     is_event: Annotated[bool, "is_event"] = False
 
-    def shown(self, value: float | None) -> str:
-        """For people."""
+    def format_value(self, value: float | None) -> str:
+        """The value with its unit, for display."""
         if value is None:
             return "-"
         if math.isinf(value):
@@ -62,23 +63,23 @@ class Measure:
         return f"{value:.6g}"
 
     def brief(self, value: float) -> str:
-        """For the axis of a small picture."""
-        return f"{value:.3g}" if self.unit == "ratio" else self.shown(value)
+        """A short form, for the axis of a small chart."""
+        return f"{value:.3g}" if self.unit == "ratio" else self.format_value(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What is said of the differences in one measure; `chance` is after the correction."""
+class MeasureJudgement:
+    """The judgement on the differences in one measure; `chance` is the corrected p-value."""
 
     judgement: Annotated[str, "judgement"]
     chance: Annotated[float | None, "chance"] = None
-    basis: Annotated[str, "basis"] = ""  # what the noise was taken from
+    basis: Annotated[str, "basis"] = ""  # which runs the noise was estimated from
     smallest: Annotated[str, "smallest"] = (
-        ""  # the smallest effect that these runs could have shown
+        ""  # the smallest effect that these runs could have detected
     )
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         if self.chance is None:
             return self.judgement
         chance = "p < 0.001" if self.chance < 0.001 else f"p = {self.chance:.2g}"
@@ -87,7 +88,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One run, or several that were alike."""
+    """One run, or several runs with the same settings."""
 
     label: Annotated[str, "label"]
     runs: Annotated[tuple[str, ...], "runs"]
@@ -98,21 +99,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measure, its values by column, and what is said of them."""
+    """One measure, its values by column, and the judgement on them."""
 
     measure: Annotated[Measure, "measure"]
     values: Annotated[tuple[tuple[float, ...], ...], "values"]
-    judged: Annotated[Judged, "judged"]
+    judged: Annotated[MeasureJudgement, "judged"]
 
     def cell(self, place: int) -> str:
-        """The mean of a column's runs, and how far they lie apart."""
+        """The mean of a column's runs, and their range."""
         values = self.values[place]
         if not values:
-            return self.measure.shown(None)
-        mean = self.measure.shown(sum(values) / len(values))
+            return self.measure.format_value(None)
+        mean = self.measure.format_value(sum(values) / len(values))
         if len(values) == 1 or min(values) == max(values):
             return mean
-        low, high = self.measure.shown(min(values)), self.measure.shown(max(values))
+        low, high = self.measure.format_value(min(values)), self.measure.format_value(max(values))
         return f"{mean} ({low} … {high})"
 
 
@@ -123,12 +124,12 @@ class Comparison:
     columns: Annotated[tuple[Column, ...], "columns"]
     rows: Annotated[tuple[Row, ...], "rows"]
 
-    def named(self, judgement: str) -> list[str]:
-        """The measures of which that is said."""
+    def measures_judged(self, judgement: str) -> list[str]:
+        """The names of the measures with this judgement."""
         return [row.measure.name for row in self.rows if row.judged.judgement == judgement]
 
     def verdicts(self) -> list[str]:
-        """Every verdict that there is, once."""
+        """The distinct verdicts of all columns."""
         return list(dict.fromkeys(v for column in self.columns for v in column.verdicts))
 
     def to_json(self) -> Json:
@@ -137,14 +138,14 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """What one parameter does to one measure: all values by level, and what is said of it."""
+class ParameterEffect:
+    """The effect of one parameter on one measure: all values by level, and the judgement."""
 
     parameter: Annotated[str, "parameter"]
     measure: Annotated[Measure, "measure"]
     levels: Annotated[tuple[str, ...], "levels"]
     values: Annotated[tuple[tuple[float, ...], ...], "values"]
-    judged: Annotated[Judged, "judged"]
+    judged: Annotated[MeasureJudgement, "judged"]
 
     def means(self) -> list[float | None]:
         return [sum(found) / len(found) if found else None for found in self.values]
@@ -152,7 +153,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """A sweep as far as it went."""
+    """The result of a sweep, which may be incomplete."""
 
     name: Annotated[str, "name"]
     parameters: Annotated[Mapping[str, Sequence[str]], "parameters"]
@@ -160,7 +161,7 @@ class SweepResult:
     seed: Annotated[int, "seed"]
     planned: Annotated[int, "planned"]
     done: Annotated[int, "done"]
-    effects: Annotated[tuple[Effect, ...], "effects"]
+    effects: Annotated[tuple[ParameterEffect, ...], "effects"]
     comparison: Annotated[Comparison, "comparison"]  # one column for each combination
 
     def to_json(self) -> Json:
@@ -169,7 +170,7 @@ class SweepResult:
 
 
 def _without_infinity(value: Any) -> Any:
-    """JSON has no infinity: a latency that is never reached is written as "never"."""
+    """Replace infinity, which JSON lacks: a latency that is never reached becomes "never"."""
     if isinstance(value, dict):
         return {key: _without_infinity(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -10,7 +10,7 @@
     └── ClientError                 the rest of this branch is in `shoal.client.errors`
 
 An error says what happened, where, why if known, and what to do next (`remedy`).
-`blame` says whose fault it is: ours (`local`) or the other side's (`remote`).
+`blame` says which side caused it: this process (`local`) or its peer (`remote`).
 """
 
 from typing import Literal
@@ -19,7 +19,7 @@ Blame = Literal["local", "remote"]
 
 
 class ShoalError(Exception):
-    """Base of the tree. `str(error)` is one sentence fit for a user."""
+    """Base class of all errors. `str(error)` is one sentence for users."""
 
     blame: Blame = "local"
     retriable: bool = False
@@ -30,7 +30,7 @@ class ShoalError(Exception):
 
 
 class UsageError(ShoalError):
-    """A command or call was given something that it cannot accept."""
+    """A command or call got an argument that it cannot accept."""
 
 
 class ConfigError(ShoalError):
@@ -45,7 +45,7 @@ class UnreachableError(ShoalError):
 
 
 class LedgerError(ShoalError):
-    """A ledger is cut, of another run, or of another format."""
+    """A ledger is truncated, belongs to another run, or has another format."""
 
 
 class SystemFailure(ShoalError):
@@ -53,7 +53,7 @@ class SystemFailure(ShoalError):
 
 
 class WireError(ShoalError):
-    """Bytes that do not mean what they must; `position` is where, in bytes."""
+    """Bytes that violate the protocol or format; `position` is the offset of the first one."""
 
     blame: Blame = "remote"
 
@@ -64,4 +64,4 @@ class WireError(ShoalError):
 
 
 class ClientError(ShoalError):
-    """Something that the client of a cluster ran into."""
+    """An error of the Kafka client."""

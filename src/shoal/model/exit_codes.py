@@ -1,4 +1,4 @@
-"""Exit codes of every command, stable and documented in `docs/exit-codes.md`."""
+"""Exit codes of every command, stable and documented in `docs/reference/exit-codes.md`."""
 
 from enum import IntEnum
 

@@ -1,7 +1,7 @@
 """Names of findings and verdicts, as reports and `result.json` print them.
 
-The order is the order of report. `ALWAYS_VIOLATES` is what no run may show, whatever
-it promised; the rest depends on the promises of the run.
+Reports use this order. A finding in `ALWAYS_VIOLATES` violates every run; the others depend on the
+promises of the run.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ class Verdict(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What a producer knows of an attempt."""
+    """What a producer knows about an attempt."""
 
     OK = "ok"
     FAILED = "failed"

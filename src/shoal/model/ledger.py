@@ -1,17 +1,17 @@
-"""The ledgers of a run: tables, columns and the commit log, as the public format they are.
+"""The ledgers of a run, which are a public format: tables, columns and the commit log.
 
 Rules:
 - A run folder holds `run.json` (what was promised and planned), `commits.jsonl` (the
   commit log), `ledger/TABLE/WORKER-EPOCH-NUMBER.parquet` (sealed segments, never renamed
   or changed) and, after an audit, `result.json`, `report.html` and `tables/`.
-- A segment counts once it stands in the commit log; a reader opens only those.
+- A segment counts once it is in the commit log; readers open only those.
 - Times are whole microseconds since the Unix epoch; -1 stands for "none".
 - Offsets are those of the log named in the row; -1 stands for "none".
 - A message is named by (producer, incarnation, topic, lane, sequence); `topic` is always the
   name that the producer wrote to, also in rows about the target. `incarnation` is a number of
   32 bits that a producer drew for its ledger: two producers with one id are two producers.
-- A record under one of our keys whose identity block cannot be read stands in `receipts` and
-  `log` with producer "", lane -1, sequence -1 and `intact` false; its topic is its log's.
+- A record of this run whose identity block cannot be read is in `receipts` and `log` with producer
+  "", lane -1, sequence -1 and `intact` false; its topic is the topic of its log.
 - Every Parquet file carries the key `shoal.format` in its schema metadata. Format 1 has no
   incarnations, neither as a column nor in the commit log; it is read as incarnation 0.
 
@@ -22,8 +22,8 @@ from typing import Final
 
 from shoal.model.errors import LedgerError
 
-FORMAT: Final = 2  # that is written
-FORMATS: Final = (1, 2)  # that are read
+FORMAT: Final = 2  # the one that is written
+FORMATS: Final = (1, 2)  # those that can be read
 FORMAT_KEY: Final = b"shoal.format"
 
 # The incarnation of every producer of a ledger of format 1, and of a history.
@@ -31,7 +31,7 @@ NO_INCARNATION: Final = 0
 
 Columns = tuple[tuple[str, str], ...]
 
-# One row for each attempt whose outcome its producer knows.
+# One row for each attempt whose outcome the producer knows.
 ATTEMPTS: Final[Columns] = (
     ("producer", "dictionary"),
     ("incarnation", "int64"),
@@ -102,7 +102,7 @@ LOG: Final[Columns] = (
 )
 
 # One row for each batch that a scan found, where batches are compared; `producer`, `lane` and
-# `sequence` are those of the first message in it that is ours.
+# `sequence` are those of the first message of this run in it.
 BATCHES: Final[Columns] = (
     ("cluster", "dictionary"),
     ("topic", "dictionary"),
@@ -120,7 +120,7 @@ BATCHES: Final[Columns] = (
     ("stamped", "bool"),  # whether the topic stamps append times
 )
 
-# One row for each batch of the target that the mirror reported as encoded anew.
+# One row for each batch of the target that the mirror reported as re-encoded.
 RE_ENCODED: Final[Columns] = (
     ("topic", "dictionary"),
     ("partition", "int32"),
@@ -138,20 +138,20 @@ ASSIGNMENTS: Final[Columns] = (
     ("assigned_us", "int64"),
 )
 
-# One row for each poll of a consumer with a fixed assignment, empty ones too; `known_us` is when
-# an answer first told it that there is a record at `offset`, -1 if none had by then.
+# One row for each poll of a consumer with a fixed assignment, empty polls too; `known_us` is when
+# a response first showed that a record exists at `offset`, -1 if none had until then.
 POLLS: Final[Columns] = (
     ("group", "dictionary"),
     ("consumer", "dictionary"),
     ("topic", "dictionary"),
     ("partition", "int32"),
     ("offset", "int64"),  # the next one to read
-    ("polled_us", "int64"),  # of the first, if the row stands for several
+    ("polled_us", "int64"),  # of the first poll, if the row stands for several
     ("known_us", "int64"),
-    ("count", "int64"),  # how many polls in succession, all with nothing known
+    ("count", "int64"),  # how many consecutive polls without a known record
 )
 
-# Where the mirror (in the source log) or a group (in the log it reads) stood at the end.
+# The final position of the mirror (in the source log) or of a group (in the log it reads).
 POSITIONS: Final[Columns] = (
     ("reader", "dictionary"),  # "mirror" or the name of a group
     ("topic", "dictionary"),
@@ -180,18 +180,18 @@ KEYS: Final[Columns] = (
     ("topic", "dictionary"),
     ("lane", "int32"),
     ("sequence", "int64"),
-    ("key", "int64"),  # a number that stands for the key: equal keys, equal numbers
+    ("key", "int64"),  # a number for the key: equal keys have equal numbers
 )
 
-# One row for each attempt made in a transaction. A transaction that ended may have rows from
-# before its end too: `open` gives way to what is known later.
+# One row for each attempt made in a transaction. A transaction that ended may also have rows from
+# before its end: a later fate replaces `open`.
 TRANSACTIONS: Final[Columns] = (
     ("producer", "dictionary"),
     ("incarnation", "int64"),
     ("topic", "dictionary"),
     ("lane", "int32"),
     ("sequence", "int64"),
-    ("transaction", "int64"),  # a number of its own for each transaction of the run
+    ("transaction", "int64"),  # unique for each transaction of the run
     ("fate", "int8"),  # index into FATES
     ("requested_us", "int64"),  # when the commit was requested
 )
@@ -219,12 +219,12 @@ def columns_of(table: str, table_format: int = FORMAT) -> Columns:
     return columns if table_format > 1 else tuple(c for c in columns if c[0] != "incarnation")
 
 
-def read_format(told: object, place: str) -> int:
+def read_format(stored: object, place: str) -> int:
     """The format that a file or folder names; `LedgerError` if this version cannot read it."""
-    number = int(told) if isinstance(told, bytes) and told.isdigit() else told
+    number = int(stored) if isinstance(stored, bytes) and stored.isdigit() else stored
     if type(number) is not int or number not in FORMATS:
         raise LedgerError(
-            f"{place} is of ledger format {number!r:.40}; this version reads the formats"
+            f"{place} has ledger format {number!r:.40}; this version reads the formats"
             f" {' and '.join(map(str, FORMATS))}",
             remedy="read it with the version of shoal that wrote it, or a newer one",
         )
@@ -237,7 +237,7 @@ OK: Final = 0
 FAILED: Final = 1
 UNKNOWN: Final = 2
 
-# Values of `transactions.fate`; `open` also stands for "the answer to the commit was lost".
+# Values of `transactions.fate`; `open` also means "the response to the commit was lost".
 FATES: Final = ("committed", "aborted", "open")
 COMMITTED: Final = 0
 ABORTED: Final = 1
@@ -250,19 +250,19 @@ FAULT_PHASES: Final = ("begin", "end")
 # - lease:   worker, epoch, host      the worker may run; a newer epoch fences the older;
 #            workers with the same `host` read the same clock
 # - reserve: worker, epoch, producer, incarnation, topic, lane, until
-#            sequences below `until` may have been sent, whatever else is recorded
+#            sequences below `until` may have been sent, even if nothing else records them
 # - segment: worker, epoch, table, number, path, rows
 #            a sealed file, `path` relative to the run folder
 # - drained: producer, incarnation, topic, lane, group
 #            a marker sent after the lane's last message arrived at that group
-# - foreign: worker, cluster, count   records of other runs or without our mark
+# - foreign: worker, cluster, count   records of other runs or of other programs
 # - ended:   worker, epoch, reason    finished | stopped | lost | failed
 # - fault:   fault, phase, name, target, detail
-#            fault number `fault` (they count from 1 in order of begin), such as a "kill" of
-#            "source/1", began or ended (phase "begin" | "end") at `at_us`; without a line of
-#            its end it lasts to the end of the run. `detail` is an object of its settings
+#            fault number `fault` (from 1, in order of begin), such as a "kill" of "source/1",
+#            began or ended (phase "begin" | "end") at `at_us`; without a line for its end
+#            it lasts to the end of the run. `detail` is an object with its settings
 # - clock:   worker, epoch, low_us, high_us
-#            the worker's clock minus the driver's lay between, over the time since the last line
+#            bounds of the worker's clock minus the driver's since the last such line
 COMMIT_KINDS: Final = (
     "lease",
     "reserve",

@@ -1,4 +1,4 @@
-"""One process of a cluster under test, as every engine names it."""
+"""One process of a cluster under test, for all engines."""
 
 from dataclasses import dataclass
 from typing import Annotated

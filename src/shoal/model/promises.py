@@ -1,7 +1,7 @@
 """The promises of a run, by name, and the values that each may have.
 
-The one list for experiment files, for `run.json` and for histories of other tools: a value that is
-not in it is refused, since an unknown promise would be held against nothing.
+The only list, for experiment files, `run.json` and histories of other tools. A value that is not in
+it is refused, because no rule would check an unknown promise.
 """
 
 from typing import Final

@@ -1,14 +1,14 @@
-"""What an audit found: the shape of `result.json`.
+"""The result of an audit: the format of `result.json`.
 
 Rules:
-- Every number is defined in `docs/definitions.md`; names here are those words.
-- A ratio with nothing below the line is `None`, and so is the yield of a run without
-  acknowledgements; numbers are not rounded.
-- Everything is per consumer group. What stands at the top of `result.json` (verdict,
-  sentence, stages, findings, metrics) is the worst group's, whose name is `worst_group`.
-- `to_json` gives plain dictionaries and lists; `from_json` takes them back. Fields have the names
+- Every number is defined in `docs/reference/definitions.md`, under the same name.
+- A ratio with a denominator of 0 is `None`, and so is the yield of a run without acknowledgements;
+  numbers are not rounded.
+- Everything is per consumer group. The top level of `result.json` (verdict, sentence, stages,
+  findings, metrics) has the values of the worst group, whose name is `worst_group`.
+- `to_json` returns plain dictionaries and lists; `from_json` reads them. Fields have the names
   that are declared beside their types (`shoal.model.serialised`) or spelt out here. Fields may be
-  added within a format: those that older results lack are marked, all others must be there.
+  added within a format: those that older results lack are marked, all others are required.
 """
 
 import math
@@ -29,10 +29,10 @@ from shoal.model.serialised import (
 )
 
 RESULT_FORMAT: Final = 1
-# Of fields that came later: results of format 1 may lack them.
+# Marks fields that were added later: results of format 1 may lack them.
 _ADDED: Final = AbsentUpTo(1)
 
-# A latency that losses reach: in JSON, which has no infinity.
+# An infinite latency, because messages were lost: JSON has no infinity.
 NEVER = "never"
 
 Json = dict[str, Any]
@@ -54,7 +54,7 @@ STAGES: Final = ("producer_to_source", "source_to_target", "log_to_consumers")
 
 @dataclass(frozen=True, slots=True)
 class FindingResult:
-    """How often something was found, in how many streams, and the smallest case of it.
+    """The number of cases of a finding, in how many streams, and the smallest case.
 
     For findings about offsets (inconsistent offset, poll skip, non-monotonic poll) `streams`
     counts partitions.
@@ -76,10 +76,10 @@ class FindingResult:
 class Latency:
     """Exact statistics of latencies in microseconds.
 
-    `undelivered` is how many messages were lost or are pending; `percentiles_owed` are the
-    percentiles with each of them counted as infinitely late, None where that is infinite.
-    `skew_us` bounds by how much the clock of the end was ahead of the clock of the begin (None:
-    nobody knows); the true value of each statistic lies in `interval` of it.
+    `undelivered` is the number of messages that were lost or are pending; `percentiles_owed` are
+    the percentiles with each of them counted as infinitely late, None where that is infinite.
+    `skew_us` bounds how far the clock at the end was ahead of the clock at the begin (None: not
+    known); the true value of each statistic lies in its `interval`.
     """
 
     count: int = 0
@@ -92,26 +92,26 @@ class Latency:
     skew_us: tuple[int, int] | None = (0, 0)
 
     def interval(self, value: float) -> tuple[float, float] | None:
-        """Where the true value lies of one that was measured; None if nobody knows."""
+        """The bounds of the true value behind a measured one; None if they are not known."""
         return None if self.skew_us is None else (value - self.skew_us[1], value - self.skew_us[0])
 
     def _intervals(self) -> Json:
-        """For machines: nothing where all clocks are one."""
+        """The bounds for JSON; empty if all processes used the same clock."""
         if self.skew_us == (0, 0):
             return {}
         if self.skew_us is None:
             return {"skew_us": None, "interval": None}
-        told = {"mean": self.mean, **self.percentiles, "max": self.max}
-        known = {name: value for name, value in told.items() if value is not None}
+        measured = {"mean": self.mean, **self.percentiles, "max": self.max}
+        known = {name: value for name, value in measured.items() if value is not None}
         intervals = {name: list(self.interval(value) or ()) for name, value in known.items()}
         return {"skew_us": list(self.skew_us), "interval": intervals}
 
     def owed(self) -> dict[str, float | None]:
-        """Statistics as thresholds see them: what did not arrive is infinitely late."""
+        """The statistics for thresholds: an undelivered message is infinitely late."""
         if not self.undelivered:
             return {**self.percentiles, "mean": self.mean, "max": self.max}
-        told = {name: self.percentiles_owed.get(name) for name, _, _ in PERCENTILES}
-        finite = {name: math.inf if value is None else value for name, value in told.items()}
+        owed = {name: self.percentiles_owed.get(name) for name, _, _ in PERCENTILES}
+        finite = {name: math.inf if value is None else value for name, value in owed.items()}
         return {**finite, "mean": math.inf, "max": math.inf}
 
     def to_json(self) -> Json:
@@ -145,7 +145,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The numbers of one group. `order` is F over its greatest possible value."""
+    """The numbers of one group. `order` is F divided by its greatest possible value."""
 
     attempts: Annotated[int, "attempts"] = 0
     ok: Annotated[int, "ok"] = 0
@@ -174,7 +174,7 @@ class Metrics:
         None  # if batches were
     )
     batches: Annotated[int, "batches", _ADDED] = (
-        0  # in which the acknowledged messages came that were delivered
+        0  # that held the acknowledged and delivered messages
     )
     F: Annotated[int, "F"] = 0
     F_limit: Annotated[int, "F_limit"] = 0
@@ -182,18 +182,18 @@ class Metrics:
     latency_us: Annotated[dict[str, Latency], "latency_us"] = field(default_factory=dict)
     range_us: Annotated[dict[str, int | None], "range_us", _ADDED] = field(default_factory=dict)
     clock_skew_us: Annotated[tuple[int, int] | None, "clock_skew_us", _ADDED] = (
-        None  # consumers' clocks less producers'
+        None  # consumers' clocks minus producers'
     )
 
     def to_json(self) -> Json:
-        plain = {name.written: getattr(self, name.attribute) for name in names_of(Metrics)}
+        plain = {name.serialised_name: getattr(self, name.attribute) for name in names_of(Metrics)}
         plain["latency_us"] = {name: value.to_json() for name, value in self.latency_us.items()}
         plain["clock_skew_us"] = None if self.clock_skew_us is None else list(self.clock_skew_us)
         return plain
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], version: int) -> Self:
-        latencies = {n: Latency.from_json(told) for n, told in data["latency_us"].items()}
+        latencies = {n: Latency.from_json(each) for n, each in data["latency_us"].items()}
         skew = data.get("clock_skew_us")
         own = {"latency_us": latencies, "clock_skew_us": skew and (skew[0], skew[1])}
         return cls(**all_arguments_of(cls, {**data, **own}, version=version))
@@ -201,7 +201,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """The ratios of the definitions, from their counts."""
+    """The ratios, computed from their counts."""
 
     yield_: Annotated[float | None, "yield"] = None
     harvest: Annotated[float | None, "harvest"] = None
@@ -211,7 +211,7 @@ class Ratios:
 
     @classmethod
     def of(cls, counts: Mapping[str, int], *, acknowledged: bool) -> Self:
-        """`acknowledged` is False with acks=0: then yield cannot be known."""
+        """`acknowledged` is False with acks=0: then the yield is not known."""
         attempts, ok, deliveries = (counts[name] for name in ("attempts", "ok", "deliveries"))
         copies = deliveries - counts["re_reads"] - counts["delivered"]
         return cls(
@@ -222,8 +222,8 @@ class Ratios:
             re_read_rate=_ratio(counts["re_reads"], deliveries),
         )
 
-    def named(self) -> dict[str, float | None]:
-        """By the names of their attributes, which are those of `Metrics` too."""
+    def by_name(self) -> dict[str, float | None]:
+        """The ratios by attribute name; `Metrics` has the same names."""
         return {name.attribute: getattr(self, name.attribute) for name in names_of(Ratios)}
 
 
@@ -233,11 +233,11 @@ def _ratio(numerator: int, denominator: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The messages that were meant to leave during one fault, or outside of all (None).
+    """The messages whose intended send was during one fault, or outside of all faults (None).
 
-    `sent` and `received` are what was sent and received in that time, whatever it was. A fault
-    that was not felt has no times to detect and recover, one that was felt to the end of the
-    run none to recover, one that never ended none to drain.
+    `sent` and `received` count all messages sent and received in that time. A fault without a
+    visible effect has no times to detect and recover; one whose effect lasts to the end of the
+    run has none to recover; one that did not end has none to drain.
     """
 
     fault: int | None
@@ -268,13 +268,15 @@ class Window:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         metrics = dict(data["metrics"])
         latencies = metrics.pop("latency_us")
-        ratios = {name.written: metrics.pop(name.written) for name in names_of(Ratios)}
+        ratios = {
+            name.serialised_name: metrics.pop(name.serialised_name) for name in names_of(Ratios)
+        }
         return cls(
             fault=data["fault"],
             counts=metrics,
             ratios=from_plain(Ratios, ratios),
             findings=dict(data["findings"]),
-            latency_us={name: Latency.from_json(told) for name, told in latencies.items()},
+            latency_us={name: Latency.from_json(each) for name, each in latencies.items()},
             sent=data["sent"],
             received=data["received"],
             time_to_detect_us=data["time_to_detect_us"],
@@ -285,7 +287,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The verdict on one stage, and the findings that it rests on."""
+    """The verdict on one stage, and the findings behind it."""
 
     verdict: Verdict
     findings: tuple[str, ...] = ()
@@ -302,9 +304,9 @@ class Stage:
 class Throughput:
     """Messages and bytes per second over the measured window; `topic` None is all topics together.
 
-    Warm-up is left out. `sent` counts attempts by actual send, `delivered` messages by first
-    delivery; a rate is None where the window has no length, and one of bytes where nobody wrote
-    down how large messages are.
+    Warm-up is excluded. `sent` counts attempts by actual send, `delivered` messages by first
+    delivery. A rate is None if the window is empty, and a rate of bytes also if the size of the
+    messages was not recorded.
     """
 
     topic: Annotated[str | None, "topic"]
@@ -322,11 +324,11 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What happened in each second from `start_s` (Unix time), for pictures.
+    """Values for each second from `start_s` (Unix time), for charts.
 
     All lists have one entry per second. `sent` counts by actual send, `received` counts all
-    deliveries; latencies are those of messages meant to leave in that second, from the
-    intended send, percentiles rounded up by at most 1/32, maxima exact; None where no message
+    deliveries; latencies are those of messages with an intended send in that second, from
+    that time, percentiles rounded up by at most 1/32, maxima exact; None where no message
     arrived.
     """
 
@@ -344,7 +346,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """One lane from sequence 0 to `length`, with what was found in it, for pictures.
+    """One lane from sequence 0 to `length` with its findings, for charts.
 
     `marks` are (first sequence of a stretch of `stretch` sequences, finding, count).
     """
@@ -362,11 +364,11 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """The audit as one consumer group sees it.
+    """The audit of one consumer group.
 
     `lanes` are rows of counts: `topic`, `lane`, and each count of `Metrics` and each finding
     that is not zero. `histogram` is the end-to-end latency from the intended send, as
-    (lower bound, upper bound, count) of buckets that grow by at most 1/32, for pictures.
+    (lower bound, upper bound, count) of buckets that grow by at most 1/32, for charts.
     """
 
     verdict: Verdict
@@ -378,12 +380,12 @@ class GroupResult:
     lanes: tuple[Json, ...] = ()
     series: Series = field(default_factory=Series)
     strips: tuple[Strip, ...] = ()
-    windows: tuple[Window, ...] = ()  # one for each fault, and last the time outside of all
+    windows: tuple[Window, ...] = ()  # one for each fault, then one for the time outside of all
     histogram: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
     def empty(cls) -> Self:
-        """What a run in which nothing happened comes to."""
+        """The result of a run without messages."""
         return cls(Verdict.INCONCLUSIVE, "")
 
     def to_json(self) -> Json:
@@ -421,10 +423,10 @@ class GroupResult:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldThreshold:
-    """A threshold, and what each group of consumers has of its metric.
+class ThresholdResult:
+    """A threshold, and the value of its metric for each consumer group.
 
-    A value is infinite where losses reach the rank, None where it does not exist.
+    A value is infinite if losses reach the percentile, None if the metric does not exist.
     """
 
     text: str
@@ -437,7 +439,7 @@ class HeldThreshold:
         return not self.missed_by
 
     def sentences(self) -> list[str]:
-        """One for each group that misses it; a group is named where there are several."""
+        """One for each group that misses it, with the group's name if there are several."""
         return [
             f"{self.text}: {self.metric} is {_number(self.values[group])}"
             + (f" in group {group}" if len(self.values) > 1 else "")
@@ -479,14 +481,16 @@ class Result:
     worst_group: str
     groups: dict[str, GroupResult]
     promises: Json = field(default_factory=dict)
-    foreign: dict[str, int] = field(default_factory=dict)  # records of others, by cluster
+    foreign: dict[str, int] = field(
+        default_factory=dict
+    )  # records of other runs or programs, by cluster
     faults: tuple[Json, ...] = ()  # fault, name, target, began_us, ended_us, detail
-    missing_scans: tuple[str, ...] = ()  # logs that no scan covers, so stages may stay unnamed
-    mirror: Json | None = None  # its kind and settings, and the CPU and memory that it used
-    thresholds: tuple[HeldThreshold, ...] = ()
+    missing_scans: tuple[str, ...] = ()  # logs without a scan: the stage of a loss may be unknown
+    mirror: Json | None = None  # its kind and settings, and its CPU and memory usage
+    thresholds: tuple[ThresholdResult, ...] = ()
 
     @property
-    def missed(self) -> list[HeldThreshold]:
+    def missed(self) -> list[ThresholdResult]:
         """The thresholds that some group does not meet."""
         return [each for each in self.thresholds if not each.is_met]
 
@@ -532,7 +536,7 @@ class Result:
         try:
             version = check_version(data.get("format"), (RESULT_FORMAT,))
             groups = data["groups"].items()
-            # They came later too.
+            # Thresholds were added later; older results lack them.
             thresholds = data.get("thresholds", ())
             return cls(
                 run=data["run"],
@@ -543,12 +547,12 @@ class Result:
                 faults=tuple(data["faults"]),
                 missing_scans=tuple(data["missing_scans"]),
                 mirror=data["mirror"],
-                thresholds=tuple(map(HeldThreshold.from_json, thresholds)),
+                thresholds=tuple(map(ThresholdResult.from_json, thresholds)),
             )
         except FormatMismatch as error:
             raise LedgerError(
-                f"the result of an audit {error}",
+                f"result.json {error}",
                 remedy="audit the run again with this version: shoal audit RUN",
             ) from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise LedgerError(f"this is not a result of an audit: {error!r:.200}") from error
+            raise LedgerError(f"not a valid result.json: {error!r:.200}") from error

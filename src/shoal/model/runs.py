@@ -1,8 +1,7 @@
-"""What a run is called, in ledgers and inside messages.
+"""Names of runs, in ledgers and inside messages.
 
-Messages carry no names, only BLAKE2b with a digest of 8 bytes over the run's name. A consumer that
-was not told the name knows its run by that number alone: `#` and 16 hexadecimal digits, which
-is as good a name as the other wherever ledgers are joined.
+Messages carry no names, only the BLAKE2b hash of the run's name, 8 bytes long. A consumer that does
+not know the name uses `#` and the hash as 16 hexadecimal digits; ledgers can be joined by either.
 """
 
 import re
@@ -19,7 +18,7 @@ def run_hash(run: str) -> int:
 
 
 def name_by_hash(number: int) -> str:
-    """The name of a run of which only the number is known."""
+    """The name of a run of which only the hash is known."""
     return f"#{number:016x}"
 
 

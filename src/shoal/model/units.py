@@ -1,4 +1,4 @@
-"""Quantities as people write them: `30s`, `1h30m`, `10k`, `1KiB`."""
+"""Parses and prints quantities as people write them: `30s`, `1h30m`, `10k`, `1KiB`."""
 
 import math
 import re
@@ -27,15 +27,15 @@ def parse_duration_s(text: str) -> float:
 
 def parse_count(text: str) -> int:
     """A count such as `500`, `10k` or `1.5m` (million)."""
-    return _scaled(text, _COUNTS, "a count", "write it like 500, 10k or 1.5m")
+    return _parse_scaled(text, _COUNTS, "a count", "write it like 500, 10k or 1.5m")
 
 
 def parse_bytes(text: str) -> int:
     """A size in bytes such as `100`, `64KiB`, `1MB`; `k`, `m`, `g` alone are binary."""
-    return _scaled(text, _BYTES, "a size", "write it like 700, 64KiB or 1MB")
+    return _parse_scaled(text, _BYTES, "a size", "write it like 700, 64KiB or 1MB")
 
 
-def _scaled(text: str, scales: dict[str, int], what: str, remedy: str) -> int:
+def _parse_scaled(text: str, scales: dict[str, int], what: str, remedy: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in scales:
         raise UsageError(f"{text!r} is not {what}", remedy=remedy)
@@ -55,7 +55,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_us(microseconds: float) -> str:
-    """A duration for people; what is infinitely late is "never"."""
+    """A duration for people; an infinite one is "never"."""
     if math.isinf(microseconds):
         return "never"
     if microseconds < 1000:

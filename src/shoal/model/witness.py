@@ -1,4 +1,4 @@
-"""A witness in words: the same on the terminal and in the report."""
+"""A witness as text, the same on the terminal and in the report."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def witness_text(witness: Mapping[str, Any] | None) -> str:
-    """One line; times of day are in UTC, and a list of places that is empty says so."""
+    """One line; times of day are in UTC, and an empty list is "nowhere"."""
     if not witness:
         return ""
     parts = (f"{name.removesuffix('_us')} {_value(name, value)}" for name, value in witness.items())

@@ -1,12 +1,12 @@
-"""The control channel on real sockets: asyncio shells around `shoal.net.channel`.
+"""The control channel on sockets: asyncio shells around `shoal.net.channel`.
 
 Rules:
-- The server listens on 127.0.0.1 unless told otherwise, and drops whoever breaks a rule: too
-  many connections, too slow to say hello, a wrong token, a line too long, a reader too slow.
-- The server's callbacks run in its event loop and must not wait.
-- The client dials again whenever it loses its connection, until the driver refuses it or was
-  silent for the time that makes it `lost`. It raises nothing of its own accord then: its
-  owner sees `ended_by` and awaits `wait_end()`.
+- The server listens on 127.0.0.1 by default. It drops a peer that breaks a rule: too many
+  connections, a late hello, a wrong token, a line that is too long, a slow reader.
+- The server's callbacks run in its event loop and must not block.
+- The client reconnects whenever it loses its connection, until the driver refuses it or has been
+  silent for too long. Then it raises nothing on its own: its owner reads `ended_by` and awaits
+  `wait_end()`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from shoal.net.channel import (
     DRIVER_LOST_AFTER_S,
     UNAUTHENTICATED_LIMIT_S,
     DriverChannel,
-    Lost,
+    DriverLost,
     WorkerChannel,
     WorkerEvent,
 )
@@ -31,7 +31,7 @@ from shoal.net.messages import (
     DriverMessage,
     Hello,
     Json,
-    Refused,
+    LeaseRefused,
     WorkerMessage,
     encode_message,
 )
@@ -39,19 +39,19 @@ from shoal.runtime.tasks import keep_running
 
 CONNECTIONS_LIMIT: Final = 1024
 UNSENT_LIMIT_BYTES: Final = 8 << 20
-REDIAL_S: Final = 0.25
+RECONNECT_S: Final = 0.25
 TICK_S: Final = 0.25
 
 _log = logging.getLogger(__name__)
 
 
 def clock_us() -> int:
-    """This machine's idea of the time."""
+    """The wall clock of this machine, in microseconds since the Unix epoch."""
     return time.time_ns() // 1000
 
 
 class ControlServer:
-    """The driver's side. `on_message(connection, message)`, `on_closed(connection)`.
+    """The driver's side. Calls `on_message(connection, message)` and `on_closed(connection)`.
 
     The first message of a connection is always a `Hello` with the right token.
     """
@@ -80,12 +80,12 @@ class ControlServer:
         self.address = self._server.sockets[0].getsockname()[:2]
 
     def send(self, connection: int, message: DriverMessage) -> None:
-        """Without effect if that connection is gone: its end has been, or will be, told."""
+        """Send a message; no effect on a closed connection, which `on_closed` reports."""
         if connection in self._connections:
             self._connections[connection].send(message)
 
     def close(self, connection: int) -> None:
-        """Close after what was sent has gone out."""
+        """Close the connection after everything sent on it has left."""
         if connection in self._connections:
             self._connections[connection].close()
 
@@ -158,7 +158,9 @@ class _ServerConnection(asyncio.Protocol):
             return
         self._transport.write(encode_message(message))
         if self._transport.get_write_buffer_size() > UNSENT_LIMIT_BYTES:
-            _log.warning("control connection %d dropped: it does not read", self.number)
+            _log.warning(
+                "control connection %d dropped: the worker does not read its messages", self.number
+            )
             self.abort()
 
     def close(self) -> None:
@@ -170,13 +172,13 @@ class _ServerConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _check_hello(self) -> None:
-        if self._channel.overdue(self._loop.time()):
-            _log.warning("control connection %d dropped: it never said hello", self.number)
+        if self._channel.is_overdue(self._loop.time()):
+            _log.warning("control connection %d dropped: no hello in time", self.number)
             self.abort()
 
 
 class DriverGoneError(ControlError):
-    """The driver refused this worker or was silent for too long: nothing more will be durable."""
+    """The driver refused this worker or was silent for too long: no further commit is durable."""
 
 
 class ControlClient:
@@ -196,24 +198,24 @@ class ControlClient:
         self._on_event = on_event
         self._acks: dict[int, asyncio.Future[None]] = {}
         self._transport: asyncio.Transport | None = None
-        self._dialing: asyncio.Task[None] | None = None
-        self._dial_after = 0.0
+        self._connecting: asyncio.Task[None] | None = None
+        self._next_connect_s = 0.0
         self._ticking: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
-        self._apart = asyncio.Event()
-        # What ended it: the driver's refusal, or its silence.
-        self.ended_by: Refused | Lost | None = None
-        # Monotonic; another thread may look at it to see whether this loop still hears the driver.
+        self._is_disconnected = asyncio.Event()
+        # Why the channel ended: the driver refused this worker, or was silent for too long.
+        self.ended_by: LeaseRefused | DriverLost | None = None
+        # Monotonic; read by another thread to see whether this loop still hears from the driver.
         self.heard_at = time.monotonic()
 
     def start(self) -> None:
         self._ticking = keep_running("driver watch", self._tick)
-        self._redial()
+        self._reconnect()
 
     async def commit(self, line: Json) -> None:
-        """Returns when the line is durable; raises `DriverGoneError` if it never will be."""
+        """Return when the line is durable; raise `DriverGoneError` if it never will be."""
         if self.ended_by is not None:
-            raise self._gone()
+            raise self._driver_gone_error()
         number, data = self._channel.commit(line)
         acknowledged = self._loop.create_future()
         self._acks[number] = acknowledged
@@ -227,7 +229,7 @@ class ControlClient:
         await self._ended.wait()
 
     async def close(self) -> None:
-        for task in (self._dialing, self._ticking):
+        for task in (self._connecting, self._ticking):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -235,49 +237,49 @@ class ControlClient:
         if self._transport is not None:
             self._transport.close()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._apart.wait(), 1)
+                await asyncio.wait_for(self._is_disconnected.wait(), 1)
         if self._transport is not None:
             self._transport.abort()
         self._fail_commits()
 
-    def connected(self, transport: asyncio.Transport) -> None:
+    def on_connected(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._apart.clear()
+        self._is_disconnected.clear()
         self._write(self._channel.connection_made())
 
-    def disconnected(self) -> None:
+    def on_disconnected(self) -> None:
         self._transport = None
-        self._apart.set()
+        self._is_disconnected.set()
         self._channel.connection_lost()
         if self.ended_by is None and self._ticking is not None and not self._ticking.done():
-            self._redial()
+            self._reconnect()
 
-    def received(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         self.heard_at = time.monotonic()
         now = self._loop.time()
         try:
             events, answers = self._channel.receive(data, now=now, clock_us=clock_us())
         except ControlError:
-            _log.exception("the driver's connection is dropped")
+            _log.exception("dropped the connection to the driver: it broke the protocol")
             if self._transport is not None:
                 self._transport.abort()
             return
         self._write(answers)
         for event in events:
-            self._take(event)
+            self._dispatch(event)
 
-    def _take(self, event: WorkerEvent) -> None:
+    def _dispatch(self, event: WorkerEvent) -> None:
         match event:
             case Ack(number):
                 acknowledged = self._acks.pop(number)
                 if not acknowledged.done():
                     acknowledged.set_result(None)
-            case Refused() | Lost():
+            case LeaseRefused() | DriverLost():
                 self._end(event)
             case _:
                 self._on_event(event)
 
-    def _end(self, by: Refused | Lost) -> None:
+    def _end(self, by: LeaseRefused | DriverLost) -> None:
         if self.ended_by is not None:
             return
         self.ended_by = by
@@ -291,27 +293,27 @@ class ControlClient:
         waiting, self._acks = self._acks, {}
         for acknowledged in waiting.values():
             if not acknowledged.done():
-                acknowledged.set_exception(self._gone())
+                acknowledged.set_exception(self._driver_gone_error())
 
-    def _gone(self) -> DriverGoneError:
+    def _driver_gone_error(self) -> DriverGoneError:
         match self.ended_by:
-            case Refused(reason):
+            case LeaseRefused(reason):
                 return DriverGoneError(f"the driver refused this worker: {reason}")
-            case Lost(silent_s):
+            case DriverLost(silent_s):
                 return DriverGoneError(f"the driver was silent for {silent_s:.1f} s")
             case _:
                 return DriverGoneError("the channel to the driver is closed")
 
-    def _redial(self) -> None:
-        if self._dialing is None or self._dialing.done():
-            self._dialing = keep_running("driver connection", self._dial)
+    def _reconnect(self) -> None:
+        if self._connecting is None or self._connecting.done():
+            self._connecting = keep_running("driver connection", self._connect)
 
-    async def _dial(self) -> None:
+    async def _connect(self) -> None:
         while self.ended_by is None and self._transport is None:
-            # The first connection at once, further ones in a rhythm: a driver that drops us
-            # must not be hammered.
-            await asyncio.sleep(max(0.0, self._dial_after - self._loop.time()))
-            self._dial_after = self._loop.time() + REDIAL_S
+            # The first attempt is immediate, the others are paced, so that a driver that drops
+            # this worker is not flooded with connections.
+            await asyncio.sleep(max(0.0, self._next_connect_s - self._loop.time()))
+            self._next_connect_s = self._loop.time() + RECONNECT_S
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._loop.create_connection(self._protocol, *self._address)
@@ -322,7 +324,7 @@ class ControlClient:
     async def _tick(self) -> None:
         while self.ended_by is None:
             if lost := self._channel.tick(self._loop.time()):
-                self._take(lost)
+                self._dispatch(lost)
             await asyncio.sleep(TICK_S)
 
     def _write(self, data: bytes) -> None:
@@ -336,10 +338,10 @@ class _ClientProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio's promise
-        self._client.connected(transport)
+        self._client.on_connected(transport)
 
     def data_received(self, data: bytes) -> None:
-        self._client.received(data)
+        self._client.on_data(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._client.disconnected()
+        self._client.on_disconnected()

@@ -1,14 +1,14 @@
-"""Bytes to lines, with a limit; no input or output.
+"""Split bytes into lines, with a limit on their length. No I/O.
 
-A line that is longer than the limit is refused as soon as the limit is passed, before the
-rest of it is kept. The limit may be raised later, when the peer has shown who it is.
+A line longer than the limit is refused as soon as it exceeds the limit, before more of it is
+buffered. The limit can be raised later, once the peer is authenticated.
 """
 
 from shoal.net.messages import ControlError
 
 
 class LineDecoder:
-    """Collects bytes and hands out complete lines, without their newline."""
+    """Buffers bytes and returns complete lines, without their newline."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -18,7 +18,7 @@ class LineDecoder:
         self._rest += data
 
     def next_line(self) -> bytes | None:
-        """The next complete line, or None. Asked one by one, since a line may change the limit."""
+        """The next complete line, or None. Call it line by line: a line may change the limit."""
         end = self._rest.find(b"\n", 0, self.limit_bytes + 1)
         if end < 0:
             if len(self._rest) > self.limit_bytes:

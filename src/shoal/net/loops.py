@@ -11,7 +11,10 @@ _Result = TypeVar("_Result")
 def call_in(
     loop: asyncio.AbstractEventLoop, function: Callable[[], _Result], *, limit_s: float
 ) -> _Result:
-    """What the function returns, or raises, in the loop's thread; `TimeoutError` if it is late."""
+    """Run `function` in the loop's thread and return its result or raise its error.
+
+    `TimeoutError` if it does not finish within `limit_s`.
+    """
     done: Future[_Result] = Future()
 
     def run() -> None:

@@ -1,29 +1,29 @@
-"""What driver and workers say to each other: one JSON object on one line.
+"""The messages between driver and workers: one JSON object per line.
 
 Rules:
 - A message is a frozen dataclass; its `type` on the wire is its name in `WORKER_MESSAGES` or
   `DRIVER_MESSAGES`, and its fields have the names beside their types. Unknown types, missing,
   extra or mistyped fields are refused.
-- A line is bounded before it is parsed; nothing is allocated on the word of the other side.
-- Times are whole microseconds since the Unix epoch, by the clock of the side that is named.
+- The length of a line is checked before it is parsed; no length announced by a peer is trusted.
+- Times are whole microseconds since the Unix epoch, by the clock of the side in the field name.
 
 | from worker | meaning                                            | answer             |
 |-------------|----------------------------------------------------|--------------------|
-| `hello`     | I am instance I of (worker, epoch), here is the token | `lease`, `refused` |
+| `hello`     | instance I of (worker, epoch) with this token      | `lease`, `refused` |
 | `commit`    | write this line to the commit log                  | `ack` of its number |
-| `progress`  | how far I am; only the newest counts               | none               |
-| `probed`    | answer to a probe, with my clock                   | none               |
+| `progress`  | the worker's progress; only the newest counts      | none               |
+| `probed`    | answer to a probe, with the worker's clock         | none               |
 
 | from driver | meaning                                            |
 |-------------|----------------------------------------------------|
-| `lease`     | you may run; perhaps from a given time              |
-| `refused`   | you may not (any more): end, and send nothing       |
+| `lease`     | the worker may run, from `start_at_us` on if given  |
+| `refused`   | the worker has no lease: end, send nothing          |
 | `start_at`  | begin at this time                                  |
 | `ack`       | the commit of this number is durable                |
 | `drained`   | these lanes are drained                             |
-| `tell`      | what your role needs to know; only the newest counts |
-| `finish`    | send no new messages, drain, seal, say `ended`      |
-| `stop`      | send nothing more at all, seal, say `ended`         |
+| `tell`      | values for the worker's role; only the newest counts |
+| `finish`    | send no new messages, drain, seal, commit `ended`   |
+| `stop`      | send nothing more, seal, commit `ended`             |
 | `probe`     | heartbeat and clock probe                           |
 """
 
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 class ControlError(ShoalError):
-    """The other side of a control channel said something that it must not say."""
+    """The other side of a control channel broke the protocol."""
 
     blame = "remote"
 
@@ -49,7 +49,7 @@ class Hello:
     worker: Annotated[str, "worker"]
     epoch: Annotated[int, "epoch"]
     token: Annotated[str, "token"]
-    # Random, made anew by every process or task: two that claim one lease are told apart.
+    # Random for every process or task: it distinguishes two that claim the same lease.
     instance: Annotated[str, "instance"]
     pid: Annotated[int, "pid"]
     host: Annotated[str, "host"]
@@ -62,12 +62,12 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressReport:
     values: Annotated[Json, "values"]
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeReply:
     driver_us: Annotated[int, "driver_us"]
     worker_us: Annotated[int, "worker_us"]
 
@@ -80,7 +80,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LeaseRefused:
     reason: Annotated[str, "reason"]
 
 
@@ -95,14 +95,14 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class LanesDrained:
     """Lanes that every group has drained, each as [producer, incarnation, topic, lane]."""
 
     lanes: Annotated[list[Any], "lanes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class RoleUpdate:
     values: Annotated[Json, "values"]
 
 
@@ -121,23 +121,25 @@ class Probe:
     driver_us: Annotated[int, "driver_us"]
 
 
-WorkerMessage = Hello | Commit | Progress | Probed
-DriverMessage = Lease | Refused | StartAt | Ack | Drained | Tell | Finish | Stop | Probe
+WorkerMessage = Hello | Commit | ProgressReport | ProbeReply
+DriverMessage = (
+    Lease | LeaseRefused | StartAt | Ack | LanesDrained | RoleUpdate | Finish | Stop | Probe
+)
 Message = WorkerMessage | DriverMessage
 
 WORKER_MESSAGES: Final[dict[str, type[WorkerMessage]]] = {
     "hello": Hello,
     "commit": Commit,
-    "progress": Progress,
-    "probed": Probed,
+    "progress": ProgressReport,
+    "probed": ProbeReply,
 }
 DRIVER_MESSAGES: Final[dict[str, type[DriverMessage]]] = {
     "lease": Lease,
-    "refused": Refused,
+    "refused": LeaseRefused,
     "start_at": StartAt,
     "ack": Ack,
-    "drained": Drained,
-    "tell": Tell,
+    "drained": LanesDrained,
+    "tell": RoleUpdate,
     "finish": Finish,
     "stop": Stop,
     "probe": Probe,

@@ -1,14 +1,14 @@
-"""A TCP proxy through which connections can be cut, slowed, stalled, narrowed and reset.
+"""A TCP proxy that can cut, delay, stall, limit and reset the connections through it.
 
 Rules of this file:
-- It knows nothing of what passes, but for two hooks: a `Greeter` reads who is calling from a
-  connection's first bytes, and a `Translator` may change what passes (to rewrite addresses).
-- What is held back is bounded: a side is not read while much of what it sent waits here.
-- A connection is dialled on when both of its ways are open; until then it stands accepted and
-  silent, as in a network that is gone. If the other side cannot be reached it is reset.
-- The end of one side reaches the other through the same lane as its bytes did: a link that is
-  cut hides a death too.
-- One event loop; nothing here may be called from another thread.
+- The proxy does not parse the bytes. Two hooks do: a `CallerIdentifier` reads from the first bytes
+  of a connection who opened it, and a `StreamRewriter` may change the bytes (to rewrite addresses).
+- Held bytes are bounded: the proxy stops reading from a side that sent more than the limit.
+- The proxy connects to the target only when both directions are open; until then it accepts the
+  connection and stays silent, like a broken network. If the target is unreachable, it resets the
+  caller's connection.
+- The end of a stream is queued behind its bytes: a cut link also hides that a peer died.
+- Runs in one event loop; do not call it from another thread.
 """
 
 import asyncio
@@ -20,71 +20,71 @@ from contextlib import suppress
 from typing import Final, Protocol, cast
 
 from shoal.model.errors import SystemFailure, WireError
-from shoal.net.ways import Bytes, Effect, Hindrances, Lane, Names
+from shoal.net.link_faults import Bytes, EndpointNames, LinkEffect, LinkFaults, LinkQueue
 from shoal.runtime.tasks import log_only, run_once
 
 HOST: Final = "127.0.0.1"
 # A side is not read while this much of what it sent is held, and read again below half of it.
 HELD_LIMIT_BYTES: Final = 8 * 1024 * 1024
 CONNECTIONS_LIMIT: Final = 4096
-CONNECT_PATIENCE_S: Final = 10.0
-GREETING_LIMIT_BYTES: Final = 1024
+CONNECT_TIMEOUT_S: Final = 10.0
+FIRST_BYTES_LIMIT: Final = 1024
 _BACKLOG: Final = 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 _log = logging.getLogger(__name__)
 
 
-class Greeter(Protocol):
-    """Learns who calls."""
+class CallerIdentifier(Protocol):
+    """Finds out who opened a connection."""
 
-    def hear(self, data: bytes) -> Names | None:
-        """The caller's names, from the first bytes of a connection; None: not enough yet."""
-
-
-class Translator(Protocol):
-    """Sees what passes through one connection, and may change it. `WireError` ends it."""
-
-    def asked(self, data: bytes) -> Iterable[Bytes]:
-        """From the caller."""
-
-    def answered(self, data: bytes) -> Iterable[Bytes]:
-        """To the caller."""
+    def identify_caller(self, data: bytes) -> EndpointNames | None:
+        """The caller's names, from the first bytes of a connection; None: more bytes needed."""
 
 
-class Route:
-    """An address of the proxy, and where connections to it go."""
+class StreamRewriter(Protocol):
+    """Sees the bytes of one connection and may change them; a `WireError` ends the connection."""
+
+    def rewrite_request(self, data: bytes) -> Iterable[Bytes]:
+        """The bytes to send to the target for `data` from the caller."""
+
+    def rewrite_response(self, data: bytes) -> Iterable[Bytes]:
+        """The bytes to send to the caller for `data` from the target."""
+
+
+class ProxyRoute:
+    """One listening port of the proxy, and the target of its connections."""
 
     def __init__(
         self,
         target: tuple[str, int],
-        target_names: Names,
+        target_names: EndpointNames,
         *,
-        caller: Names | None = None,
-        greeter: Greeter | None = None,
-        translator: Callable[[], Translator] | None = None,
+        caller: EndpointNames | None = None,
+        caller_identifier: CallerIdentifier | None = None,
+        rewriter: Callable[[], StreamRewriter] | None = None,
     ) -> None:
-        """Who calls is known beforehand (`caller`), or heard by the `greeter`."""
+        """Give either the `caller`'s names or a `caller_identifier` that finds them."""
         self.target = target
         self.target_names = target_names
         self.caller = caller
-        self.greeter = greeter
-        self.translator = translator
+        self.caller_identifier = caller_identifier
+        self.rewriter = rewriter
         self.port = 0
         self.server: asyncio.Server | None = None
 
 
-class _Side(asyncio.Protocol):
-    """One TCP connection of a pair."""
+class _ProxySide(asyncio.Protocol):
+    """One of the two TCP connections of a pair."""
 
-    def __init__(self, pair: "_Pair", *, is_caller: bool) -> None:
+    def __init__(self, pair: "_ConnectionPair", *, is_caller: bool) -> None:
         self.pair = pair
         self.is_caller = is_caller
         self.transport: asyncio.Transport | None = None
-        self.lane = Lane()  # what this side sent
-        self.is_full = False  # it takes no more for now
-        self.is_gone = False
-        self.is_over = False  # it sends no more, and the other side knows
+        self.queue = LinkQueue()  # bytes that this side sent
+        self.is_full = False  # its write buffer is full
+        self.is_closed = False
+        self.is_eof_forwarded = False  # its end of stream has reached the other side
         self.is_paused = False
         self.timer: asyncio.TimerHandle | None = None
 
@@ -93,14 +93,14 @@ class _Side(asyncio.Protocol):
         self.transport.get_extra_info("socket").setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
         )
-        self.pair.made(self)
+        self.pair.on_connected(self)
 
     def data_received(self, data: bytes) -> None:
-        self.pair.received(self, data)
+        self.pair.on_data(self, data)
 
     def eof_received(self) -> bool:
-        # It may still want to hear the rest.
-        self.pair.ended(self)
+        # Keep the transport open: this side may still read what the other side sends.
+        self.pair.on_eof(self)
         return True
 
     def pause_writing(self) -> None:
@@ -108,17 +108,17 @@ class _Side(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_full = False
-        self.pair.pass_on(self.pair.other(self))
+        self.pair.forward(self.pair.other(self))
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self.is_gone = True
-        self.pair.lost(self)
+        self.is_closed = True
+        self.pair.on_connection_lost(self)
 
-    def read_or_not(self) -> None:
-        """Stop reading what there is no room for."""
-        if self.transport is None or self.is_gone:
+    def adjust_reading(self) -> None:
+        """Stop reading while too much is held; resume when half of it has been sent."""
+        if self.transport is None or self.is_closed:
             return
-        held_bytes = self.lane.held_bytes
+        held_bytes = self.queue.held_bytes
         if not self.is_paused and held_bytes > HELD_LIMIT_BYTES:
             self.is_paused = True
             self.transport.pause_reading()
@@ -127,188 +127,193 @@ class _Side(asyncio.Protocol):
             self.transport.resume_reading()
 
     def reset(self) -> None:
-        if self.transport is not None and not self.is_gone:
+        if self.transport is not None and not self.is_closed:
             end = self.transport.get_extra_info("socket")
             with suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self.transport.abort()
 
 
-class _Pair:
-    """A caller's connection and the one that is made for it."""
+class _ConnectionPair:
+    """A caller's connection and the connection to the target that the proxy opens for it."""
 
-    def __init__(self, proxy: "Proxy", route: Route) -> None:
+    def __init__(self, proxy: "Proxy", route: ProxyRoute) -> None:
         self._proxy = proxy
         self._route = route
         self._loop = asyncio.get_running_loop()
-        self._greeting = b""
-        self._dialling: asyncio.Task[None] | None = None
-        self._translator = None if route.translator is None else route.translator()
-        self.born = proxy.hindrances.last_number
+        self._first_bytes = b""
+        self._connecting: asyncio.Task[None] | None = None
+        self._rewriter = None if route.rewriter is None else route.rewriter()
+        self.created_after = proxy.faults.last_fault_number
         self.caller_names = route.caller
-        self.caller = _Side(self, is_caller=True)
-        self.callee = _Side(self, is_caller=False)
+        self.caller_side = _ProxySide(self, is_caller=True)
+        self.target_side = _ProxySide(self, is_caller=False)
 
     @property
-    def target_names(self) -> Names:
+    def target_names(self) -> EndpointNames:
         return self._route.target_names
 
-    def other(self, side: _Side) -> _Side:
-        return self.callee if side is self.caller else self.caller
+    def other(self, side: _ProxySide) -> _ProxySide:
+        return self.target_side if side is self.caller_side else self.caller_side
 
-    def made(self, side: _Side) -> None:
-        if side is self.caller:
+    def on_connected(self, side: _ProxySide) -> None:
+        if side is self.caller_side:
             if not self._proxy.admit(self):
                 side.reset()
                 return
-            self.look_again()
+            self.apply_faults()
         else:
-            self.pass_on(self.caller)
+            self.forward(self.caller_side)
 
-    def look_again(self) -> None:
-        """What is in the way has changed, or the caller has become known."""
+    def apply_faults(self) -> None:
+        """Apply the current faults; called when they change or when the caller is identified."""
         if self.caller_names is None:
             return
         for side, source, target in (
-            (self.caller, self.caller_names, self.target_names),
-            (self.callee, self.target_names, self.caller_names),
+            (self.caller_side, self.caller_names, self.target_names),
+            (self.target_side, self.target_names, self.caller_names),
         ):
-            side.lane.change(self._proxy.hindrances.between(source, target, born=self.born))
-        is_open = not self.caller.lane.is_shut and not self.callee.lane.is_shut
-        if self._dialling is None and is_open and not self.caller.is_gone:
-            self._dialling = run_once(
-                "proxy connection", self._dial(), on_failure=self._on_not_connected
+            side.queue.set_faults(
+                self._proxy.faults.between(source, target, created_after=self.created_after)
             )
-        self.pass_on(self.caller)
-        self.pass_on(self.callee)
+        is_open = not self.caller_side.queue.is_blocked and not self.target_side.queue.is_blocked
+        if self._connecting is None and is_open and not self.caller_side.is_closed:
+            self._connecting = run_once(
+                "proxy connection", self._connect_target(), on_failure=self._on_connect_failed
+            )
+        self.forward(self.caller_side)
+        self.forward(self.target_side)
 
-    async def _dial(self) -> None:
+    async def _connect_target(self) -> None:
         try:
-            async with asyncio.timeout(CONNECT_PATIENCE_S):
-                await self._loop.create_connection(lambda: self.callee, *self._route.target)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._loop.create_connection(lambda: self.target_side, *self._route.target)
         except (OSError, TimeoutError) as error:
-            self._on_not_connected(error)
+            self._on_connect_failed(error)
 
-    def _on_not_connected(self, _: Exception) -> None:
-        self.callee.is_gone = True
+    def _on_connect_failed(self, _: Exception) -> None:
+        self.target_side.is_closed = True
         self.reset()
         self._release()
 
-    def received(self, side: _Side, data: bytes) -> None:
-        if self.caller_names is None and not self._heard(data):
+    def on_data(self, side: _ProxySide, data: bytes) -> None:
+        if self.caller_names is None and not self._identify(data):
             return
-        if self.caller_names is not None and self._greeting and side is self.caller:
-            data, self._greeting = self._greeting, b""
+        if self.caller_names is not None and self._first_bytes and side is self.caller_side:
+            data, self._first_bytes = self._first_bytes, b""
         try:
-            for piece in self._translated(side, data):
-                self._put(side, piece)
+            for piece in self._rewrite(side, data):
+                self._send_or_queue(side, piece)
         except WireError as error:
-            _log.warning("a connection is ended: %s", error)
+            _log.warning("closed a proxied connection to %s:%d: %s", *self._route.target, error)
             self.reset()
 
-    def _heard(self, data: bytes) -> bool:
-        """Whether it is known now who calls."""
-        self._greeting += data
-        greeter = self._route.greeter
-        self.caller_names = None if greeter is None else greeter.hear(self._greeting)
+    def _identify(self, data: bytes) -> bool:
+        """Whether the caller is known now."""
+        self._first_bytes += data
+        identifier = self._route.caller_identifier
+        if identifier is not None:
+            self.caller_names = identifier.identify_caller(self._first_bytes)
         if self.caller_names is None:
-            if len(self._greeting) > GREETING_LIMIT_BYTES:
+            if len(self._first_bytes) > FIRST_BYTES_LIMIT:
                 self.reset()
             return False
-        self.look_again()
+        self.apply_faults()
         return True
 
-    def _translated(self, side: _Side, data: bytes) -> Iterable[Bytes]:
-        if self._translator is None:
+    def _rewrite(self, side: _ProxySide, data: bytes) -> Iterable[Bytes]:
+        if self._rewriter is None:
             return (data,)
-        translate = self._translator.asked if side.is_caller else self._translator.answered
-        return translate(data)
+        rewriter = self._rewriter
+        return rewriter.rewrite_request(data) if side.is_caller else rewriter.rewrite_response(data)
 
-    def _put(self, side: _Side, data: Bytes) -> None:
+    def _send_or_queue(self, side: _ProxySide, data: Bytes) -> None:
         to = self.other(side)
-        if to.is_gone and not side.lane.is_shut:
+        if to.is_closed and not side.queue.is_blocked:
             return
-        if side.lane.is_free and to.transport is not None and not to.is_full:
+        if side.queue.is_free and to.transport is not None and not to.is_full:
             to.transport.write(data)
             return
-        side.lane.put(data, self._loop.time())
-        self.pass_on(side)
+        side.queue.put(data, self._loop.time())
+        self.forward(side)
 
-    def pass_on(self, side: _Side) -> None:
-        """Let through what may pass from this side, and come back when more may."""
+    def forward(self, side: _ProxySide) -> None:
+        """Send what may pass from this side now, and set a timer for the rest."""
         if side.timer is not None:
             side.timer.cancel()
             side.timer = None
         to = self.other(side)
         if to.transport is None or to.is_full:
-            side.read_or_not()
+            side.adjust_reading()
             return
-        passed, next_s = side.lane.take(self._loop.time())
+        passed, next_s = side.queue.take(self._loop.time())
         for data in passed:
-            if to.is_gone:
+            if to.is_closed:
                 break
             if len(data) > 0:
                 to.transport.write(data)
             else:
-                self._end_passed(side, to.transport)
-        if next_s is not None and not to.is_gone:
-            side.timer = self._loop.call_at(next_s, self.pass_on, side)
-        side.read_or_not()
+                self._forward_eof(side, to.transport)
+        if next_s is not None and not to.is_closed:
+            side.timer = self._loop.call_at(next_s, self.forward, side)
+        side.adjust_reading()
 
-    def _end_passed(self, side: _Side, to: asyncio.Transport) -> None:
-        side.is_over = True
-        if side.is_gone or self.other(side).is_over:
+    def _forward_eof(self, side: _ProxySide, to: asyncio.Transport) -> None:
+        side.is_eof_forwarded = True
+        if side.is_closed or self.other(side).is_eof_forwarded:
             to.close()
             if side.transport is not None:
                 side.transport.close()
         else:
             to.write_eof()
 
-    def ended(self, side: _Side) -> None:
-        if not self.other(side).is_gone:
-            side.lane.put(Lane.END, self._loop.time())
-            self.pass_on(side)
+    def on_eof(self, side: _ProxySide) -> None:
+        if not self.other(side).is_closed:
+            side.queue.put(LinkQueue.END, self._loop.time())
+            self.forward(side)
 
-    def lost(self, side: _Side) -> None:
+    def on_connection_lost(self, side: _ProxySide) -> None:
         to = self.other(side)
-        self.ended(side)
-        if side is self.caller and to.transport is None and self._dialling is None:
-            # Nobody else knows of it.
-            to.is_gone = True
+        self.on_eof(side)
+        if side is self.caller_side and to.transport is None and self._connecting is None:
+            # No connection to the target was started, so no callback will mark it as closed.
+            to.is_closed = True
         self._release()
 
     def reset(self) -> None:
-        self.caller.reset()
-        self.callee.reset()
+        self.caller_side.reset()
+        self.target_side.reset()
 
     def _release(self) -> None:
-        if self.caller.is_gone and self.callee.is_gone:
-            for side in (self.caller, self.callee):
+        if self.caller_side.is_closed and self.target_side.is_closed:
+            for side in (self.caller_side, self.target_side):
                 if side.timer is not None:
                     side.timer.cancel()
             self._proxy.forget(self)
 
     async def end(self) -> None:
-        if self._dialling is not None:
-            self._dialling.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
             with suppress(asyncio.CancelledError):
-                await self._dialling
-        self.callee.is_gone = self.callee.is_gone or self.callee.transport is None
+                await self._connecting
+        self.target_side.is_closed = (
+            self.target_side.is_closed or self.target_side.transport is None
+        )
         self.reset()
 
 
 class Proxy:
-    """Routes, the connections that go over them, and what is in their way."""
+    """The routes, their connections, and the faults on them."""
 
     def __init__(self) -> None:
-        self.hindrances = Hindrances()
-        self._routes: list[Route] = []
-        self._pairs: set[_Pair] = set()
+        self.faults = LinkFaults()
+        self._routes: list[ProxyRoute] = []
+        self._pairs: set[_ConnectionPair] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    def open(self, route: Route) -> int:
-        """Listen for a route; its port. Connections wait until the event loop comes to them."""
+    def open(self, route: ProxyRoute) -> int:
+        """Open a listening port for a route and return it; connections wait in the backlog."""
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             listener.setblocking(False)
@@ -316,36 +321,38 @@ class Proxy:
             listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
-            raise SystemFailure(f"no port for a proxy on {HOST}: {error}") from error
+            raise SystemFailure(f"cannot open a port for the proxy on {HOST}: {error}") from error
         route.port = listener.getsockname()[1]
         self._routes.append(route)
-        # Its listener is closed, so that clients are refused and see it.
+        # If this fails, the listener is closed and clients see their connections refused.
         task = run_once("proxy listener", self._serve(route, listener), on_failure=log_only)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return route.port
 
-    async def _serve(self, route: Route, listener: socket.socket) -> None:
+    async def _serve(self, route: ProxyRoute, listener: socket.socket) -> None:
         try:
             route.server = await asyncio.get_running_loop().create_server(
-                lambda: _Pair(self, route).caller, sock=listener
+                lambda: _ConnectionPair(self, route).caller_side, sock=listener
             )
         except BaseException:
             listener.close()
             raise
 
-    def hinder(self, sources: Collection[str], targets: Collection[str], effect: Effect) -> int:
-        """From now on; the number is for `relieve`."""
-        number = self.hindrances.add(sources, targets, effect)
-        self.look_again()
+    def add_fault(
+        self, sources: Collection[str], targets: Collection[str], effect: LinkEffect
+    ) -> int:
+        """Add a fault that applies from now on; returns its number for `remove_fault`."""
+        number = self.faults.add(sources, targets, effect)
+        self.apply_faults()
         return number
 
-    def relieve(self, number: int) -> None:
-        self.hindrances.remove(number)
-        self.look_again()
+    def remove_fault(self, number: int) -> None:
+        self.faults.remove(number)
+        self.apply_faults()
 
     def reset(self, sources: Collection[str], targets: Collection[str]) -> int:
-        """End all connections between places, either way, with a reset; how many there were."""
+        """Reset all connections between these endpoints; returns how many there were."""
         one, two = frozenset(sources), frozenset(targets)
         found = [
             pair
@@ -373,17 +380,17 @@ class Proxy:
             for pair in list(self._pairs):
                 pair.reset()
 
-    def look_again(self) -> None:
+    def apply_faults(self) -> None:
         for pair in list(self._pairs):
-            pair.look_again()
+            pair.apply_faults()
 
-    # For pairs
+    # Called by connection pairs
 
-    def admit(self, pair: _Pair) -> bool:
+    def admit(self, pair: _ConnectionPair) -> bool:
         if self._is_closed or len(self._pairs) >= CONNECTIONS_LIMIT:
             return False
         self._pairs.add(pair)
         return True
 
-    def forget(self, pair: _Pair) -> None:
+    def forget(self, pair: _ConnectionPair) -> None:
         self._pairs.discard(pair)

@@ -1,1 +1,4 @@
-"""PySpark: the session and the audit job. The only package that imports pyspark."""
+"""PySpark: session, audit job, workers as Spark tasks, data source.
+
+The only package that imports pyspark.
+"""

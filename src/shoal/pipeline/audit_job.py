@@ -1,4 +1,4 @@
-"""The audit of a run on Spark."""
+"""Runs the audit of a run on Spark."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -27,12 +27,12 @@ def audit_run(
     given: Mapping[str, int] | None = None,
     formulation: Formulation = "auto",
 ) -> Result:
-    """Judges the ledgers in these folders as one run; the first gets the tables.
+    """Judge the ledgers in these folders as one run; the tables are written into the first.
 
-    `given` is what the user knows besides, as `open_ledger` takes it. `formulation`: by cells, by
-    DataFrames (`shoal.pipeline.frames`), or by what reads less; the result is the same.
+    `given` are the user's options for `open_ledger`. `formulation` is by cells, by DataFrames
+    (`shoal.pipeline.frames`), or automatically the one that reads less; the result is the same.
     """
-    # Tasks may run in other folders than this process does.
+    # Tasks may run with another working directory than this process.
     ledger = open_ledger([Path(folder).absolute() for folder in run_dirs], **(given or {}))
     evidence = _examine(ledger, session, sizes or Sizes(), formulation)
     result = conclude(ledger, evidence)

@@ -1,11 +1,11 @@
 """The tasks of an audit as a Spark data source: each partition is one task.
 
 Rules:
-- A task reads the row groups that it needs by itself, so no ledger row ever enters the JVM;
-  what comes back are the parts of its answer (`shoal.audit.parts`), as Arrow batches.
-- The tasks travel as one option, pickled by and for this package only. Spark asks several
-  Python processes about a source before one reads from it; those only hand the pickles on,
-  and this module imports nothing heavy, so that each of them starts quickly.
+- A task reads the row groups that it needs directly, so no ledger row ever enters the JVM. It
+  returns the parts of its answer (`shoal.audit.parts`) as Arrow batches.
+- The tasks are passed as one option, pickled by and for this package only. Spark starts several
+  Python processes for a source before one reads from it. Those only pass the pickles on, and this
+  module imports nothing heavy, so that each of them starts quickly.
 """
 
 import base64
@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 from shoal.model.errors import LedgerError, ShoalError, SystemFailure
 
 if TYPE_CHECKING:
-    from shoal.audit.context import Setting
-    from shoal.audit.parts import Part
+    from shoal.audit.context import AuditContext
+    from shoal.audit.parts import TaskPart
     from shoal.audit.tasks import Task
 
 FORMAT: Final = "shoal-audit-cells"
@@ -44,49 +44,52 @@ class CellSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         del schema
-        return _CellReader(self.options["tasks"], self.options["setting"])
+        return _CellReader(self.options["tasks"], self.options["context"])
 
 
 class _Work(InputPartition):
-    """One task and its setting, as text."""
+    """One task and its context, as text."""
 
-    def __init__(self, number: int, task: str, setting: str) -> None:
+    def __init__(self, number: int, task: str, context: str) -> None:
         super().__init__(number)
         self.number = number
         self.task = task
-        self.setting = setting
+        self.context = context
 
 
 class _CellReader(DataSourceReader):
-    def __init__(self, tasks: str, setting: str) -> None:
+    def __init__(self, tasks: str, context: str) -> None:
         self._tasks = tasks
-        self._setting = setting
+        self._context = context
 
     def partitions(self) -> Sequence[InputPartition]:
         tasks = json.loads(self._tasks)
-        return [_Work(number, task, self._setting) for number, task in enumerate(tasks)]
+        return [_Work(number, task, self._context) for number, task in enumerate(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from shoal.audit.audit import judge_task
-        from shoal.audit.memory import spare_what_is_loaded
+        from shoal.audit.memory import freeze_loaded_objects
         from shoal.audit.parts import to_record_batch
 
         work = cast("_Work", partition)
-        answer = judge_task(unpacked(work.task), unpacked(work.setting))
+        answer = judge_task(unpickle_text(work.task), unpickle_text(work.context))
         yield to_record_batch(work.number, answer)
-        spare_what_is_loaded()
+        freeze_loaded_objects()
 
 
 def run_on(
-    session: SparkSession, tasks: "Sequence[Task]", setting: "Setting"
-) -> "list[list[Part]]":
-    """The answers of all tasks, in their order."""
+    session: SparkSession, tasks: "Sequence[Task]", context: "AuditContext"
+) -> "list[list[TaskPart]]":
+    """Run all tasks and return their answers, in the order of the tasks."""
     from shoal.audit.parts import from_table
 
     if not tasks:
         return []
     session.dataSource.register(CellSource)
-    work = {"tasks": json.dumps([packed(task) for task in tasks]), "setting": packed(setting)}
+    work = {
+        "tasks": json.dumps([pickle_to_text(task) for task in tasks]),
+        "context": pickle_to_text(context),
+    }
     frame = session.read.format(FORMAT).options(**work).load()
     try:
         answers = from_table(frame.toArrow())
@@ -96,26 +99,26 @@ def run_on(
 
 
 def cause_of(error: PySparkException) -> ShoalError:
-    """What a task that failed in another process had to say, as the error that it was."""
-    said = re.search(r"shoal\.model\.errors\.LedgerError: (.+)", str(error))
-    if said is not None:
-        return LedgerError(said[1])
+    """Return the error of a task that failed in another process."""
+    match = re.search(r"shoal\.model\.errors\.LedgerError: (.+)", str(error))
+    if match is not None:
+        return LedgerError(match[1])
     return SystemFailure(f"Spark could not run the audit: {str(error).strip()[-1000:]}")
 
 
 def warm_up(session: SparkSession) -> None:
-    """Run a task without work: the first one pays for Spark's SQL engine and Python workers."""
-    from shoal.audit.context import Setting
+    """Run an empty task: the first one starts Spark's SQL engine and Python workers."""
+    from shoal.audit.context import AuditContext
     from shoal.audit.tasks import LedgerWalk
 
-    nothing = Setting(run="", promises={}, has_mirror=False, groups=())
+    nothing = AuditContext(run="", promises={}, has_mirror=False, groups=())
     run_on(session, [LedgerWalk(0, "log", ())], nothing)
 
 
-def packed(value: Any) -> str:
+def pickle_to_text(value: Any) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value), 1)).decode()
 
 
-def unpacked(text: str) -> Any:
-    # Our own driver wrote this a moment ago; it never comes from outside.
+def unpickle_text(text: str) -> Any:
+    # The driver of this audit wrote the text; it is never external input.
     return pickle.loads(zlib.decompress(base64.b64decode(text)))  # noqa: S301

@@ -1,12 +1,12 @@
-"""The second formulation of the audit: ledgers as a DataFrame, brought together by a shuffle.
+"""The second formulation of the audit: ledgers as a DataFrame, grouped into cells by a shuffle.
 
-Cells read the row groups that overlap their range of sequences. Where sequences are not dense,
-or stand in the ledgers in no order, nearly every row group overlaps nearly every cell, and most
-of what is read is thrown away. Here every row is read once and becomes a row of a DataFrame, which
-is grouped by cells (cut where the rows are); a cell is judged when all of its rows have come
-together. Everything else (jumps of readers, offsets in doubt) is asked as by cells.
+In the first formulation, cells read the row groups that overlap their range of sequences. If
+sequences are sparse, or unordered in the ledgers, nearly every row group overlaps nearly every
+cell, and most of what is read is discarded. Here every row is read once, as a row of a DataFrame
+that is grouped by cells (whose cuts follow the rows). A cell is judged when all of its rows are
+together. All other tasks (jumps of readers, offsets in doubt) run as in the first formulation.
 
-Both formulations judge by the same kernels and must give the same result to the last byte.
+Both formulations use the same kernels and must give the same result to the last byte.
 """
 
 import io
@@ -22,24 +22,24 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
 from shoal.model.ledger import TABLES
-from shoal.pipeline.cells import cause_of, packed, run_on, unpacked
+from shoal.pipeline.cells import cause_of, pickle_to_text, run_on, unpickle_text
 
 if TYPE_CHECKING:
     from shoal.audit.arrays import Ints
-    from shoal.audit.context import Setting
-    from shoal.audit.parts import Part
+    from shoal.audit.context import AuditContext
+    from shoal.audit.parts import TaskPart
     from shoal.audit.read.folder import Ledger
-    from shoal.audit.read.read import Held, Piece
+    from shoal.audit.read.read import MemoryPiece, Piece, RowGroupPiece
     from shoal.audit.tasks import MessageCell, Task
 
 FORMAT: Final = "shoal-ledger-rows"
 
-# With cells reading more rows than this for each row that there is, a shuffle is cheaper.
+# If cells would read each row more often than this, a shuffle is cheaper.
 MOST_READS_PER_ROW: Final = 4.0
 ROWS_PER_PARTITION: Final = 1_000_000
-_MOST_SAMPLES: Final = 64  # row groups that are looked at to cut cells
+_MOST_SAMPLES: Final = 64  # row groups that are read to choose the cuts
 
-# What a cell is made of, as `shoal.audit.plan` has it.
+# The tables of a cell, as in `shoal.audit.plan`.
 _TABLES: Final = ("attempts", "receipts", "log", "keys", "transactions", "batches")
 _SPARK_TYPES: Final = {
     "dictionary": "string",
@@ -49,7 +49,7 @@ _SPARK_TYPES: Final = {
     "int64": "bigint",
     "bool": "boolean",
 }
-# All columns of all tables; a row has those of its own table, the others are null.
+# All columns of all tables; in a row the columns of other tables are null.
 _COLUMNS: Final = {name: kind for table in _TABLES for name, kind in TABLES[table]}
 _KEYS: Final = {"cell": "bigint", "table": "string", "position": "bigint"}
 
@@ -58,7 +58,7 @@ _KEYS: Final = {"cell": "bigint", "table": "string", "position": "bigint"}
 
 
 class RowSource(DataSource):
-    """The rows of a ledger with the first number of the cell that each is in."""
+    """The rows of a ledger, each with the first sequence of its cell."""
 
     @classmethod
     def name(cls) -> str:
@@ -87,19 +87,22 @@ class _RowReader(DataSourceReader):
         self._work = work
 
     def partitions(self) -> Sequence[InputPartition]:
-        portions, cells = unpacked(self._work)
-        return [_Portion(n, packed(pieces), packed(cells)) for n, pieces in enumerate(portions)]
+        portions, cells = unpickle_text(self._work)
+        return [
+            _Portion(n, pickle_to_text(pieces), pickle_to_text(cells))
+            for n, pieces in enumerate(portions)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         portion = cast("_Portion", partition)
-        pieces, cells = unpacked(portion.pieces), unpacked(portion.cells)
-        if portion.value == 0:  # so that cells without any row are asked too
+        pieces, cells = unpickle_text(portion.pieces), unpickle_text(portion.cells)
+        if portion.value == 0:  # so that cells without any row are judged too
             yield _record_batch(None, {}, cells)
         for table, piece in pieces:
             yield _rows(table, piece, cells)
 
 
-def _rows(table: str, piece: "Piece", cells: list[tuple[int, int]]) -> Any:
+def _rows(table: str, piece: "RowGroupPiece", cells: list[tuple[int, int]]) -> Any:
     import numpy as np
 
     from shoal.audit.read.read import POSITION, Vocabulary, Within, read_rows
@@ -116,7 +119,7 @@ def _rows(table: str, piece: "Piece", cells: list[tuple[int, int]]) -> Any:
 def _record_batch(
     table: str | None, columns: dict[str, Any], cell: Any, names: Sequence[str] = ()
 ) -> Any:
-    """One Arrow batch with all columns; those that are not given are null."""
+    """Return an Arrow batch with all columns; those that are not given are null."""
     import pyarrow as pa
 
     begins = [low for low, _ in cell] if table is None else cell
@@ -139,7 +142,7 @@ def _record_batch(
 
 
 def reads_per_row(ledger: "Ledger", cells: "Sequence[MessageCell]") -> float:
-    """How often cells would read each row, by the footers."""
+    """Return how often cells would read each row, according to the footers."""
     rows = {group.piece: group.rows for table in _TABLES for group in ledger.tables[table]}
     read = sum(rows[piece] for cell in cells for t in _TABLES for piece in getattr(cell, t))
     return read / max(sum(rows.values()), 1)
@@ -147,13 +150,13 @@ def reads_per_row(ledger: "Ledger", cells: "Sequence[MessageCell]") -> float:
 
 @dataclass(frozen=True)
 class Frames:
-    """Runs tasks about cells over a DataFrame of the ledger's rows, and all others by cells."""
+    """Runs tasks about cells on a DataFrame of the rows, and all others as `run_on` does."""
 
     ledger: "Ledger"
     session: SparkSession
 
     def cuts(self, rows_per_cell: int) -> list[int]:
-        """Where cells begin, so that each holds about as many rows, as a sample has it."""
+        """Choose the first sequence of each cell from a sample, for cells of about equal size."""
         import numpy as np
 
         groups = [group for table in _TABLES for group in self.ledger.tables[table]]
@@ -174,17 +177,19 @@ class Frames:
         rows = read_rows(table, [group.piece], ["sequence"], vocabulary=Vocabulary())
         return rows["sequence"]
 
-    def run(self, tasks: "Sequence[Task]", setting: "Setting") -> "list[list[Part]]":
-        """The answers of all tasks, in their order."""
+    def run(self, tasks: "Sequence[Task]", context: "AuditContext") -> "list[list[TaskPart]]":
+        """Run all tasks and return their answers, in the order of the tasks."""
         about_cells = {n: task for n, task in enumerate(tasks) if _cell(task) is not None}
         others = [n for n in range(len(tasks)) if n not in about_cells]
-        told = run_on(self.session, [tasks[n] for n in others], setting)
-        answers = dict(zip(others, told, strict=True))
+        other_answers = run_on(self.session, [tasks[n] for n in others], context)
+        answers = dict(zip(others, other_answers, strict=True))
         if about_cells:
-            answers |= self._shuffle(about_cells, setting)
+            answers |= self._shuffle(about_cells, context)
         return [answers.get(number, []) for number in range(len(tasks))]
 
-    def _shuffle(self, tasks: "dict[int, Task]", setting: "Setting") -> "dict[int, list[Part]]":
+    def _shuffle(
+        self, tasks: "dict[int, Task]", context: "AuditContext"
+    ) -> "dict[int, list[TaskPart]]":
         import pyarrow as pa
 
         from shoal.audit.parts import from_table
@@ -193,24 +198,24 @@ class Frames:
         ranges: dict[int, int] = {}
         for number, task in tasks.items():
             cell = cast("MessageCell", _cell(task))
-            by_low.setdefault(cell.low, {})[number] = packed(_with_rows(task, {}))
+            by_low.setdefault(cell.low, {})[number] = pickle_to_text(_with_rows(task, {}))
             ranges[cell.low] = cell.high
-        judge = _judging(by_low, packed(setting))
+        judge = _make_judge(by_low, pickle_to_text(context))
         columns = [col(name) for name in (*_KEYS, *_COLUMNS)]
         frame = self._rows(sorted(ranges.items())).groupBy("cell")
         try:
-            told = frame.agg(judge(*columns).alias("answers")).toArrow()
+            found = frame.agg(judge(*columns).alias("answers")).toArrow()
         except PySparkException as error:
             raise cause_of(error) from error
-        answers: dict[int, list[Part]] = {}
-        for answer in told.column("answers").to_pylist():
+        answers: dict[int, list[TaskPart]] = {}
+        for answer in found.column("answers").to_pylist():
             with pa.ipc.open_stream(answer) as stream:
                 answers |= from_table(stream.read_all())
         return answers
 
     def _rows(self, cells: list[tuple[int, int]]) -> DataFrame:
         self.session.dataSource.register(RowSource)
-        portions: list[list[tuple[str, Piece | Held]]] = [[]]
+        portions: list[list[tuple[str, Piece]]] = [[]]
         rows = 0
         for table in _TABLES:
             for group in self.ledger.tables[table]:
@@ -220,7 +225,7 @@ class Frames:
                         rows = 0
                     portions[-1].append((table, group.piece))
                     rows += group.rows
-        work = packed((portions, cells))
+        work = pickle_to_text((portions, cells))
         return self.session.read.format(FORMAT).options(work=work).load()
 
 
@@ -232,8 +237,8 @@ def _cell(task: "Task") -> "MessageCell | None":
     return task if isinstance(task, MessageCell) else None
 
 
-def _with_rows(task: "Task", held: "dict[str, Held]") -> "Task":
-    """The task with these rows and no others."""
+def _with_rows(task: "Task", held: "dict[str, MemoryPiece]") -> "Task":
+    """Return the task with these rows and no others."""
     from shoal.audit.tasks import OrderCell
 
     tables: dict[str, Any] = {n: (held[n],) if n in held else () for n in _TABLES}
@@ -241,20 +246,22 @@ def _with_rows(task: "Task", held: "dict[str, Held]") -> "Task":
     return replace(task, cell=cell) if isinstance(task, OrderCell) else cell
 
 
-def _judging(by_low: dict[int, dict[int, str]], setting: str) -> Any:
-    """A function of all rows of a cell: the answers to the tasks about it, as Arrow bytes."""
+def _make_judge(by_low: dict[int, dict[int, str]], context: str) -> Any:
+    """Return a function from all rows of a cell to the answers of its tasks, as Arrow bytes."""
     import pyarrow as pa
 
-    # An aggregate, by its type hints, of which pyspark's own types do not know yet.
+    # Its type hints make it an aggregate; pyspark's own type stubs lack this case.
     @arrow_udf("binary")  # type: ignore[call-overload, untyped-decorator]
     def judge(cell: pa.Array, *columns: pa.Array) -> bytes:
         from shoal.audit.audit import judge_task
         from shoal.audit.parts import to_record_batch
 
         rows = pa.table([cell, *columns], names=[*_KEYS, *_COLUMNS])
-        held = {table: _held(rows, table) for table in _TABLES}
+        held = {table: _collect_rows(rows, table) for table in _TABLES}
         batches = [
-            to_record_batch(number, judge_task(_with_rows(unpacked(task), held), unpacked(setting)))
+            to_record_batch(
+                number, judge_task(_with_rows(unpickle_text(task), held), unpickle_text(context))
+            )
             for number, task in by_low[cell[0].as_py()].items()
         ]
         sink = io.BytesIO()
@@ -266,13 +273,13 @@ def _judging(by_low: dict[int, dict[int, str]], setting: str) -> Any:
     return judge
 
 
-def _held(rows: Any, table: str) -> "Held":
-    """The rows of one table, in ledger order."""
+def _collect_rows(rows: Any, table: str) -> "MemoryPiece":
+    """Return the rows of one table, in ledger order."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from shoal.audit.read.read import Held
+    from shoal.audit.read.read import MemoryPiece
 
     own = rows.filter(pc.equal(rows["table"], table)).sort_by("position")
     names: list[str] = []
@@ -287,4 +294,4 @@ def _held(rows: Any, table: str) -> "Held":
             names += encoded.dictionary.to_pylist()
         else:
             columns[name] = column.to_numpy(zero_copy_only=False)
-    return Held(table, columns, names, 0, own["position"].to_numpy())
+    return MemoryPiece(table, columns, names, 0, own["position"].to_numpy())

@@ -3,11 +3,10 @@
     messages   group, producer, incarnation, topic, lane, sequence, outcome, sent_us,
                published_us, output_us, consumed_us, deliveries
 
-For each group one row for each message that was recorded as sent, was in the log or was received:
-a message that was lost stays in the table. `sent`: handed to the producer; `published`:
-acknowledged; `output`: the append time of the log that is read, if its topic stamps append times
-(what a producer wrote into a record is no such time); `consumed`: first received. A time that
-there is not is null.
+Each group has one row for each message that was recorded as sent, was in the log or was received,
+so lost messages are in the table. `sent`: handed to the producer; `published`: acknowledged;
+`output`: the append time in the log that is read, if its topic has LogAppendTime (a producer's
+timestamp does not count); `consumed`: first received. An absent time is null.
 """
 
 from pathlib import Path
@@ -16,13 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from shoal.model.ledger import NO_INCARNATION, OUTCOMES, TABLES, UNKNOWN
-from shoal.workload.record.ledger import Run, open_run
+from shoal.workload.record.ledger import LedgerFolder, open_run
 
 NAME = ("producer", "incarnation", "topic", "lane", "sequence")
 
 
 def write_messages(run_dir: Path, session: SparkSession) -> Path:
-    """Writes the folder `tables/messages`; returns it."""
+    """Write the folder `tables/messages` and return it."""
     run = open_run(run_dir)
     attempts, receipts, log = (_table(run, t, session) for t in ("attempts", "receipts", "log"))
     read = "target" if "target" in run.plan.get("clusters", {}) else "source"
@@ -62,7 +61,7 @@ def _time(column: str) -> Column:
     return f.when(f.col(column) >= 0, f.col(column))
 
 
-def _table(run: Run, table: str, session: SparkSession) -> DataFrame:
+def _table(run: LedgerFolder, table: str, session: SparkSession) -> DataFrame:
     paths = [str(segment.path) for segment in run.segments(table)]
     if paths:
         frame = session.read.parquet(*paths)

@@ -1,13 +1,13 @@
 """Workers as tasks of a Spark application, on any master.
 
 Rules:
-- A worker is one job of one task, submitted by a thread of its own: the death of one aborts no
-  other. There is no barrier, and nothing is speculated.
-- A task that Spark tries again by itself is refused: it would come under the lease of the
-  first try. Whoever retries is the supervisor, with a new epoch.
-- A task that runs on another machine must see the run's folder, unless it is a mirror's; one
-  that does not says so.
-- An executor is not told of Ctrl-C or of the driver's death: the worker sees both by its
+- A worker is one Spark job with one task, submitted by its own thread: the failure of one does not
+  abort another. There is no barrier and no speculative execution.
+- A task that Spark retries is refused: it would use the lease of the first try. Only the
+  supervisor retries, with a new epoch.
+- A task on another machine must see the run's folder, unless it runs a mirror; otherwise it fails
+  with an error that says so.
+- Executors get no signal for Ctrl-C or the death of the driver: the worker notices both by its
   connection to the driver.
 """
 
@@ -28,8 +28,8 @@ from shoal.workers.placement import Handle
 from shoal.workers.specs import Assignment, Role
 
 SLOTS_TIMEOUT_S: Final = 120.0
-SLOTS_LOOK_S: Final = 0.5
-# Nobody comes to a Spark of one process; `local-cluster` is another matter.
+SLOTS_POLL_S: Final = 0.5
+# The slots of a local Spark are fixed, but not those of `local-cluster`.
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
 
 
@@ -41,37 +41,37 @@ class SparkPlacement:
 
     @property
     def host(self) -> str:
-        """The address under which executors reach this driver."""
+        """The address at which executors reach this driver."""
         return str(self._session.conf.get("spark.driver.host"))
 
     def wait_for_slots(self, count: int, timeout_s: float = SLOTS_TIMEOUT_S) -> None:
-        """Return when so many workers can run at once; too few is an error before the start."""
+        """Wait until `count` workers can run at once; fail before the start if they never can."""
         is_fixed = _LOCAL.fullmatch(self._session.sparkContext.master or "")
         deadline = time.monotonic() + (0 if is_fixed else timeout_s)
         while (slots := self._session.sparkContext.defaultParallelism) < count:
             if time.monotonic() >= deadline:
                 raise SystemFailure(
-                    f"{count} workers need as many slots, and this Spark has {slots}",
-                    remedy=f"say local[{count}], or ask for fewer workers"
+                    f"{count} workers need {count} slots, but this Spark has {slots}",
+                    remedy=f"use the master local[{count}], or fewer workers"
                     if is_fixed
-                    else "start more executors, give them more cores, or ask for fewer workers",
+                    else "start more executors, give them more cores, or use fewer workers",
                 )
-            time.sleep(SLOTS_LOOK_S)
+            time.sleep(SLOTS_POLL_S)
 
     def wait_for_executors(self, count: int, timeout_s: float = SLOTS_TIMEOUT_S) -> None:
-        """Return when so many executors have come; in one process the driver is the only one."""
+        """Wait until `count` executors are connected; a local Spark has one, the driver."""
         deadline = time.monotonic() + timeout_s
-        while (there := self._executors()) < count:
+        while (connected := self._executors()) < count:
             if time.monotonic() >= deadline:
                 raise SystemFailure(
-                    f"{count} executors were to come, and there are {there}",
-                    remedy="start more of Spark's workers, or expect fewer",
+                    f"only {connected} of {count} executors connected within {timeout_s:g} s",
+                    remedy="start more Spark workers, or require fewer executors",
                 )
-            time.sleep(SLOTS_LOOK_S)
+            time.sleep(SLOTS_POLL_S)
 
     def _executors(self) -> int:
         context = self._session.sparkContext
-        # PySpark itself tells no way to this number, in which the driver counts too.
+        # PySpark has no public API for this number. It includes the driver.
         known = int(context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
         return known if str(context.master).startswith("local") else known - 1
 
@@ -79,7 +79,7 @@ class SparkPlacement:
         return TaskHandle(self._session, assignment)
 
     def close(self) -> None:
-        """The session is its owner's to stop."""
+        """Do nothing: the owner of the session stops it."""
 
 
 class TaskHandle:
@@ -100,9 +100,9 @@ class TaskHandle:
             self._context.setJobGroup(self._group, f"worker {assignment.worker}")
             tasks = self._context.parallelize([assignment.to_json()], 1)
             tasks.mapPartitions(_work).collect()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the worker has ended by it
-            said = str(error).strip().splitlines()
-            self._ended = f"its task failed: {said[0] if said else error!r}"
+        except Exception as error:  # noqa: BLE001 - any error has ended the worker
+            lines = str(error).strip().splitlines()
+            self._ended = f"its task failed: {lines[0] if lines else error!r}"
         else:
             self._ended = "its task ended"
 
@@ -110,11 +110,11 @@ class TaskHandle:
         return self._ended
 
     def interrupt(self) -> None:
-        """The driver has told it already, by the control channel; a task hears nothing else."""
+        """Do nothing: the driver has stopped the worker by the control channel, the only way."""
 
     def kill(self) -> None:
-        # In a thread: the call may wait for the JVM, and nobody here may.
-        # The task ends by the worker's own watchdog too.
+        # In a thread: the call may wait for the JVM, and the caller must not.
+        # The watchdog of the worker ends the task too.
         start_thread(
             "cancel-job-group",
             lambda: self._context.cancelJobGroup(self._group),
@@ -123,19 +123,18 @@ class TaskHandle:
 
 
 def _work(assignments: Iterable[str]) -> Iterator[str]:
-    """What a task does: one worker, from its assignment to its end."""
+    """Run one worker in a task, from its assignment to its end."""
     task = TaskContext.get()
     for text in assignments:
         assignment = Assignment.from_json(text)
         if task is not None and task.attemptNumber() > 0:
-            raise SystemFailure(
-                "Spark tried a worker again by itself; set spark.task.maxFailures=1"
-            )
+            # A remedy would be lost on the way to the driver, so the message contains it.
+            raise SystemFailure("Spark retried the task of a worker; set spark.task.maxFailures=1")
         writes_ledgers = assignment.role is not Role.MIRROR
         if writes_ledgers and not Path(assignment.run_dir, "run.json").is_file():
             raise SystemFailure(
-                f"the run's folder {assignment.run_dir} is not there on the executor's machine:"
-                " it must be shared"
+                f"the run's folder {assignment.run_dir} does not exist on the executor's machine;"
+                " put the runs on a file system that all executors share"
             )
         asyncio.run(run_worker(assignment))
         yield assignment.worker

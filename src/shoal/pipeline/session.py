@@ -1,10 +1,10 @@
-"""One Spark session for a run: started early in the background, stopped without a trace.
+"""One Spark session for a run: started early in the background, stopped completely.
 
 Rules:
-- Local by default, with as many slots as there are cores; `master` names any other Spark.
-- Locally everything listens on 127.0.0.1, and no page is served.
-- Java is the one that `shoal.runtime.java` finds; Python workers use this interpreter.
-- The JVM ends with this process, however it ends: its launcher watches a pipe to us.
+- Local by default, with as many slots as cores; `master` selects another Spark.
+- A local Spark listens only on 127.0.0.1 and serves no web page.
+- `shoal.runtime.java` finds Java; Python workers use this interpreter.
+- The JVM ends with this process, however it ends: its launcher watches a pipe to it.
 """
 
 import contextlib
@@ -41,19 +41,18 @@ LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# The JVM only hands out work here, and it lives for a minute: optimising it costs more than
-# it brings.
+# The JVM only distributes work and lives for about a minute: optimised code would not pay off.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1"
 QUIET_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def start_session(master: str | None = None, *, slots: int = 0) -> SparkSession:
-    """A session of its own JVM; blocks until Spark can be used.
+    """Start a session with its own JVM; block until Spark can be used.
 
-    `slots` is how many tasks a local one must be able to run at once, whatever the cores.
+    `slots` is how many tasks a local Spark must be able to run at once, even with fewer cores.
     """
     os.environ.update(spark_environment())
-    # Spark looks these up when it starts a worker; another Python would lack our packages.
+    # Spark reads these when it starts a worker; another Python would lack the packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     master = master or f"local[{max(os.cpu_count() or 1, slots)}]"
     settings = dict(SETTINGS)
@@ -70,28 +69,29 @@ def start_session(master: str | None = None, *, slots: int = 0) -> SparkSession:
         return builder.getOrCreate()
     except Exception as error:
         raise SystemFailure(
-            f"Spark did not start on {master}: {error}", remedy="shoal doctor tells what is missing"
+            f"Spark did not start on {master}: {error}",
+            remedy="run shoal doctor to see what is missing",
         ) from error
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stops Spark and waits until its JVM is gone."""
+    """Stop Spark and wait until its JVM has ended."""
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to end its JVM
     try:
         session.stop()
         if gateway is not None:
             gateway.shutdown()
     except Py4JError as error:
-        _log.warning("Spark's JVM did not end in good order: %s", error)
+        _log.warning("Spark's JVM did not stop cleanly: %s", error)
     if gateway is not None:
         _end(gateway.proc)
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next makes its own
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session starts its own JVM
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a JVM by the pipe that it watches, or else by force."""
+    """End a JVM by closing the pipe that it watches; after a time-out kill it."""
     if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):  # it is gone already
+        with contextlib.suppress(BrokenPipeError):  # it has already ended
             process.stdin.close()
     try:
         process.wait(JVM_END_TIMEOUT_S)
@@ -101,7 +101,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class SessionFuture:
-    """A session that starts while other things happen; a context manager that ends it."""
+    """A session that starts in the background; as a context manager, it stops the session."""
 
     def __init__(self, master: str | None = None, *, slots: int = 0) -> None:
         self._master = master
@@ -110,24 +110,24 @@ class SessionFuture:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        # Whatever it raises is the future's: who asks for the session gets it.
+        # The future carries an error of the start to the caller of `result`.
         self._thread = start_thread("spark-start", self._start, on_failure=log_only)
         return self
 
     def _start(self) -> None:
         try:
             session = start_session(self._master, slots=self._slots)
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the session
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._future.set_exception(error)
             return
         self._future.set_result(session)
         try:
             warm_up(session)
-        except Exception as error:  # noqa: BLE001 - whoever uses the session will see it again
-            _log.debug("the session could not be warmed up: %s", error)
+        except Exception as error:  # noqa: BLE001 - the first real task fails with it too
+            _log.debug("could not warm up the Spark session: %s", error)
 
     def result(self) -> SparkSession:
-        """The session, once it is there."""
+        """Wait for the session and return it."""
         return self._future.result()
 
     def __exit__(

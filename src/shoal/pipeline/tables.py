@@ -1,23 +1,23 @@
-"""The tables of an audit, for SQL: Parquet files in the folder `tables` of a run.
+"""Writes the tables of an audit, for SQL: Parquet files in the folder `tables` of a run.
 
     findings   group, finding, count, streams, witness (JSON)
                one row for each finding that is not zero
     metrics    group, name, value
                every number of `metrics` in `result.json`; parts of names are joined by dots,
-               as in `latency_us.e2e_intended.p99`; a number that does not exist is null
+               as in `latency_us.e2e_intended.p99`; a metric without a value is null
     latencies  group, name, microseconds, count
                exact histograms: `e2e_intended`, `e2e_actual`, `staleness`, `producer`
                (group is null)
     streams    group, producer, incarnation, topic, lane, name, count
-               every count and finding of each stream; group is null for what concerns
+               every count and finding of each stream; group is null for counts of
                producers and logs
     windows    group, fault, name, value
                every number of `windows` in `result.json`, names as in `metrics`, findings as
-               in `findings.reordered`; fault is null for the time outside of all faults
+               in `findings.reordered`; fault is null for the time outside all faults
     seconds    group, second, sent, received, latency_us_p50, latency_us_p99, latency_us_max
                the series of `result.json`; second is Unix time
 
-Files are replaced as a whole, so a reader never sees half of one.
+Each file is replaced atomically, so a reader never sees an incomplete one.
 """
 
 import json
@@ -138,7 +138,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float |
 
 def _latencies(evidence: Evidence) -> Iterator[Row]:
     pairs: list[tuple[str | None, str]] = [(None, "producer")]
-    for group in evidence.setting.groups:
+    for group in evidence.context.groups:
         pairs += [(group, "e2e_intended"), (group, "e2e_actual"), (group, "staleness")]
     for of, name in pairs:
         for microseconds, count in evidence.totals.table("latency", of, name).tolist():
@@ -146,7 +146,7 @@ def _latencies(evidence: Evidence) -> Iterator[Row]:
 
 
 def _streams(evidence: Evidence) -> Iterator[Row]:
-    for group in (None, *evidence.setting.groups):
+    for group in (None, *evidence.context.groups):
         for name, by_stream in sorted(evidence.totals.counts[group].items()):
             for stream, count in sorted(by_stream.items()):
                 if count:
@@ -157,10 +157,10 @@ def _streams(evidence: Evidence) -> Iterator[Row]:
 def _windows(result: Result) -> Iterator[Row]:
     for group, found in result.groups.items():
         for window in found.windows:
-            told = window.to_json()
-            numbers = told.pop("metrics")
-            del told["fault"]
-            for name, value in [*_flat("", told), *_flat("", numbers)]:
+            values = window.to_json()
+            metrics = values.pop("metrics")
+            del values["fault"]
+            for name, value in [*_flat("", values), *_flat("", metrics)]:
                 yield group, window.fault, name, value
 
 

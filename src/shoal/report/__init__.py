@@ -1,1 +1,1 @@
-"""Reports: one self-contained HTML page made from a result, with pictures drawn as SVG."""
+"""Reports: one self-contained HTML page made from a result, with SVG pictures."""

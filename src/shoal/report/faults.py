@@ -1,10 +1,10 @@
-"""The faults of a run on its page: a row for each with what it did, and spans in pictures."""
+"""The faults of a run on its page: a table row for each, and spans in pictures."""
 
 from typing import Any
 
 from shoal.model.result import Result, Window
 from shoal.model.units import format_us
-from shoal.report.pictures import Span
+from shoal.report.pictures import AxisSpan
 
 HEAD = (
     *("fault", "target", "time", "detect", "recover", "drain", "messages"),
@@ -13,7 +13,7 @@ HEAD = (
 
 
 def fault_rows(result: Result) -> list[tuple[str, ...]]:
-    """A head and a row for each fault and for the time outside of all; nothing without faults."""
+    """Return a head, a row for each fault and one for the time outside; empty without faults."""
     faults = {fault["fault"]: fault for fault in result.faults}
     rows = [_row(window, faults, result) for window in result.worst.windows]
     return [HEAD, *rows] if rows else []
@@ -60,8 +60,8 @@ def _time(value_us: float | None, otherwise: str) -> str:
     return otherwise if value_us is None else format_us(value_us)
 
 
-def found_in_faults(result: Result) -> list[str]:
-    """What was found in each window, in words."""
+def findings_by_fault(result: Result) -> list[str]:
+    """Return the findings in the window of each fault, as text."""
     return [
         f"fault {window.fault}: "
         + ", ".join(f"{count:,} {name}" for name, count in window.findings.items())
@@ -70,8 +70,8 @@ def found_in_faults(result: Result) -> list[str]:
     ]
 
 
-def fault_spans(result: Result) -> list[Span]:
-    """Where the faults lie in pictures over time, in seconds since their start."""
+def fault_spans(result: Result) -> list[AxisSpan]:
+    """Return the spans of the faults in pictures over time, in seconds since the start."""
     series = result.worst.series
     length = float(max(len(series.sent) - 1, 1))
     spans = []
@@ -80,5 +80,5 @@ def fault_spans(result: Result) -> list[Span]:
         ended_us = fault["ended_us"]
         end = length if ended_us is None else ended_us / 1e6 - series.start_s
         tip = f"{fault['fault']} {fault['name']} {_target(fault)}"
-        spans.append(Span(str(fault["fault"]), begin, end, tip))
+        spans.append(AxisSpan(str(fault["fault"]), begin, end, tip))
     return spans

@@ -1,7 +1,7 @@
-"""The report of one run: a single HTML page that needs nothing from anywhere else.
+"""The report of one run: a single HTML page without external resources.
 
 Order of the page: verdict sentence, metrics with numerator and denominator, findings with
-their witnesses, pictures with their numbers behind them, environment, how to run it again.
+their witnesses, pictures with their numbers, environment, how to run it again.
 """
 
 import json
@@ -13,13 +13,13 @@ from typing import Any
 from shoal.model.result import PERCENTILES, GroupResult, Latency, Result
 from shoal.model.units import format_bytes, format_us
 from shoal.model.witness import witness_text
-from shoal.report.faults import fault_rows, fault_spans, found_in_faults
+from shoal.report.faults import fault_rows, fault_spans, findings_by_fault
 from shoal.report.pictures import (
     PLOT_X,
     PLOT_Y,
+    AxisSpan,
     Bar,
     Line,
-    Span,
     bar_picture,
     line_picture,
     strip_picture,
@@ -42,7 +42,7 @@ LATENCY_NAMES = {
 GROUP_HEAD = (
     *("group", "verdict", "delivered", "lost", "harvest", "duplication", "order", "p50", "p99"),
 )
-# What of the manifest stands in the table of the environment.
+# The entries of `run.json` in the table of the environment.
 ENVIRONMENT = (
     *("versions", "machine", "master", "systems", "clusters", "mirror", "topics", "workload"),
     *("groups", "promises", "faults"),
@@ -51,7 +51,7 @@ ENVIRONMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A metric with what stands above and below the line."""
+    """A metric with its numerator and denominator."""
 
     name: str
     value: float | None
@@ -65,7 +65,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture, what it shows in a sentence, and the numbers behind it."""
+    """A picture, a sentence about what it shows, and its numbers."""
 
     title: str
     caption: str
@@ -75,7 +75,7 @@ class Picture:
 
 
 def render(result: Result, manifest: Mapping[str, Any]) -> str:
-    """The page for a result; `manifest` is the run's `run.json`."""
+    """Return the page of a result; `manifest` is the run's `run.json`."""
     group = result.worst
     started_us = manifest.get("started_us", 0)
     return template("page.html.j2").render(
@@ -91,7 +91,7 @@ def render(result: Result, manifest: Mapping[str, Any]) -> str:
         percentiles=[name for name, _, _ in PERCENTILES],
         findings=[(n, found, witness_text(found.witness)) for n, found in group.findings.items()],
         faults=fault_rows(result),
-        found_in_faults=found_in_faults(result),
+        findings_by_fault=findings_by_fault(result),
         pictures=pictures(group, fault_spans(result)),
         started=f"{datetime.fromtimestamp(started_us / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
         environment_rows=environment_rows(manifest),
@@ -100,7 +100,7 @@ def render(result: Result, manifest: Mapping[str, Any]) -> str:
 
 
 def ratios(group: GroupResult) -> list[Ratio]:
-    """The ratios of the definitions, each with its two counts."""
+    """Return the ratios of the definitions, each with its two counts."""
     m = group.metrics
     copies = m.deliveries - m.re_reads - m.delivered
     return [
@@ -126,7 +126,7 @@ def ratios(group: GroupResult) -> list[Ratio]:
 
 
 def group_rows(result: Result) -> list[tuple[str, ...]]:
-    """A head, and a row for each group of consumers."""
+    """Return a head, and a row for each consumer group."""
     rows: list[tuple[str, ...]] = [GROUP_HEAD]
     for name, group in result.groups.items():
         m = group.metrics
@@ -145,7 +145,7 @@ def group_rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def threshold_rows(result: Result) -> list[tuple[str, str, str]]:
-    """Each threshold, whether it was met, and by which groups it was not."""
+    """Return each threshold, whether it was met, and which groups missed it."""
     return [
         (each.text, "met" if each.is_met else "missed", "; ".join(each.sentences()))
         for each in result.thresholds
@@ -153,18 +153,20 @@ def threshold_rows(result: Result) -> list[tuple[str, str, str]]:
 
 
 def mirror_text(result: Result) -> str:
-    """What the mirror was, and what it took."""
+    """Return the kind of the mirror and the resources that it used."""
     mirror = result.mirror or {}
     used = mirror.get("usage")
     if not used:
         return ""
     kind = ", ".join(str(mirror[key]) for key in ("kind", "mode", "delivery") if mirror.get(key))
     memory = format_bytes(used["peak_memory_bytes"])
-    return f"The mirror ({kind}) took {used['cpu_s']:.2f} CPU seconds, and {memory} at most."
+    return (
+        f"The mirror ({kind}) used {used['cpu_s']:.2f} CPU seconds and {memory} of memory at most."
+    )
 
 
 def latency_rows(group: GroupResult) -> list[tuple[str, ...]]:
-    """One row for each latency: count, mean, percentiles, maximum."""
+    """Return one row for each latency: count, mean, percentiles, maximum."""
     rows = []
     for key, latency in group.metrics.latency_us.items():
         owed = latency.owed()
@@ -175,19 +177,19 @@ def latency_rows(group: GroupResult) -> list[tuple[str, ...]]:
 
 
 def skew_text(group: GroupResult) -> str:
-    """What clocks do to the latencies from one place to another."""
+    """Return how the skew of clocks affects the end-to-end latencies."""
     skew_us = group.metrics.clock_skew_us
     if skew_us is None:
         return (
-            "Nobody compared the clocks of producers and consumers, so by how much the end-to-end"
-            " latencies are wrong is unknown."
+            "The clocks of producers and consumers were not compared, so the error of the"
+            " end-to-end latencies is unknown."
         )
     if skew_us == (0, 0):
         return ""
     low, high = (f"{bound / 1000:+.3f} ms" for bound in skew_us)
     return (
-        f"The consumers' clocks were ahead of the producers' by {low} to {high}: the true"
-        " end-to-end latencies are less than these by as much."
+        f"The consumers' clocks were ahead of the producers' clocks by {low} to {high}: the true"
+        " end-to-end latencies are lower by this amount."
     )
 
 
@@ -203,8 +205,8 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def pictures(group: GroupResult, faults: Sequence[Span] = ()) -> list[Picture]:
-    """Every picture that there is data for; `faults` are in seconds since its start."""
+def pictures(group: GroupResult, faults: Sequence[AxisSpan] = ()) -> list[Picture]:
+    """Return every picture for which there is data; `faults` are in seconds since the start."""
     drawn = [_fates(group), _lanes(group)]
     if group.series.sent:
         drawn.append(_rates(group, faults))
@@ -227,7 +229,7 @@ def _fates(group: GroupResult) -> Picture:
     bars = [Bar(name, count, f"{count:,}") for name, count in counts]
     return Picture(
         "What became of every message",
-        "Attempts, and how many of them were acknowledged, delivered, lost or still on the way.",
+        "Attempts, and how many of them were acknowledged, delivered, lost or pending.",
         bar_picture("What became of every message", bars),
         ("", "messages"),
         [(bar.name, bar.note) for bar in bars],
@@ -254,15 +256,15 @@ def _lanes(group: GroupResult) -> Picture:
     ]
     return Picture(
         "Where in each lane",
-        "Each bar is a lane, from its first message to its last. A cross is a loss, a triangle "
-        "disorder, a circle anything else.",
+        "Each bar is a lane, from its first message to its last. A cross marks a loss, a triangle "
+        "disorder, a circle any other finding.",
         strip_picture("Findings by lane and sequence", group.strips),
         ("topic", "lane", "messages", "finding", "from sequence", "count"),
         sorted(rows + clean),
     )
 
 
-def _rates(group: GroupResult, faults: Sequence[Span]) -> Picture:
+def _rates(group: GroupResult, faults: Sequence[AxisSpan]) -> Picture:
     series = group.series
     top = max([*series.sent, *series.received])
     lines = [
@@ -304,13 +306,13 @@ def _latency_curve(group: GroupResult) -> Picture:
     owed = latency.owed()
     rows = [(name, _time(owed.get(name))) for name in names]
     caption = (
-        f"{total:,} messages that arrived; the further right, the rarer. The table has the exact "
-        "values of the messages owed."
+        f"{total:,} messages that arrived, from the fastest to the slowest. The table has the"
+        " exact values, in which lost and pending messages count as infinitely late."
     )
     return Picture("Latency by percentile", caption, svg, ("percentile", "latency"), rows)
 
 
-def _latency_over_time(group: GroupResult, faults: Sequence[Span]) -> Picture:
+def _latency_over_time(group: GroupResult, faults: Sequence[AxisSpan]) -> Picture:
     series = group.series
     curves = {
         "p50": series.latency_us_p50,
@@ -334,12 +336,12 @@ def _latency_over_time(group: GroupResult, faults: Sequence[Span]) -> Picture:
         (str(second), *("-" if value is None else format_us(value) for value in values))
         for second, values in enumerate(zip(*curves.values(), strict=True))
     ]
-    caption = "End-to-end latency of the messages that were meant to leave in each second."
+    caption = "End-to-end latency of the messages whose intended send is in each second."
     return Picture("Latency over time", caption, svg, ("second", *curves), rows)
 
 
 def _tick_us(microseconds: float) -> str:
-    """A power of ten, written short."""
+    """Format a power of ten as a short text."""
     for limit, divisor, unit in ((1e3, 1, "µs"), (1e6, 1e3, "ms")):
         if microseconds < limit:
             return f"{microseconds / divisor:g} {unit}"
@@ -347,7 +349,7 @@ def _tick_us(microseconds: float) -> str:
 
 
 def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Whatever the run wrote down about itself, one row each."""
+    """Return what the run recorded about its environment, one row for each entry."""
     rows = []
     for section in ENVIRONMENT:
         value = manifest.get(section)

@@ -1,7 +1,7 @@
-"""Small pictures of one kind in a grid: every run a dot, over what sets the runs apart.
+"""A grid of small pictures, one for each measure: every run is a dot over its level.
 
-Each panel has its own scale, from zero where that does not hide the differences; what is said
-of the differences stands in words below its name.
+Each panel has its own scale, which begins at zero unless that hides the differences. The judgement
+on the difference stands as text below the name of the panel.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,15 +23,15 @@ class Panel:
     """One measure over some levels."""
 
     title: str
-    said: str
+    judgement: str
     is_difference: bool
     levels: Sequence[str]
     values: Sequence[Sequence[float]]
-    shown: Callable[[float], str]
+    format_value: Callable[[float], str]
 
 
 def panels_picture(title: str, panels: Sequence[Panel]) -> str:
-    """All panels, three in a row."""
+    """Return all panels as one SVG, three in a row."""
     rows = -(-len(panels) // PER_ROW)
     height = max(1, rows * (PANEL_HEIGHT + GAP))
     body = "".join(
@@ -61,14 +61,14 @@ def _panel(panel: Panel, x: int, y: int) -> str:
     parts = [
         f'<rect class="panel" {frame} rx="5"/>',
         f'<text class="label" x="{x + 10}" y="{y + 19}">{escape(panel.title)}</text>',
-        f'<text class="{word}" x="{x + 10}" y="{y + 35}">{escape(panel.said)}</text>',
+        f'<text class="{word}" x="{x + 10}" y="{y + 35}">{escape(panel.judgement)}</text>',
     ]
     for value in (low, high):
         at = height_of(value)
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(
             f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">'
-            f"{escape(panel.shown(value))}</text>"
+            f"{escape(panel.format_value(value))}</text>"
         )
     step = (right - left) / len(panel.levels)
     for place, (level, values) in enumerate(zip(panel.levels, panel.values, strict=True)):
@@ -90,7 +90,7 @@ def _level(name: str, middle: float, bottom: float, step: float) -> str:
 def _dots(
     values: Sequence[float], middle: float, height_of: Callable[[float], float], half: float
 ) -> list[str]:
-    """Every run, side by side so that equal ones are seen, and a stroke for their mean."""
+    """Return a dot for each run, side by side so that equal ones show, and a line for the mean."""
     parts = []
     for place, value in enumerate(values):
         shift = 0.0 if len(values) == 1 else (place / (len(values) - 1) - 0.5) * half
@@ -106,7 +106,7 @@ def _dots(
 
 
 def _range(values: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """From zero, unless all values lie far from it; never empty."""
+    """Return the scale: from zero, unless all values are far from it; never empty."""
     found = [value for level in values for value in level]
     low, high = min(found), max(found)
     if low == high:

@@ -1,7 +1,7 @@
-"""Pictures as SVG text. Colours are CSS variables of the page, so that they follow its theme.
+"""Draws pictures as SVG text. Colours are CSS variables of the page, so they follow its theme.
 
-A picture never carries meaning by colour alone: lines differ in dash, marks in shape, and
-behind each picture the page shows its numbers as a table.
+A picture never shows a meaning by colour alone: lines differ in dash, marks in shape, and the page
+has the numbers of each picture as a table.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of the horizontal axis, in its units, with a short name and a longer one."""
+class AxisSpan:
+    """A span of the horizontal axis, in its units, with a short and a long name."""
 
     name: str
     begin: float
@@ -45,10 +45,10 @@ def line_picture(
     x: Axis,
     y: Axis,
     x_label: str,
-    spans: Sequence[Span] = (),
+    spans: Sequence[AxisSpan] = (),
 ) -> str:
-    """Lines over two axes, with a legend; spans are shaded behind them."""
-    body = [*_shaded(x, spans), _grid(x, y, x_label)]
+    """Draw lines over two axes, with a legend; spans are shaded behind them."""
+    body = [*_shade_spans(x, spans), _grid(x, y, x_label)]
     for index, line in enumerate(lines):
         points = " ".join(f"{x.place(a):.1f},{y.place(b):.1f}" for a, b in line.points)
         dash = f' stroke-dasharray="{DASHES[index % 4]}"' if DASHES[index % 4] else ""
@@ -71,7 +71,7 @@ class Bar:
 
 
 def bar_picture(title: str, bars: Sequence[Bar]) -> str:
-    """Horizontal bars from one common zero, the longest as wide as the picture."""
+    """Draw horizontal bars from a common zero, the longest as wide as the picture."""
     row, top, left = 34, 8, 130
     widest = max((bar.value for bar in bars), default=0) or 1
     room = WIDTH - left - 150
@@ -89,7 +89,7 @@ def bar_picture(title: str, bars: Sequence[Bar]) -> str:
 
 
 def strip_picture(title: str, strips: Sequence[Strip]) -> str:
-    """A row for each lane from its first to its last sequence; a clean lane is a plain bar."""
+    """Draw a bar for each lane, from its first to its last sequence, with marks for findings."""
     row, top, left = 26, 8, 130
     one_topic = len({strip.topic for strip in strips}) == 1
     longest = max((strip.length for strip in strips), default=0) or 1
@@ -98,7 +98,7 @@ def strip_picture(title: str, strips: Sequence[Strip]) -> str:
     for index, strip in enumerate(strips):
         middle = top + index * row + row / 2
         body.append(f'<text class="label" x="{left - 10}" y="{middle + 4}" text-anchor="end">')
-        name = "" if one_topic else _shortened(strip.topic) + " "
+        name = "" if one_topic else _shorten(strip.topic) + " "
         body.append(f"{escape(name)}lane {strip.lane}</text>")
         width = strip.length / longest * room
         body.append(f'<rect class="lane" x="{left}" y="{middle - 7}" ')
@@ -109,7 +109,7 @@ def strip_picture(title: str, strips: Sequence[Strip]) -> str:
     return _picture(title, top * 2 + row * len(strips), "".join(body))
 
 
-def _shortened(name: str, most: int = 11) -> str:
+def _shorten(name: str, most: int = 11) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
@@ -126,7 +126,7 @@ def _mark(x: float, y: float, *, finding: str, tip: str) -> str:
 
 
 def mark_shape(finding: str) -> str:
-    """A cross for what is missing, a triangle for disorder, a circle for the rest."""
+    """Return a cross for a loss, a triangle for disorder, a circle for other findings."""
     if finding.startswith(("lost", "vanished", "tail")):
         return "cross"
     return "triangle" if finding.startswith("reordered") else "circle"
@@ -151,10 +151,10 @@ def _grid(x: Axis, y: Axis, x_label: str) -> str:
     return "".join(parts)
 
 
-def _shaded(x: Axis, spans: Sequence[Span]) -> list[str]:
-    """Shaded stretches, each at least a hair wide, with as much of its name as there is room.
+def _shade_spans(x: Axis, spans: Sequence[AxisSpan]) -> list[str]:
+    """Draw shaded spans, each at least 1.5 pixels wide, with the long name if there is room.
 
-    Names that would lie over each other stand in rows, the first on top.
+    Names that would overlap are put into rows, the first on top.
     """
     (left, right), (bottom, top) = PLOT_X, PLOT_Y
     rows_end = [left] * SPAN_ROWS  # how far the names in each row reach

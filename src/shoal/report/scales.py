@@ -1,4 +1,4 @@
-"""Axes: how values map to places in a picture, and where the ticks stand (pure)."""
+"""Axes: the mapping from values to places in a picture, and the ticks (pure)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ class Axis:
 def linear_axis(
     low: float, high: float, *, pixels: tuple[float, float], label: Callable[[float], str]
 ) -> Axis:
-    """Evenly spaced, with ticks at round numbers (1, 2 or 5 times a power of ten)."""
+    """Return a linear axis with ticks at round numbers (1, 2 or 5 times a power of ten)."""
     if high <= low:
         high = low + 1
     start, end = pixels
@@ -34,7 +34,7 @@ def linear_axis(
 def log_axis(
     low: float, high: float, *, pixels: tuple[float, float], label: Callable[[float], str]
 ) -> Axis:
-    """One decade as wide as the next, with ticks at powers of ten."""
+    """Return a logarithmic axis with ticks at powers of ten."""
     bottom = math.floor(math.log10(max(low, 1e-9)))
     top = max(math.ceil(math.log10(max(high, 1e-9))), bottom + 1)
     start, end = pixels
@@ -47,7 +47,7 @@ def log_axis(
 
 
 def percentile_axis(*, pixels: tuple[float, float]) -> Axis:
-    """From 0 towards 100 %, each further nine as wide as the one before."""
+    """Return an axis from 0 to nearly 100 % on which each further nine takes the same width."""
     start, end = pixels
     nines = 4.5
 

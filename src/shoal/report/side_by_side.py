@@ -1,4 +1,4 @@
-"""Pages for runs side by side, and for what the parameters of a sweep do."""
+"""Pages that compare runs, and pages with the effects of the parameters of a sweep."""
 
 import math
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from shoal.model.comparison import (
     NOISE_UNKNOWN,
     WITHIN_NOISE,
     Comparison,
-    Effect,
+    ParameterEffect,
     SweepResult,
 )
 from shoal.report.panels import Panel, panels_picture
 from shoal.report.templates import template
 
 HOW_TESTED = (
-    "Differs means: where nothing differs, fewer than 5 of 100 such pages say so of anything "
-    "(Holm's correction over all rows that could show something). A run is one observation; the "
-    "noise is that between runs of one column, and fewer than three a side tell nothing of it. "
+    "Differs means: if nothing differed, fewer than 5 of 100 such pages would report a difference "
+    "(Holm's correction over all rows that could show one). A run is one observation; the noise is "
+    "that between the runs of one column, and fewer than three runs a side do not show it. "
     "Counts and shares of rare events are compared by an exact test over runs (Kruskal and "
-    "Wallis, by permutation), because losses come in bursts and not one by one. Latencies are "
-    "those of the messages owed; lost and pending ones are infinitely late. "
+    "Wallis, by permutation), because losses come in bursts and not one by one. In latencies, lost "
+    "and pending messages count as infinitely late. "
 )
 HOW_COMPARED = (
     "Latencies, rates and usage are compared by the means of their logarithms (Welch's test)."
@@ -34,15 +34,15 @@ HOW_SWEPT = (
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """The page of `shoal compare`."""
+    """Return the page of `shoal compare`."""
     panels = [
         Panel(
             title=row.measure.name,
-            said=row.judged.shown + _never(row.values),
+            judgement=row.judged.text + _never(row.values),
             is_difference=row.judged.judgement == DIFFERS,
             levels=[column.label for column in comparison.columns],
             values=_finite(row.values),
-            shown=row.measure.brief,
+            format_value=row.measure.brief,
         )
         for row in comparison.rows
         if row.judged.judgement != EQUAL
@@ -52,8 +52,8 @@ def render_comparison(comparison: Comparison) -> str:
     return template("comparison.html.j2").render(
         columns=comparison.columns,
         rows=comparison.rows,
-        differing=comparison.named(DIFFERS),
-        unknown=comparison.named(NOISE_UNKNOWN),
+        differing=comparison.measures_judged(DIFFERS),
+        unknown=comparison.measures_judged(NOISE_UNKNOWN),
         verdicts=comparison.verdicts(),
         settings=[(name, values) for name, values in settings if len(set(values)) > 1],
         picture=panels_picture("every measure, run by run", panels),
@@ -63,7 +63,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def render_sweep(sweep: SweepResult) -> str:
-    """The page of `shoal sweep`."""
+    """Return the page of `shoal sweep`."""
     sections = []
     for parameter in sweep.parameters:
         effects = [effect for effect in sweep.effects if effect.parameter == parameter]
@@ -74,15 +74,15 @@ def render_sweep(sweep: SweepResult) -> str:
         sentences=sentences(sweep),
         columns=sweep.comparison.columns,
         rows=[row for row in sweep.comparison.rows if row.judged.judgement != EQUAL],
-        equal=sweep.comparison.named(EQUAL),
+        equal=sweep.comparison.measures_judged(EQUAL),
         how=HOW_TESTED + HOW_SWEPT,
         differs=DIFFERS,
     )
 
 
 def sentences(sweep: SweepResult) -> list[str]:
-    """What each parameter does, said plainly."""
-    said = []
+    """Return the effects of each parameter, as sentences."""
+    texts = []
     for parameter in sweep.parameters:
         effects = [effect for effect in sweep.effects if effect.parameter == parameter]
         words = {
@@ -96,19 +96,19 @@ def sentences(sweep: SweepResult) -> list[str]:
             names = [e.measure.name for e in effects if e.judged.judgement == judgement]
             if names:
                 parts.append(f"{words_for} {', '.join(names)}")
-        said.append(f"{parameter}: {'; '.join(parts) or 'nothing is known yet'}.")
-    return said
+        texts.append(f"{parameter}: {'; '.join(parts) or 'no results yet'}.")
+    return texts
 
 
-def _panels(effects: Sequence[Effect]) -> list[Panel]:
+def _panels(effects: Sequence[ParameterEffect]) -> list[Panel]:
     return [
         Panel(
             title=effect.measure.name,
-            said=effect.judged.shown + _never(effect.values),
+            judgement=effect.judged.text + _never(effect.values),
             is_difference=_differs(effect.judged.judgement),
             levels=effect.levels,
             values=_finite(effect.values),
-            shown=effect.measure.brief,
+            format_value=effect.measure.brief,
         )
         for effect in effects
         if effect.judged.judgement != EQUAL
@@ -116,7 +116,7 @@ def _panels(effects: Sequence[Effect]) -> list[Panel]:
 
 
 def _finite(values: Sequence[Sequence[float]]) -> list[list[float]]:
-    """What has a place in a picture."""
+    """Return the values that a picture can show."""
     return [[value for value in column if math.isfinite(value)] for column in values]
 
 

@@ -1,4 +1,4 @@
-"""The pages' templates: strict about what is missing, and safe from what texts contain."""
+"""Loads the templates of pages: missing values are errors, and all texts are escaped."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ import jinja2
 
 @cache
 def template(name: str) -> jinja2.Template:
-    """A template of this package."""
+    """Return a template of this package."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("shoal.report", "."),
         autoescape=True,

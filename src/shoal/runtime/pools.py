@@ -1,4 +1,4 @@
-"""Processes of a pool end with the process that started them, however that ends."""
+"""Ends the processes of a pool when the process that started them ends, even by SIGKILL."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -8,9 +8,9 @@ from shoal.runtime.tasks import start_thread
 
 
 def end_with_parent() -> None:
-    """For a pool's `initializer`: from now on this process ends when its parent does.
+    """For a pool's `initializer`: end this process when its parent ends.
 
-    A pool tells its processes to stop, but a parent that is killed tells nobody anything.
+    A pool stops its processes itself, but not if the parent is killed.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -20,5 +20,5 @@ def end_with_parent() -> None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
 
-    # Unwatched, this process could outlive its parent: rather end now.
+    # Without the watch this process could outlive its parent, so it ends now.
     start_thread("end-with-parent", watch, on_failure=lambda _: os._exit(1))

@@ -1,7 +1,7 @@
-"""Telling a process from another that later got the same id, and seeing what it does.
+"""Identifies processes even if their id is reused, and reads their state.
 
-A process is named by its id and its start mark: an opaque text that two processes
-with the same id never share. Works for processes that are not our children.
+A process is identified by its id and its start mark: an opaque string that differs between two
+processes with the same id. Works for processes that are not children of this one.
 """
 
 import os
@@ -16,39 +16,39 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple, Self
 
 _PROC: Final = Path("/proc")
-_HAS_PROC: Final = (_PROC / "self/stat").exists()  # Linux has it, macOS has not
+_HAS_PROC: Final = (_PROC / "self/stat").exists()  # on Linux, not on macOS
 _POLL_EVERY_S: Final = 0.002
 
 
-class _Sight(NamedTuple):
+class _ProcessState(NamedTuple):
     start_mark: str
     is_paused: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process, for good: it never stands for a successor with the same id."""
+    """One process, never a later one with the same id."""
 
     pid: Annotated[int, "pid"]
     start_mark: Annotated[str, "start_mark"]
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
-        """The identity of a living process; None if there is none with this id."""
-        sight = _look_at(pid)
-        return None if sight is None else cls(pid, sight.start_mark)
+        """The identity of a living process; None if no process has this id."""
+        state = _read_process(pid)
+        return None if state is None else cls(pid, state.start_mark)
 
     def is_alive(self) -> bool:
-        sight = _look_at(self.pid)
-        return sight is not None and sight.start_mark == self.start_mark
+        state = _read_process(self.pid)
+        return state is not None and state.start_mark == self.start_mark
 
     def is_paused(self) -> bool:
-        """True if this very process is stopped by a signal, with all its threads."""
-        sight = _look_at(self.pid)
-        return sight is not None and sight == (self.start_mark, True)
+        """True if this process is stopped by a signal, with all its threads."""
+        state = _read_process(self.pid)
+        return state is not None and state == (self.start_mark, True)
 
     def send(self, number: signal.Signals) -> bool:
-        """Sends a signal if this very process lives; says whether it did."""
+        """Send a signal if this process is alive; returns whether it was sent."""
         if not self.is_alive():
             return False
         try:
@@ -58,7 +58,7 @@ class ProcessIdentity:
         return True
 
     def wait_until_ended(self, timeout_s: float) -> bool:
-        """True as soon as the process is gone, False if it outlives the time."""
+        """Wait for the process to end; False if it is still alive after the time."""
         deadline = time.monotonic() + timeout_s
         while self.is_alive():
             if time.monotonic() > deadline:
@@ -67,9 +67,9 @@ class ProcessIdentity:
         return True
 
     def pause(self, timeout_s: float = 5.0) -> bool:
-        """SIGSTOP, returning once the process really stands still; False if it never does.
+        """Send SIGSTOP and wait until the process is stopped; False if it does not stop in time.
 
-        The kernel stops thread after thread, and until the last one stands the process may
+        The kernel stops thread after thread; until the last one is stopped, the process may
         still answer.
         """
         deadline = time.monotonic() + timeout_s
@@ -82,12 +82,12 @@ class ProcessIdentity:
         return True
 
 
-def _look_at(pid: int) -> _Sight | None:
-    """The process as it is now; None for dead ones and zombies."""
-    return _look_in_proc(pid) if _HAS_PROC else _look_with_ps(pid)
+def _read_process(pid: int) -> _ProcessState | None:
+    """The state of a process now; None for dead processes and zombies."""
+    return _read_from_proc(pid) if _HAS_PROC else _read_with_ps(pid)
 
 
-def _look_in_proc(pid: int) -> _Sight | None:
+def _read_from_proc(pid: int) -> _ProcessState | None:
     try:
         fields = _stat_fields(_PROC / str(pid) / "stat")
     except OSError:
@@ -96,10 +96,12 @@ def _look_in_proc(pid: int) -> _Sight | None:
     if state in (b"Z", b"X"):
         return None
     # Ticks count from the boot, so they repeat after a restart of the machine.
-    return _Sight(f"{_boot_id()}/{start_ticks}", state == b"T" and _all_threads_stand(pid))
+    return _ProcessState(
+        f"{_boot_id()}/{start_ticks}", state == b"T" and _are_all_threads_stopped(pid)
+    )
 
 
-def _all_threads_stand(pid: int) -> bool:
+def _are_all_threads_stopped(pid: int) -> bool:
     for thread in (_PROC / str(pid) / "task").iterdir():
         with suppress(OSError):  # a thread may end just now
             if _stat_fields(thread / "stat")[0] not in (b"T", b"Z", b"X"):
@@ -108,13 +110,13 @@ def _all_threads_stand(pid: int) -> bool:
 
 
 def _stat_fields(file: Path) -> list[bytes]:
-    """The fields of a stat file after the name of the command, which may hold anything."""
+    """The fields of a stat file after the command name, which may contain any character."""
     status = file.read_bytes()
     return status[status.rindex(b")") + 2 :].split()
 
 
 def machine_clock() -> str:
-    """A name that two processes share if they read the same clock, and else never."""
+    """A name that two processes share exactly if they read the same clock."""
     return _boot_id() if _HAS_PROC else socket.gethostname()
 
 
@@ -123,7 +125,7 @@ def _boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def _look_with_ps(pid: int) -> _Sight | None:
+def _read_with_ps(pid: int) -> _ProcessState | None:
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     environment = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.environ.get("PATH", os.defpath)}
     answer = subprocess.run(
@@ -132,4 +134,4 @@ def _look_with_ps(pid: int) -> _Sight | None:
     state, _, started = answer.stdout.strip().partition(" ")
     if answer.returncode != 0 or state.startswith("Z"):
         return None
-    return _Sight(started.strip(), state.startswith("T"))
+    return _ProcessState(started.strip(), state.startswith("T"))

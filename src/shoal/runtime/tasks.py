@@ -1,7 +1,7 @@
-"""The one way to run work in the background: tasks, threads and repeating timers.
+"""The only way to run work in the background: tasks, threads and repeating timers.
 
     keep_running   endless work; after an unexpected error it is restarted with backoff
-    run_once       work with an end that nobody awaits; after an error `on_failure` decides
+    run_once       finite work that is not awaited; after an error `on_failure` decides
     run_awaited    a task whose owner awaits it: the error reaches the owner
     call_every     a repeating timer; a call that fails does not stop the next one
     start_thread   a thread; after an error `on_failure` decides
@@ -10,9 +10,9 @@ Rules of this file:
 - An unexpected error is logged with its traceback and counted, by the name of the work. The same
   error of the same work is logged once a minute at most; the log says how often it occurred.
 - The policy is explicit at each start: restart, or call `on_failure`, which stops the owner or
-  fails those who wait (fail-stop). `log_only` is for work on which nothing depends.
+  fails the waiting callers (fail-stop). `log_only` is for work on which nothing depends.
 - A cancelled task stays cancelled. KeyboardInterrupt and SystemExit pass.
-- Names are few: a kind of work, with the id of a node at most, never of a partition or client.
+- Use few names: the kind of work, at most with the id of a node, never of a partition or client.
 - Errors in other callbacks of an event loop are logged and counted by `report_unhandled_errors`.
 """
 
@@ -28,13 +28,13 @@ T = TypeVar("T")
 OnFailure = Callable[[Exception], object]
 # The same error of the same work is logged again after this long.
 _LOG_AGAIN_S = 60.0
-# Of a repeating timer that cannot say when it is due.
+# The pause of a repeating timer whose `pause_s` failed.
 _PAUSE_AFTER_FAILURE_S = 1.0
 _UNHANDLED = "event loop callback"
 _logger = logging.getLogger(__name__)
 
 
-class Backoff(NamedTuple):
+class RestartBackoff(NamedTuple):
     """How long a failed task waits before it is restarted; doubled with every failure in a row."""
 
     first_s: float = 0.1
@@ -44,16 +44,16 @@ class Backoff(NamedTuple):
         return min(pause_s * 2, self.longest_s)
 
 
-DEFAULT_BACKOFF = Backoff()
+DEFAULT_BACKOFF = RestartBackoff()
 
 
 class InjectedFailure(Exception):
-    """An error that a test asked for."""
+    """An error that a test injected."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """How often work failed unexpectedly in this process, and how the last time."""
+    """The number of unexpected failures of some work in this process, and the last error."""
 
     name: str
     count: int
@@ -68,20 +68,20 @@ class FailureLog:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._counts: dict[str, FailureCount] = {}
-        # When an error was last logged, and how often it came since, by work and kind of error.
+        # When an error was last logged and how often it occurred since, by work and error type.
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
 
     def record(self, name: str, error: BaseException, consequence: str) -> None:
-        """Count an unexpected error, and log it unless it was logged a moment ago."""
+        """Count an unexpected error, and log it unless it was logged in the last minute."""
         text = f"{type(error).__name__}: {error}"
         with self._lock:
             before = self._counts.get(name)
             count = 1 if before is None else before.count + 1
             self._counts[name] = FailureCount(name, count, text, time.time())
-            missed = self._missed(name, type(error).__qualname__)
-        if missed is None:
+            unlogged = self._count_unlogged(name, type(error).__qualname__)
+        if unlogged is None:
             return
-        repeats = f" ({missed} more since the last report)" if missed else ""
+        repeats = f" ({unlogged} more since the last report)" if unlogged else ""
         _logger.error(
             "%s failed with an unexpected error: %s%s; %s",
             name,
@@ -91,15 +91,15 @@ class FailureLog:
             exc_info=error,
         )
 
-    def _missed(self, name: str, kind: str) -> int | None:
-        """How many were not logged since the last one; None if this one must not be either."""
+    def _count_unlogged(self, name: str, kind: str) -> int | None:
+        """The number of errors since the last logged one; None if this one is not logged."""
         now_s = self._now_s()
-        logged_s, missed = self._logged.get((name, kind), (None, 0))
+        logged_s, unlogged = self._logged.get((name, kind), (None, 0))
         if logged_s is not None and now_s - logged_s < _LOG_AGAIN_S:
-            self._logged[name, kind] = (logged_s, missed + 1)
+            self._logged[name, kind] = (logged_s, unlogged + 1)
             return None
         self._logged[name, kind] = (now_s, 0)
-        return missed
+        return unlogged
 
     def counts(self) -> list[FailureCount]:
         with self._lock:
@@ -107,8 +107,8 @@ class FailureLog:
 
 
 _failures = FailureLog()
-# Endless work that runs now, and repeating timers, for `inject_failure`.
-_running: dict[str, list["_KeptRunning | RepeatingCall"]] = {}
+# Running endless work and repeating timers, for `inject_failure`.
+_running: dict[str, list["_RestartingTask | RepeatingCall"]] = {}
 # The event loop keeps only weak references to its tasks.
 _tasks: set[asyncio.Task[Any]] = set()
 
@@ -119,19 +119,19 @@ def failure_counts() -> list[FailureCount]:
 
 
 def record_failure(name: str, error: BaseException, consequence: str) -> None:
-    """Log and count an unexpected error that was caught elsewhere; say what happens next."""
+    """Log and count an unexpected error that was caught elsewhere, and its `consequence`."""
     _failures.record(name, error, consequence)
 
 
 def log_only(_error: Exception) -> None:
-    """The policy for work on which nothing depends: it was logged and counted, that is all."""
+    """The policy for work on which nothing depends: the error is logged and counted only."""
 
 
 def inject_failure(name: str) -> int:
-    """Let work fail as if by an unexpected error; returns how many tasks and timers it hit."""
+    """Make work fail with an unexpected error; returns how many tasks and timers it affects."""
     found = list(_running.get(name, ()))
     for each in found:
-        each.inject(InjectedFailure(f"{name} was asked to fail"))
+        each.inject(InjectedFailure(f"injected failure of {name}"))
     return len(found)
 
 
@@ -142,10 +142,10 @@ def keep_running(
     name: str,
     work: Callable[[], Coroutine[Any, Any, None]],
     *,
-    backoff: Backoff = DEFAULT_BACKOFF,
+    backoff: RestartBackoff = DEFAULT_BACKOFF,
 ) -> "asyncio.Task[None]":
     """Run endless work; after an unexpected error call `work` again, with a growing pause."""
-    kept = _KeptRunning(name, work, backoff)
+    kept = _RestartingTask(name, work, backoff)
     kept.task = _start(name, kept.run())
     return kept.task
 
@@ -153,9 +153,9 @@ def keep_running(
 def run_once(
     name: str, work: Coroutine[Any, Any, None], *, on_failure: OnFailure
 ) -> "asyncio.Task[None]":
-    """Run work that nobody awaits. The task itself never raises: `on_failure` gets the error."""
+    """Run work that is not awaited. The task itself never raises: `on_failure` gets the error."""
     task = _start(name, _run_once(name, work, on_failure))
-    # A task that is cancelled before it runs has not begun with its work.
+    # Closes the coroutine of a task that was cancelled before it ran.
     task.add_done_callback(lambda _: work.close())
     return task
 
@@ -172,9 +172,9 @@ def _start(name: str, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return task
 
 
-class _KeptRunning:
+class _RestartingTask:
     def __init__(
-        self, name: str, work: Callable[[], Coroutine[Any, Any, None]], backoff: Backoff
+        self, name: str, work: Callable[[], Coroutine[Any, Any, None]], backoff: RestartBackoff
     ) -> None:
         self._name = name
         self._work = work
@@ -197,9 +197,9 @@ class _KeptRunning:
             started_s = time.monotonic()
             try:
                 await self._attempt()
-            except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+            except Exception as error:  # noqa: BLE001 - the last handler of unexpected errors
                 if time.monotonic() - started_s > backoff.longest_s:
-                    # It worked for a while: this is another failure, not the same again.
+                    # It worked for a while, so this failure is not a repetition.
                     pause_s = backoff.first_s
                 _failures.record(self._name, error, f"it is restarted in {pause_s:g} s")
             else:
@@ -225,7 +225,7 @@ class _KeptRunning:
 async def _run_once(name: str, work: Coroutine[Any, Any, None], on_failure: OnFailure) -> None:
     try:
         await work
-    except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+    except Exception as error:  # noqa: BLE001 - the last handler of unexpected errors
         _handle(name, error, on_failure)
 
 
@@ -243,7 +243,7 @@ def _handle(name: str, error: Exception, on_failure: OnFailure) -> None:
 
 
 class RepeatingCall:
-    """Calls a function again and again, with a pause that is asked for before each call."""
+    """Calls a function repeatedly; `pause_s` returns the pause before each call."""
 
     def __init__(self, name: str, pause_s: Callable[[], float], work: Callable[[], None]) -> None:
         self._name = name
@@ -268,7 +268,7 @@ class RepeatingCall:
     def _arm(self) -> None:
         try:
             pause_s = self._pause_s()
-        except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+        except Exception as error:  # noqa: BLE001 - the last handler of unexpected errors
             pause_s = _PAUSE_AFTER_FAILURE_S
             _failures.record(self._name, error, f"it is called again in {pause_s:g} s")
         self._timer = self._loop.call_later(pause_s, self._call)
@@ -277,7 +277,7 @@ class RepeatingCall:
         try:
             self._raise_injected()
             self._work()
-        except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+        except Exception as error:  # noqa: BLE001 - the last handler of unexpected errors
             _failures.record(self._name, error, "it is called again at its next time")
         if self._timer is not None:
             self._arm()
@@ -289,12 +289,12 @@ class RepeatingCall:
 
 
 def call_every(name: str, pause_s: Callable[[], float], work: Callable[[], None]) -> RepeatingCall:
-    """Call `work` again and again in this event loop until the result is cancelled."""
+    """Call `work` repeatedly in this event loop until the result is cancelled."""
     return RepeatingCall(name, pause_s, work)
 
 
 def report_unhandled_errors(loop: asyncio.AbstractEventLoop) -> None:
-    """Log and count what callbacks of this loop raise, and tasks whose error nobody took."""
+    """Log and count errors of this loop's callbacks, and of tasks that are not awaited."""
 
     def report(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -313,12 +313,12 @@ def report_unhandled_errors(loop: asyncio.AbstractEventLoop) -> None:
 def start_thread(
     name: str, work: Callable[[], None], *, on_failure: OnFailure, is_daemon: bool = True
 ) -> threading.Thread:
-    """Run work in a thread of its own. `on_failure` is called in that thread."""
+    """Run work in a new thread; `on_failure` is called in that thread."""
 
     def run() -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+        except Exception as error:  # noqa: BLE001 - the last handler of unexpected errors
             _handle(name, error, on_failure)
 
     thread = threading.Thread(target=run, name=name, daemon=is_daemon)

@@ -1,4 +1,5 @@
-"""The systems under test, behind small interfaces: clusters today.
+"""The systems under test, clusters and mirrors, behind two small interfaces.
 
-Nothing here prints; long steps report through callbacks, and failures are `SystemFailure`.
+Nothing here prints. Long steps report their progress through callbacks; failures are
+`SystemFailure`.
 """

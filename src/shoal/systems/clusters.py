@@ -1,11 +1,10 @@
-"""Clusters under test behind one small interface, whatever engine runs them.
+"""The interface of every cluster under test, and the choice of the engine that runs it.
 
-Rules of every engine:
-- A cluster belongs to the process that started it and ends with it, however it ends.
-- A cluster in a folder that the user named keeps its data there and can be started again;
-  otherwise it lives in a temporary folder that is gone after `stop`.
-- A kill is SIGKILL, a pause is SIGSTOP. A node keeps its id, port and data when it is
-  restarted.
+Rules for every engine:
+- A cluster belongs to the process that started it and ends with it, also if that is killed.
+- A cluster in a folder that the user names keeps its data there and can be started again. Without
+  a folder it uses a temporary one, which `stop` deletes.
+- A kill is SIGKILL, a pause is SIGSTOP. A node keeps its id, port and data when it is restarted.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,18 +14,18 @@ from typing import Protocol, Self
 
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.nodes import Node
-from shoal.systems.apache.ivy import Progress, Report
+from shoal.systems.apache.ivy import Report, StartProgress
 
 ENGINES = ("lite", "apache")
 
-# Which port a node advertises instead of the one on which it listens: given its id, the
-# listener (`clients`, `brokers` or `controllers`) and the real port. So a proxy can stand before
-# each of them.
-Advertised = Callable[[int, str, int], int]
+# The port that a node advertises instead of the one on which it listens, given its id, the
+# listener (`clients`, `brokers` or `controllers`) and the real port. This is how a proxy is placed
+# in front of each listener.
+AdvertisedPortOf = Callable[[int, str, int], int]
 
 
 class Cluster(Protocol):
-    """A cluster that can be started, stopped and harmed."""
+    """A cluster that can be started and stopped, and whose nodes can be made to fail."""
 
     @property
     def engine(self) -> str: ...
@@ -39,28 +38,28 @@ class Cluster(Protocol):
         """Addresses for `bootstrap.servers`."""
 
     def start(self) -> Self:
-        """Starts all nodes and returns when the cluster can be used."""
+        """Start all nodes and return when the cluster can be used."""
 
     def stop(self) -> None:
-        """Stops all nodes, gently first; calling it again does nothing."""
+        """Stop all nodes, gracefully if possible; calling it again does nothing."""
 
     def nodes(self) -> list[Node]:
-        """Every node, also one that is down: its pid is 0 then."""
+        """Every node; the pid of a node that is down is 0."""
 
     def kill(self, node_id: int) -> None: ...
 
     def stop_node(self, node_id: int) -> None:
-        """Lets the node shut down in order, and returns when it has."""
+        """Shut the node down gracefully, and return when it has exited."""
 
     def pause(self, node_id: int) -> None: ...
 
     def resume(self, node_id: int) -> None: ...
 
     def restart(self, node_id: int) -> None:
-        """Stops the node if it runs, starts it, and returns when it serves again."""
+        """Stop the node if it runs, start it, and return when it serves again."""
 
     def log_dirs(self) -> dict[int, Path] | None:
-        """Where each node keeps its partitions, if that is known."""
+        """The folder of each node's partitions; None if it is not known."""
 
     def __enter__(self) -> Self: ...
 
@@ -72,8 +71,8 @@ class Cluster(Protocol):
     ) -> None: ...
 
 
-def no_report(_progress: Progress) -> None:
-    """For callers who do not watch."""
+def no_report(_progress: StartProgress) -> None:
+    """The default callback: ignores progress."""
 
 
 def make_cluster(
@@ -88,46 +87,41 @@ def make_cluster(
     advertise: str | None = None,
     trace: bool = False,
     properties: Mapping[str, str] | None = None,
-    advertised: Advertised | None = None,
+    advertised_port_of: AdvertisedPortOf | None = None,
     report: Report = no_report,
 ) -> Cluster:
-    """A cluster that is not started yet; `report` hears of long steps of the start.
+    """Make a cluster without starting it; `report` is called with the progress of the start.
 
-    Without a number of brokers a Kafka Lite has as many as its folder has. A list of racks in
-    the property `broker.rack` is dealt out to the brokers in turn.
+    If `brokers` is None, a Kafka Lite has as many brokers as its folder. The property
+    `broker.rack` may be a list of racks: brokers take them round-robin.
     """
     if brokers is not None and brokers < 1:
-        raise UsageError(f"a cluster of {brokers} brokers cannot be", remedy="ask for 1 or more")
+        raise UsageError(f"a cluster cannot have {brokers} brokers", remedy="use 1 or more")
     chosen = dict(properties or {})
     if engine == "apache":
-        # Imported here so that whoever uses one engine does not load the other.
+        # Imported here, so that using one engine does not load the other.
         from shoal.systems.apache.apache import ApacheCluster
 
-        if profile is not None:
-            raise ConfigError(
-                "only Kafka Lite has profiles",
-                remedy="set default.replication.factor and min.insync.replicas",
-            )
-        if controllers is not None or advertise is not None:
-            raise ConfigError("only Kafka Lite has --controllers and --advertise")
-        if trace:
-            raise ConfigError("only Kafka Lite can be traced", remedy="leave out --trace")
+        _refuse_lite_options(profile, controllers, advertise, trace=trace)
         return ApacheCluster(
             brokers=brokers or 1,
             name=name,
             directory=directory,
             version=version,
             properties=chosen,
-            advertised=advertised,
+            advertised_port_of=advertised_port_of,
             report=report,
         )
     if engine == "lite":
         from shoal.systems.lite import LiteSystem
 
-        if advertised is not None:
-            raise ConfigError("Kafka Lite advertises the ports on which it listens")
+        if advertised_port_of is not None:
+            raise ConfigError("Kafka Lite always advertises the ports on which it listens")
         if version is not None:
-            raise ConfigError("Kafka Lite has no versions to choose", remedy="leave it out")
+            raise ConfigError(
+                "Kafka Lite has only one version",
+                remedy="leave out the version, or use --engine apache",
+            )
         return LiteSystem(
             brokers=brokers,
             name=name,
@@ -139,5 +133,26 @@ def make_cluster(
             trace=trace,
         )
     raise UsageError(
-        f"no cluster engine is called {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"
+        f"unknown cluster engine {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"
     )
+
+
+def _refuse_lite_options(
+    profile: str | None, controllers: int | None, advertise: str | None, *, trace: bool
+) -> None:
+    """Refuse options that the engine apache does not have."""
+    if profile is not None:
+        raise ConfigError(
+            "the engine apache has no profiles",
+            remedy="set default.replication.factor and min.insync.replicas",
+        )
+    if controllers is not None or advertise is not None:
+        raise ConfigError(
+            "the engine apache does not support --controllers and --advertise",
+            remedy="leave them out, or use --engine lite",
+        )
+    if trace:
+        raise ConfigError(
+            "the engine apache cannot be traced",
+            remedy="leave out --trace, or use --engine lite",
+        )

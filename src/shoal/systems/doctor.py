@@ -1,8 +1,8 @@
-"""What this machine has of what shoal needs, and the one command for each thing missing.
+"""Checks whether this machine has what shoal needs, and names the command that fixes each gap.
 
-Rules: a check never raises and never changes anything but the cache; `missing` is for what
-a main command needs, `warn` for what is optional or may disturb measurements. Nothing heavy
-is imported to learn its version.
+Rules: a check never raises, and changes nothing but the cache. `missing` means that a main command
+cannot run, `warn` that something is optional or may disturb measurements. No heavy package is
+imported to find its version.
 """
 
 import importlib.metadata
@@ -27,48 +27,50 @@ from shoal.systems import clocks
 from shoal.systems.apache import jars
 from shoal.systems.processes import ports
 
-State = Literal["ok", "warn", "missing"]
+CheckState = Literal["ok", "warn", "missing"]
 
 _PYTHONS: Final = ((3, 11), (3, 14))
 _SPARKS: Final = ((4, 2), (5, 0))
 _DISK_NEEDED_BYTES: Final = 1_000_000_000
-_DISK_WISHED_BYTES: Final = 5_000_000_000
-_MEMORY_WISHED_BYTES: Final = 2_000_000_000
-_PORTS_WISHED: Final = 12
+_DISK_RECOMMENDED_BYTES: Final = 5_000_000_000
+_MEMORY_RECOMMENDED_BYTES: Final = 2_000_000_000
+_PORTS_TRIED: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at; `remedy` is a command that mends it, None if all is well."""
+    """The result of one check; `remedy` is a command that fixes it, None if nothing is wrong."""
 
     name: Annotated[str, "name"]
-    state: Annotated[State, "state"]
+    state: Annotated[CheckState, "state"]
     found: Annotated[str, "found"]
     remedy: Annotated[str | None, "remedy"] = None
 
 
 def examine() -> list[Check]:
-    """All checks, in the order in which a newcomer would mend them."""
+    """Run all checks, in the order in which a new user would fix them."""
     checks: tuple[Callable[[], Check], ...] = (
-        _python,
-        _platform,
-        _java,
-        _spark,
-        lambda: _package("numba", "spark"),
-        lambda: _package("pyarrow", "spark"),
-        lambda: _package("confluent-kafka", "confluent"),
-        _kafka_jars,
-        _ports,
-        _disk,
-        _memory,
-        _clock,
-        lambda: _tool("kcat", ("kcat", "kafkacat"), "kcat"),
-        lambda: _tool("Chromium", ("chromium", "chromium-browser", "google-chrome"), "chromium"),
+        _check_python,
+        _check_platform,
+        _check_java,
+        _check_spark,
+        lambda: _check_package("numba", "spark"),
+        lambda: _check_package("pyarrow", "spark"),
+        lambda: _check_package("confluent-kafka", "confluent"),
+        _check_kafka_jars,
+        _check_ports,
+        _check_disk,
+        _check_memory,
+        _check_clock,
+        lambda: _check_tool("kcat", ("kcat", "kafkacat"), "kcat"),
+        lambda: _check_tool(
+            "Chromium", ("chromium", "chromium-browser", "google-chrome"), "chromium"
+        ),
     )
     return [check() for check in checks]
 
 
-def _python() -> Check:
+def _check_python() -> Check:
     version = platform.python_version()
     found = f"{version} in {sys.executable}"
     oldest, newest = _PYTHONS
@@ -79,7 +81,7 @@ def _python() -> Check:
     return Check("Python", "warn", f"{found}; tested with {wanted}", remedy)
 
 
-def _platform() -> Check:
+def _check_platform() -> Check:
     library = " ".join(platform.libc_ver()).strip()
     found = " ".join(filter(None, [platform.system(), platform.machine(), library]))
     cores = f"{found}, {os.cpu_count()} cores"
@@ -92,47 +94,49 @@ def _platform() -> Check:
     return Check("Platform", "ok", cores)
 
 
-def _java() -> Check:
+def _check_java() -> Check:
     try:
         java = find_java()
     except ShoalError as error:
-        return Check("Java", "missing", str(error), _install("spark"))
+        return Check("Java", "missing", str(error), _install_command("spark"))
     passed = f"; passed over: {', '.join(java.passed_over)}" if java.passed_over else ""
     return Check("Java", "ok", f"{java.version} from {java.origin}, {java.home}{passed}")
 
 
-def _spark() -> Check:
-    version = _version_of("pyspark")
+def _check_spark() -> Check:
+    version = _find_version("pyspark")
     if version is None or importlib.util.find_spec("pyspark") is None:
-        return Check("Spark", "missing", "pyspark is not installed", _install("spark"))
+        return Check("Spark", "missing", "pyspark is not installed", _install_command("spark"))
     oldest, limit = _SPARKS
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if not oldest <= numbers < limit:
         wanted = f"{oldest[0]}.{oldest[1]} or newer, below {limit[0]}"
-        return Check("Spark", "missing", f"pyspark {version}; needs {wanted}", _install("spark"))
+        return Check(
+            "Spark", "missing", f"pyspark {version}; needs {wanted}", _install_command("spark")
+        )
     return Check("Spark", "ok", f"pyspark {version}")
 
 
-def _package(name: str, extra: str) -> Check:
-    version = _version_of(name)
+def _check_package(name: str, extra: str) -> Check:
+    version = _find_version(name)
     if version is None:
-        return Check(name, "missing", "not installed", _install(extra))
+        return Check(name, "missing", "not installed", _install_command(extra))
     return Check(name, "ok", version)
 
 
-def _version_of(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _install(extra: str) -> str:
-    # shoal itself is there already, so that pip adds only what the extra names.
+def _install_command(extra: str) -> str:
+    # shoal itself is installed, so pip adds only the packages of the extra.
     return f"{sys.executable} -m pip install 'shoal[{extra}]'"
 
 
-def _kafka_jars() -> Check:
+def _check_kafka_jars() -> Check:
     name = f"Apache Kafka {jars.NEWEST_KAFKA}"
     folder = jars.jars_folder()
     remedy = "shoal cluster up --engine apache"
@@ -144,39 +148,42 @@ def _kafka_jars() -> Check:
     return Check(name, "ok", f"in {folder}")
 
 
-def _ports() -> Check:
+def _check_ports() -> Check:
     try:
-        free = ports.free_ports(_PORTS_WISHED)
+        free = ports.free_ports(_PORTS_TRIED)
     except ShoalError as error:
-        return Check("Ports", "missing", str(error), ports.WHO_LISTENS)
+        return Check("Ports", "missing", str(error), ports.LIST_LISTENERS_COMMAND)
     return Check("Ports", "ok", f"free on {ports.HOST} (tried {len(free)})")
 
 
-def _disk() -> Check:
-    folders = {"cache": _existing(paths.cache_dir()), "temporary": Path(tempfile.gettempdir())}
+def _check_disk() -> Check:
+    folders = {
+        "cache": _nearest_existing(paths.cache_dir()),
+        "temporary": Path(tempfile.gettempdir()),
+    }
     free = {what: shutil.disk_usage(folder).free for what, folder in folders.items()}
     least = min(free, key=lambda what: free[what])
     found = ", ".join(
         f"{format_bytes(free[what])} free for {what} files in {folders[what]}" for what in folders
     )
-    if free[least] >= _DISK_WISHED_BYTES:
+    if free[least] >= _DISK_RECOMMENDED_BYTES:
         return Check("Disk", "ok", found)
-    state: State = "warn" if free[least] >= _DISK_NEEDED_BYTES else "missing"
+    state: CheckState = "warn" if free[least] >= _DISK_NEEDED_BYTES else "missing"
     return Check("Disk", state, found, f"du -xh {folders[least]} | sort -h | tail")
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
-def _memory() -> Check:
+def _check_memory() -> Check:
     available = _available_memory_bytes()
     found = f"{format_bytes(available)} available"
-    if available >= _MEMORY_WISHED_BYTES:
+    if available >= _MEMORY_RECOMMENDED_BYTES:
         return Check("Memory", "ok", found)
-    wanted = format_bytes(_MEMORY_WISHED_BYTES)
+    wanted = format_bytes(_MEMORY_RECOMMENDED_BYTES)
     remedy = "ps axo rss,pid,comm | sort -n | tail"
-    return Check("Memory", "warn", f"{found}; Spark and Kafka want {wanted}", remedy)
+    return Check("Memory", "warn", f"{found}; Spark and Kafka need about {wanted}", remedy)
 
 
 def _available_memory_bytes() -> int:
@@ -184,17 +191,17 @@ def _available_memory_bytes() -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
         sizes_kb = {line.split(":")[0]: int(line.split()[1]) for line in lines if ":" in line}
         return sizes_kb["MemAvailable"] * 1024
-    except (OSError, KeyError):  # macOS tells only the total this way
+    except (OSError, KeyError):  # macOS has no /proc, only the total
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _clock() -> Check:
+def _check_clock() -> Check:
     drift_us = clocks.wall_drift_us(duration_s=0.05)
     synchronised = clocks.is_synchronised()
     said = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}
     found = f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, {said[synchronised]}"
     has_systemd = Path("/run/systemd/system").exists()
-    remedy = "sudo timedatectl set-ntp true" if has_systemd else _system_package("chrony")
+    remedy = "sudo timedatectl set-ntp true" if has_systemd else _system_install_command("chrony")
     if abs(drift_us) > clocks.TOLERATED_DRIFT_US:
         found += f", jumped {drift_us} us in 50 ms"
         return Check("Clock", "warn", f"{found}: latencies will be wrong", remedy)
@@ -204,17 +211,17 @@ def _clock() -> Check:
     return Check("Clock", "ok", found)
 
 
-def _tool(name: str, commands: tuple[str, ...], package: str) -> Check:
+def _check_tool(name: str, commands: tuple[str, ...], package: str) -> Check:
     for command in commands:
         path = shutil.which(command)
         if path is not None:
             return Check(name, "ok", path)
-    remedy = _system_package(package)
-    return Check(name, "warn", "not found; only some tests use it", remedy)
+    remedy = _system_install_command(package)
+    return Check(name, "warn", "not found; only some tests need it", remedy)
 
 
-def _system_package(package: str) -> str | None:
-    """The command that installs a package of the system, if we know its installer."""
+def _system_install_command(package: str) -> str | None:
+    """The command that installs a system package; None if the package manager is not known."""
     installers = {
         "apt-get": f"sudo apt-get install --yes {package}",
         "dnf": f"sudo dnf install --assumeyes {package}",

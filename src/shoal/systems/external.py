@@ -1,4 +1,4 @@
-"""Somebody else's cluster: used, never started, stopped or harmed."""
+"""An external cluster: used by a run, never started, stopped or made to fail."""
 
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +9,7 @@ from shoal.model.nodes import Node
 
 
 class ExternalCluster:
-    """A cluster by its addresses; everything that would change it is refused."""
+    """A cluster that is known by its addresses; operations on its processes are refused."""
 
     engine = "external"
 
@@ -21,29 +21,29 @@ class ExternalCluster:
         return self
 
     def stop(self) -> None:
-        """It goes on without us."""
+        """Does nothing: the cluster keeps running."""
 
     def nodes(self) -> list[Node]:
-        """None of its processes are ours to see."""
+        """Empty: its processes are not visible from here."""
         return []
 
     def log_dirs(self) -> dict[int, Path] | None:
         return None
 
     def kill(self, node_id: int) -> None:
-        raise self._refused(f"kill node {node_id}")
+        raise self._not_owned_error(f"kill node {node_id}")
 
     def stop_node(self, node_id: int) -> None:
-        raise self._refused(f"stop node {node_id}")
+        raise self._not_owned_error(f"stop node {node_id}")
 
     def pause(self, node_id: int) -> None:
-        raise self._refused(f"pause node {node_id}")
+        raise self._not_owned_error(f"pause node {node_id}")
 
     def resume(self, node_id: int) -> None:
-        raise self._refused(f"resume node {node_id}")
+        raise self._not_owned_error(f"resume node {node_id}")
 
     def restart(self, node_id: int) -> None:
-        raise self._refused(f"restart node {node_id}")
+        raise self._not_owned_error(f"restart node {node_id}")
 
     def __enter__(self) -> Self:
         return self.start()
@@ -56,8 +56,8 @@ class ExternalCluster:
     ) -> None:
         self.stop()
 
-    def _refused(self, what: str) -> SystemFailure:
+    def _not_owned_error(self, what: str) -> SystemFailure:
         return SystemFailure(
-            f"cannot {what} of {self.name}: its processes are not ours",
+            f"cannot {what} of {self.name}: shoal did not start this external cluster",
             remedy="use the engine lite or apache for that fault",
         )

@@ -5,10 +5,10 @@ from shoal.model.nodes import Node
 
 
 class LiteSystem(LiteCluster):
-    """A Kafka Lite cluster that, like every engine, lists its dead nodes too."""
+    """A Kafka Lite cluster with the interface of every engine: `nodes` includes dead ones."""
 
     engine = "lite"
 
     def nodes(self) -> list[Node]:
-        """Every node; the pid of one that is down is 0."""
+        """Every node; the pid of a node that is down is 0."""
         return [Node(node.id, node.host, node.port, node.pid) for node in self.status()]

@@ -1,12 +1,12 @@
-"""The mirrors that can be put under test: ours, both of Apache Kafka's, and anybody else's.
+"""The kinds of mirror that can be under test: shoal's, MirrorMaker 1 and 2, and external ones.
 
 Rules:
 - Each is started by the command line that its users type, with files in the run's folder.
-- Apache Kafka's mirrors get what the size of the clusters dictates and nothing else; the user's
-  properties win.
-- A foreign mirror runs already, or is started and stopped by commands of the user's, which find
-  `SHOAL_SOURCE`, `SHOAL_TARGET` and `SHOAL_TOPICS` in their environment. A start command that
-  ends with code 0 has left its mirror running in the background.
+- For Apache Kafka's mirrors only the settings that follow from the size of the clusters are set;
+  the user's properties override them.
+- An external mirror is already running, or the user's commands start and stop it. The commands
+  find `SHOAL_SOURCE`, `SHOAL_TARGET` and `SHOAL_TOPICS` in their environment. If the start command
+  exits with code 0, the mirror is assumed to run in the background.
 """
 
 import os
@@ -29,7 +29,7 @@ from shoal.systems.apache.jars import MM1_KAFKA, NEWEST_KAFKA, fetch_jars, fetch
 from shoal.systems.mirrors import Mirror, ProcessMirror
 from shoal.systems.processes.meters import Usage
 
-# In the run's folder: which batches our mirror packed anew.
+# In the run's folder: the batches that shoal's mirror re-encoded.
 RE_ENCODED_FILE: Final = "mirror-re-encoded.jsonl"
 _COMMAND_TIMEOUT_S: Final = 120.0
 _SERVERS: Final = "bootstrap.servers"
@@ -47,15 +47,15 @@ _MM2_COPIES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """What a mirror copies, between clients' properties of two clusters."""
+class MirrorRoute:
+    """What a mirror copies, with the client properties of both clusters."""
 
     source: Mapping[str, str]
     target: Mapping[str, str]
     topics: tuple[str, ...]
     folder: Path  # of the run
-    leave_configs: bool = False  # of topics on a target that is somebody else's
-    copies: int = 1  # how often the mirror's own topics are to be replicated
+    leave_configs: bool = False  # do not change topic configs: the target is external
+    copies: int = 1  # replication factor of the mirror's own topics
 
     @property
     def run(self) -> str:
@@ -63,8 +63,8 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """How the mirror is to be; each kind heeds what means something to it."""
+class MirrorOptions:
+    """Options of the mirror; each kind uses those that apply to it."""
 
     mode: str = "shallow"
     delivery: str = "idempotent"
@@ -78,7 +78,7 @@ class Wishes:
 
 
 def own_topics(kind: str, *, run: str, prefix: str) -> dict[str, list[str]]:
-    """What a mirror makes for itself, by cluster, if it is started by us."""
+    """The topics that a mirror started by shoal creates for itself, by cluster."""
     if kind == "shoal":
         return {"target": [f"__shoal_mirror_{run}", f"__shoal_offsets_{run}"]}
     if kind == "mm2":
@@ -96,7 +96,7 @@ def own_topics(kind: str, *, run: str, prefix: str) -> dict[str, list[str]]:
 
 
 def own_groups(kind: str, *, run: str) -> dict[str, list[str]]:
-    """Under which a mirror that is started by us reads, by cluster."""
+    """The consumer groups of a mirror started by shoal, by cluster."""
     return {"source": [_mm1_group(run)]} if kind == "mm1" else {}
 
 
@@ -105,28 +105,32 @@ def _mm1_group(run: str) -> str:
 
 
 def _alias(prefix: str) -> str:
-    """How MirrorMaker 2 calls the source: what it puts before names of topics."""
+    """MirrorMaker 2's alias of the source: its prefix for topic names."""
     return prefix.rstrip(".") or "source"
 
 
 def make_mirror(
-    kind: str, route: Route, wishes: Wishes, *, report: Report = lambda _progress: None
+    kind: str,
+    route: MirrorRoute,
+    options: MirrorOptions,
+    *,
+    report: Report = lambda _progress: None,
 ) -> Mirror | None:
-    """A mirror that is not started yet; None for no mirror at all."""
+    """Make the mirror without starting it; None for the kind `none`."""
     match kind:
         case "shoal":
-            return _shoal(route, wishes)
+            return _shoal(route, options)
         case "mm2":
-            return _mirror_maker_2(route, wishes, report)
+            return _mirror_maker_2(route, options, report)
         case "mm1":
-            return _mirror_maker_1(route, wishes, report)
+            return _mirror_maker_1(route, options, report)
         case "external":
-            return ForeignMirror(route, wishes)
+            return ExternalMirror(route, options)
         case _:
             return None
 
 
-def _shoal(route: Route, wishes: Wishes) -> Mirror:
+def _shoal(route: MirrorRoute, options: MirrorOptions) -> Mirror:
     positions = route.folder / "mirror-positions.json"
     command = [sys.executable, "-m", "shoal", "mirror", "run"]
     for side, properties in (("source", route.source), ("target", route.target)):
@@ -137,21 +141,21 @@ def _shoal(route: Route, wishes: Wishes) -> Mirror:
     command += ["--topics", ",".join(route.topics), "--refresh-topics-interval-seconds", "2"]
     if route.leave_configs:
         command += ["--no-sync-topic-configs"]
-    command += ["--delivery", wishes.delivery]
-    if wishes.mode == "deep":
+    command += ["--delivery", options.delivery]
+    if options.mode == "deep":
         command += ["--use-raw-bytes", "false"]
-    if wishes.prefix:
+    if options.prefix:
         command += ["--replication-policy", "default"]
-        command += ["--source-alias", wishes.prefix.removesuffix(".")]
-    if wishes.handler:
-        command += ["--handler", wishes.handler]
-    command += wishes.arguments
+        command += ["--source-alias", options.prefix.removesuffix(".")]
+    if options.handler:
+        command += ["--handler", options.handler]
+    command += options.arguments
     return ProcessMirror("shoal", lambda: command, folder=route.folder, positions_file=positions)
 
 
-def _mirror_maker_2(route: Route, wishes: Wishes, report: Report) -> Mirror:
-    version = wishes.version or NEWEST_KAFKA
-    alias = _alias(wishes.prefix)
+def _mirror_maker_2(route: MirrorRoute, options: MirrorOptions, report: Report) -> Mirror:
+    version = options.version or NEWEST_KAFKA
+    alias = _alias(options.prefix)
     settings = {
         "clusters": f"{alias}, target",
         f"{alias}->target.enabled": "true",
@@ -162,14 +166,14 @@ def _mirror_maker_2(route: Route, wishes: Wishes, report: Report) -> Mirror:
         "sync.topic.configs.enabled": str(not route.leave_configs).lower(),
         "sync.topic.acls.enabled": "false",
         **dict.fromkeys(_MM2_COPIES, str(route.copies)),
-        **({} if wishes.prefix else {"replication.policy.class": _IDENTITY}),
+        **({} if options.prefix else {"replication.policy.class": _IDENTITY}),
         **{f"{alias}.{key}": value for key, value in route.source.items()},
         **{f"target.{key}": value for key, value in route.target.items()},
-        **wishes.properties,
+        **options.properties,
     }
 
     def command() -> list[str]:
-        file = _written(route.folder / "mm2.properties", settings)
+        file = _write_properties(route.folder / "mm2.properties", settings)
         jars = class_path(fetch_jars(version, report=report)) + os.pathsep
         jars += class_path(fetch_mirror_jars(version, report=report))
         main = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -183,20 +187,20 @@ def _mirror_maker_2(route: Route, wishes: Wishes, report: Report) -> Mirror:
     )
 
 
-def _mirror_maker_1(route: Route, wishes: Wishes, report: Report) -> Mirror:
-    version = wishes.version or MM1_KAFKA
+def _mirror_maker_1(route: MirrorRoute, options: MirrorOptions, report: Report) -> Mirror:
+    version = options.version or MM1_KAFKA
     consumer = {
         "group.id": _mm1_group(route.run),
         "auto.offset.reset": "earliest",
         **route.source,
-        **_part(wishes.properties, "consumer."),
+        **_with_prefix(options.properties, "consumer."),
     }
-    producer = {**route.target, **_part(wishes.properties, "producer.")}
-    streams = wishes.properties.get("num.streams", "1")
+    producer = {**route.target, **_with_prefix(options.properties, "producer.")}
+    streams = options.properties.get("num.streams", "1")
 
     def command() -> list[str]:
-        reading = _written(route.folder / "mm1-consumer.properties", consumer)
-        writing = _written(route.folder / "mm1-producer.properties", producer)
+        reading = _write_properties(route.folder / "mm1-consumer.properties", consumer)
+        writing = _write_properties(route.folder / "mm1-producer.properties", producer)
         arguments = ["kafka.tools.MirrorMaker", "--consumer.config", str(reading)]
         arguments += ["--producer.config", str(writing), "--num.streams", streams]
         arguments += ["--include", "|".join(route.topics)]
@@ -208,7 +212,7 @@ def _mirror_maker_1(route: Route, wishes: Wishes, report: Report) -> Mirror:
     )
 
 
-def _part(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+def _with_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {
         key.removeprefix(prefix): value
         for key, value in properties.items()
@@ -216,7 +220,7 @@ def _part(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
     }
 
 
-def _written(file: Path, settings: Mapping[str, str]) -> Path:
+def _write_properties(file: Path, settings: Mapping[str, str]) -> Path:
     file.write_text(javaproperties.dumps(dict(settings), timestamp=False))
     return file
 
@@ -226,20 +230,20 @@ def _java(jars: str, folder: Path, version: str, arguments: Sequence[str]) -> li
     return [executable, *_HEAP, *logging_options(folder, version), "-cp", jars, *arguments]
 
 
-class ForeignMirror:
-    """A mirror that somebody else wrote and, perhaps, runs."""
+class ExternalMirror:
+    """A mirror that is not part of shoal or Kafka; perhaps the user runs it."""
 
     kind = "external"
     positions_file = None
 
-    def __init__(self, route: Route, wishes: Wishes) -> None:
+    def __init__(self, route: MirrorRoute, options: MirrorOptions) -> None:
         self._route = route
-        self._stop_command = wishes.stop
-        self._own: ProcessMirror | None = None
-        if wishes.start:
-            self._own = ProcessMirror(
+        self._stop_command = options.stop
+        self._process: ProcessMirror | None = None
+        if options.start:
+            self._process = ProcessMirror(
                 self.kind,
-                _split(wishes.start),
+                _split_command(options.start),
                 folder=route.folder,
                 environment=self._environment(),
             )
@@ -248,34 +252,34 @@ class ForeignMirror:
 
     @property
     def log_file(self) -> Path | None:
-        return self._own.log_file if self._own else None
+        return self._process.log_file if self._process else None
 
     def start(self) -> None:
-        if self._own is not None:
-            self._own.start()
+        if self._process is not None:
+            self._process.start()
             self._is_started = True
 
     def wait_until_ready(self) -> None:
-        """Only its users know."""
+        """Returns at once: there is no general way to see whether it is ready."""
 
     def stop(self) -> None:
-        if self._own is None or not self._is_started:
+        if self._process is None or not self._is_started:
             return
         self._is_started = False
         try:
             if self._stop_command is not None:
                 self._run_stop_command(self._stop_command)
         finally:
-            self._own.stop()
+            self._process.stop()
 
     def close(self) -> None:
-        with suppress(SystemFailure):  # something else failed before, and is told
+        with suppress(SystemFailure):  # an earlier failure is already reported
             self.stop()
 
     def _run_stop_command(self, command: str) -> None:
         try:
             done = subprocess.run(
-                _split(command)(),
+                _split_command(command)(),
                 env=self._environment(),
                 capture_output=True,
                 text=True,
@@ -283,38 +287,38 @@ class ForeignMirror:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SystemFailure(f"the mirror's stop command failed: {error}") from error
+            raise SystemFailure(f"cannot run the mirror's stop command: {error}") from error
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip()[-300:]
-            raise SystemFailure(f"the mirror's stop command failed: {said}")
+            output = (done.stderr or done.stdout).strip()[-300:]
+            raise SystemFailure(f"the mirror's stop command failed: {output}")
 
     def kill(self) -> None:
-        self._tree("be killed").kill()
+        self._require_process("be killed").kill()
 
     def pause(self) -> None:
-        self._tree("be paused").pause()
+        self._require_process("be paused").pause()
 
     def resume(self) -> None:
-        self._tree("go on").resume()
+        self._require_process("be resumed").resume()
 
     def is_running(self) -> bool:
-        return self._own is None or self._own.is_running() or self._is_in_background
+        return self._process is None or self._process.is_running() or self._is_in_background
 
     def pids(self) -> tuple[int, ...]:
-        return self._own.pids() if self._own else ()
+        return self._process.pids() if self._process else ()
 
     def check(self) -> None:
-        if self._own is None or self._is_in_background:
+        if self._process is None or self._is_in_background:
             return
-        if not self._own.is_running() and self._own.exit_code() == 0:
+        if not self._process.is_running() and self._process.exit_code() == 0:
             self._is_in_background = True
             return
-        self._own.check()
+        self._process.check()
 
     def usage(self) -> Usage | None:
-        if self._own is None or self._is_in_background:
+        if self._process is None or self._is_in_background:
             return None
-        return self._own.usage()
+        return self._process.usage()
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -324,17 +328,17 @@ class ForeignMirror:
             "SHOAL_TOPICS": ",".join(self._route.topics),
         }
 
-    def _tree(self, what: str) -> ProcessMirror:
-        if self._own is None or not self._own.is_running():
+    def _require_process(self, what: str) -> ProcessMirror:
+        if self._process is None or not self._process.is_running():
             raise SystemFailure(
-                f"the mirror's processes are not ours: it cannot {what}",
-                remedy="give its start command (mirror.start), one that stays in the foreground",
+                f"the external mirror cannot {what}: shoal does not know its processes",
+                remedy="set mirror.start to a command that stays in the foreground",
             )
-        return self._own
+        return self._process
 
 
-def _split(command: str) -> Callable[[], list[str]]:
-    """A command line as a shell would split it, its program found on the path."""
+def _split_command(command: str) -> Callable[[], list[str]]:
+    """A command line split as a shell would; `env` finds its program on the path."""
 
     def parts() -> list[str]:
         words = shlex.split(command)

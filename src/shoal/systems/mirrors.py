@@ -1,11 +1,11 @@
-"""Mirrors under test behind one small interface, whoever wrote them.
+"""The interface of every mirror under test, and the mirrors that are a process tree.
 
-Rules of every kind:
-- A mirror is a process tree of its own, started by a command line and killed like any other
-  process; it never outlives the process that started it.
-- What the tree uses is sampled while it runs, over all its starts: CPU seconds, and memory
-  at its peak. Nothing is known of a mirror that somebody else runs.
-- Its own internal topics are its own business: nobody judges them.
+Rules for every kind of mirror:
+- A mirror is a process tree of its own. A command line starts it, and it can be killed like any
+  other process. It never outlives the process that started it.
+- CPU seconds and peak memory of the tree are sampled while it runs, over all its starts. An
+  external mirror that the user runs is not measured.
+- The mirror's internal topics are not part of the verdict.
 """
 
 import signal
@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import psutil
 
 from shoal.model.errors import SystemFailure, UsageError
-from shoal.systems.processes.guarded import GuardedProcess, last_words
+from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
 from shoal.systems.processes.meters import Meter, Usage, tree_of
 
 KINDS: Final = ("shoal", "mm2", "mm1", "external", "none")
@@ -31,33 +31,33 @@ _LOG_READ_BYTES: Final = 1 << 22
 
 
 class Mirror(Protocol):
-    """What copies from source to target."""
+    """A process that copies topics from the source cluster to the target cluster."""
 
     @property
     def kind(self) -> str: ...
 
     @property
     def log_file(self) -> Path | None:
-        """What it writes about itself, if that is known."""
+        """Its log file; None if it is not known."""
 
     @property
     def positions_file(self) -> Path | None:
-        """Where it writes how far it has read each source partition, if it does."""
+        """The file with its position in each source partition; None if it writes none."""
 
     def start(self) -> None:
-        """Starts it; also again, after a kill or a stop."""
+        """Start the mirror; also again, after a kill or a stop."""
 
     def wait_until_ready(self) -> None:
-        """Returns when it copies, as far as that can be seen from outside."""
+        """Return when it copies, as far as that can be seen from outside."""
 
     def stop(self) -> None:
-        """Lets it finish what is in flight and end; calling it again does nothing."""
+        """Let it finish what is in flight and exit; calling it again does nothing."""
 
     def kill(self) -> None:
-        """SIGKILL to every process of the tree."""
+        """Send SIGKILL to every process of the tree."""
 
     def close(self) -> None:
-        """Leaves nothing of it that is ours, in whatever way; does nothing if it has ended."""
+        """Make sure that no process started by `start` is left; never raises for a dead mirror."""
 
     def pause(self) -> None: ...
 
@@ -66,17 +66,17 @@ class Mirror(Protocol):
     def is_running(self) -> bool: ...
 
     def pids(self) -> tuple[int, ...]:
-        """The living processes of the tree, the first one that we started first."""
+        """The running processes of the tree; the one that `start` launched comes first."""
 
     def check(self) -> None:
-        """Raises if it ended by itself: what it does not copy would look like loss."""
+        """Raise if it exited unasked: what it does not copy would look like loss."""
 
     def usage(self) -> Usage | None:
-        """None if its processes are not ours to see."""
+        """CPU and memory used so far; None if its processes are not visible from here."""
 
 
 class ProcessMirror:
-    """A mirror that is one command of ours; `ready` is what its log says once it copies."""
+    """A mirror that is one command; `ready` is the text in its log that shows that it copies."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ProcessMirror:
         ready: str | None = None,
         positions_file: Path | None = None,
     ) -> None:
-        """`command` is asked at each start, since finding what it needs may take long."""
+        """`command` is called at each start, not here: finding what it needs may take long."""
         self.kind = kind
         self.log_file = folder / "logs" / "mirror.log"
         self.positions_file = positions_file
@@ -97,12 +97,12 @@ class ProcessMirror:
         self._environment = environment
         self._ready = ready
         self._process: GuardedProcess | None = None
-        self._is_wanted = False
+        self._should_run = False
         self._meter = Meter()
 
     def start(self) -> None:
         if self.is_running():
-            raise UsageError("the mirror runs already")
+            raise UsageError("the mirror is already running", remedy="stop it before starting it")
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         self._process = GuardedProcess(
             self._command(),
@@ -110,31 +110,31 @@ class ProcessMirror:
             folder=self._folder,
             environment=self._environment,
         )
-        self._is_wanted = True
+        self._should_run = True
         self._meter.watch(self._process.pid)
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while self._ready and self._ready not in self._said() and time.monotonic() < deadline:
+        while self._ready and self._ready not in self._read_log() and time.monotonic() < deadline:
             self.check()
             time.sleep(_POLL_EVERY_S)
 
     def stop(self) -> None:
-        self._is_wanted = False
+        self._should_run = False
         if self._process is not None:
-            is_gentle = self._ended_gently(self._process)
-            self._let_go()
-            if not is_gentle:
+            has_stopped = self._stop_gracefully(self._process)
+            self._kill_process()
+            if not has_stopped:
                 raise SystemFailure(
                     f"the mirror did not stop within {STOP_TIMEOUT_S:.0f} s and was killed",
                     remedy=f"its log is {self.log_file}",
                 )
 
     def kill(self) -> None:
-        self._is_wanted = False
+        self._should_run = False
         if self._process is not None:
             self._meter.sample()
-            self._let_go()
+            self._kill_process()
 
     def close(self) -> None:
         self.kill()
@@ -154,9 +154,9 @@ class ProcessMirror:
         return tuple(process.pid for process in self._tree())
 
     def check(self) -> None:
-        if self._is_wanted and not self.is_running():
+        if self._should_run and not self.is_running():
             raise SystemFailure(
-                f"the mirror ended early: {last_words(self.log_file)}",
+                f"the mirror exited before the run ended: {log_excerpt(self.log_file)}",
                 remedy=f"its log is {self.log_file}",
             )
 
@@ -164,21 +164,22 @@ class ProcessMirror:
         return self._meter.usage()
 
     def exit_code(self) -> int | None:
-        """How it ended by itself; None if it runs, or did not run."""
+        """The exit code if the process exited unasked; None while it runs, and before a start."""
         return None if self._process is None else self._process.exit_code()
 
-    def _ended_gently(self, process: GuardedProcess) -> bool:
+    def _stop_gracefully(self, process: GuardedProcess) -> bool:
+        # A paused process would not see SIGTERM.
         for number in (signal.SIGCONT, signal.SIGTERM):
             try:
                 process.send(number)
             except SystemFailure:
-                return True  # it ended before
+                return True  # it has already exited
         return process.wait(STOP_TIMEOUT_S)
 
-    def _let_go(self) -> None:
+    def _kill_process(self) -> None:
         if self._process is not None:
-            self._meter.leave()
-            self._process.let_go()
+            self._meter.stop_watching()
+            self._process.kill_and_wait()
             self._process = None
 
     def _tree(self) -> list[psutil.Process]:
@@ -189,6 +190,6 @@ class ProcessMirror:
         except psutil.NoSuchProcess:
             return []
 
-    def _said(self) -> str:
+    def _read_log(self) -> str:
         with self.log_file.open("rb") as file:
             return file.read(_LOG_READ_BYTES).decode(errors="replace")

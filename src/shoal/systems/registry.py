@@ -1,11 +1,11 @@
-"""Running clusters, written down where another terminal finds them.
+"""The registry of running clusters, so that commands in another terminal find them.
 
 Rules:
 - One file for each cluster, in the state folder, named after it. The owner (the process that
-  started the cluster) writes it and takes it away; anyone may read it.
-- Processes are named with their start marks, so that a recycled id is never signalled. An
-  entry of which no process lives is stale and is removed by whoever sees it.
-- To take a cluster down is to end its owner, since every engine's nodes end with it.
+  started the cluster) writes it and deletes it; any process may read it.
+- Processes are identified by id and start time, so that a recycled process id is never signalled.
+  An entry without a running process is stale: the next reader deletes it.
+- Stopping the owner stops the cluster, since the nodes of every engine end with it.
 """
 
 import itertools
@@ -34,7 +34,7 @@ NodeState = Literal["running", "paused", "down"]
 
 
 class Publishable(Protocol):
-    """What of a cluster is written down."""
+    """What the registry needs of a cluster."""
 
     @property
     def engine(self) -> str: ...
@@ -49,8 +49,8 @@ class Publishable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A cluster as its owner last described it."""
+class RegistryEntry:
+    """A cluster, as its owner last wrote it."""
 
     name: str
     engine: str
@@ -58,11 +58,11 @@ class Entry:
     started_us: int
     owner: ProcessIdentity
     nodes: tuple[Node, ...]
-    identities: dict[int, ProcessIdentity]  # of the nodes that ran
-    directory: str | None = None  # where Kafka Lite's supervisor can be found
+    identities: dict[int, ProcessIdentity]  # of the nodes that were running
+    directory: str | None = None  # of a Kafka Lite, to reach its supervisor
 
     def node_state(self, node_id: int) -> NodeState:
-        """What the node does now."""
+        """Whether the node runs, is paused or is down now."""
         identity = self.identities.get(node_id)
         if identity is None or not identity.is_alive():
             return "down"
@@ -73,22 +73,22 @@ class Entry:
 
     def kill(self, node_id: int) -> None:
         if not self._identity(node_id).send(signal.SIGKILL):
-            raise self._is_down(node_id)
+            raise self._node_down_error(node_id)
 
     def stop(self, node_id: int) -> None:
         if not self._identity(node_id).send(signal.SIGTERM):
-            raise self._is_down(node_id)
+            raise self._node_down_error(node_id)
 
     def pause(self, node_id: int) -> None:
         if not self._identity(node_id).pause():
-            raise self._is_down(node_id)
+            raise self._node_down_error(node_id)
 
     def resume(self, node_id: int) -> None:
         if not self._identity(node_id).send(signal.SIGCONT):
-            raise self._is_down(node_id)
+            raise self._node_down_error(node_id)
 
     def down(self, *, timeout_s: float = DOWN_TIMEOUT_S) -> None:
-        """Ends the cluster: gently by its owner, and by force if that does not help."""
+        """Stop the cluster: SIGTERM to its owner, then SIGKILL to what is left."""
         self.owner.send(signal.SIGTERM)
         if not self.owner.wait_until_ended(timeout_s):
             self.owner.send(signal.SIGKILL)
@@ -108,10 +108,10 @@ class Entry:
                 f"cluster {self.name} has no node {node_id}", remedy=f"its nodes are {known}"
             )
         if node_id not in self.identities:
-            raise self._is_down(node_id)
+            raise self._node_down_error(node_id)
         return self.identities[node_id]
 
-    def _is_down(self, node_id: int) -> SystemFailure:
+    def _node_down_error(self, node_id: int) -> SystemFailure:
         return SystemFailure(
             f"node {node_id} of cluster {self.name} is down",
             remedy=f"shoal cluster status {self.name} shows its nodes",
@@ -119,37 +119,37 @@ class Entry:
 
 
 def check_name(name: str) -> str:
-    """`name`, if it can be the name of a cluster."""
+    """Return `name`; raise if it is not a valid name for a cluster."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot be the name of a cluster",
-            remedy="use letters, digits, dots, dashes and underscores, at most 64",
+            f"{name!r} is not a valid name for a cluster",
+            remedy="use at most 64 letters, digits, dots, dashes and underscores",
         )
     return name
 
 
 def free_name(word: str) -> str:
-    """A name that no living cluster has: `word`, or one that begins with it."""
+    """A name that no running cluster has: `word`, or `word` with a number."""
     taken = {entry.name for entry in entries()}
-    return next(name for name in _numbered(word) if name not in taken)
+    return next(name for name in _candidate_names(word) if name not in taken)
 
 
-def _numbered(word: str) -> Iterator[str]:
+def _candidate_names(word: str) -> Iterator[str]:
     yield word
     yield from (f"{word}-{number}" for number in itertools.count(2))
 
 
 def publish(cluster: Publishable) -> None:
-    """Writes down a running cluster of this process; again after a node was restarted."""
+    """Write the entry of a running cluster; call it again after a restart of a node."""
     me = ProcessIdentity.of(os.getpid())
     if me is None:
-        raise SystemFailure("this process cannot see itself; is /proc mounted?")
+        raise SystemFailure("cannot read the start time of this process", remedy="mount /proc")
     file = _file(check_name(cluster.name))
     earlier = _read(file)
     if earlier is not None and earlier.is_alive() and earlier.owner != me:
         raise UsageError(
-            f"a cluster called {cluster.name} runs already (process {earlier.owner.pid})",
-            remedy=f"choose another name, or end it: shoal cluster down {cluster.name}",
+            f"a cluster named {cluster.name} is already running (process {earlier.owner.pid})",
+            remedy=f"choose another name, or stop it: shoal cluster down {cluster.name}",
         )
     seen = {node.id: ProcessIdentity.of(node.pid) for node in cluster.nodes() if node.pid}
     directory = getattr(cluster, "directory", None)
@@ -165,13 +165,13 @@ def publish(cluster: Publishable) -> None:
         "identities": {str(n): to_plain(identity) for n, identity in seen.items() if identity},
     }
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    paths.made(file.parent, variable="XDG_STATE_HOME")
+    paths.make_folder(file.parent, variable="XDG_STATE_HOME")
     scratch.write_text(json.dumps(content, indent=2))
     scratch.replace(file)
 
 
 def withdraw(name: str) -> None:
-    """Forgets a cluster; does nothing if it is not known, or another process runs it."""
+    """Delete the entry of a cluster, unless another running process owns it."""
     file = _file(check_name(name))
     entry = _read(file)
     if entry is not None and entry.owner.is_alive() and entry.owner.pid != os.getpid():
@@ -179,43 +179,43 @@ def withdraw(name: str) -> None:
     file.unlink(missing_ok=True)
 
 
-def entries() -> list[Entry]:
-    """Every cluster that lives, by name; what is left of dead ones is removed."""
-    return sorted(_living(), key=lambda entry: entry.name)
+def entries() -> list[RegistryEntry]:
+    """All running clusters, by name; deletes stale entries."""
+    return sorted(_live_entries(), key=lambda entry: entry.name)
 
 
-def find(name: str | None = None) -> Entry:
-    """The cluster with this name, or the only one there is."""
-    living = entries()
-    chosen = [entry for entry in living if name in (None, entry.name)]
+def find(name: str | None = None) -> RegistryEntry:
+    """The running cluster with this name; without a name, the only one."""
+    live = entries()
+    chosen = [entry for entry in live if name in (None, entry.name)]
     if len(chosen) == 1:
         return chosen[0]
-    names = ", ".join(entry.name for entry in living)
-    if not living:
+    names = ", ".join(entry.name for entry in live)
+    if not live:
         raise UsageError("no cluster is running", remedy="start one: shoal cluster up")
     if name is None:
-        raise UsageError("several clusters are running", remedy=f"name one of {names}")
-    raise UsageError(f"no cluster called {name} is running", remedy=f"running: {names}")
+        raise UsageError("several clusters are running", remedy=f"name one of them: {names}")
+    raise UsageError(f"no cluster named {name} is running", remedy=f"running clusters: {names}")
 
 
-def _living() -> Iterator[Entry]:
+def _live_entries() -> Iterator[RegistryEntry]:
     for file in _folder().glob("*.json"):
         entry = _read(file)
         if entry is None:
-            continue  # of another version of shoal, perhaps: not ours to judge
+            continue  # perhaps written by another version of shoal: leave it
         if entry.is_alive():
             yield entry
         else:
             file.unlink(missing_ok=True)
 
 
-def _read(file: Path) -> Entry | None:
-    """The entry in a file; None if there is none or it is not one of ours."""
+def _read(file: Path) -> RegistryEntry | None:
+    """The entry in a file; None if the file is missing or cannot be read as an entry."""
     try:
         content: dict[str, Any] = json.loads(file.read_text())
         if content["format"] != FORMAT:
             return None
-        return Entry(
+        return RegistryEntry(
             name=content["name"],
             engine=content["engine"],
             bootstrap=content["bootstrap"],

@@ -1,8 +1,8 @@
-"""A cluster of another process: seen, harmed and mended from this one.
+"""Controls a cluster that another process started: status, kills, pauses, faults.
 
-Kafka Lite is asked through its supervisor, so all that its own Python class can do can be done
-from another terminal. Other engines are reached by signals to the processes that the registry
-names; what needs their owner is refused.
+A Kafka Lite is controlled through its supervisor, so everything that `LiteCluster` can do works
+from another terminal too. For other engines, signals are sent to the processes in the registry;
+operations that only the owner process can do are refused.
 """
 
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ from typing import Annotated, Literal
 
 from shoal.lite.cluster import LiteCluster, NodeStatus, QuorumStatus
 from shoal.model.errors import UnreachableError, UsageError
-from shoal.systems.registry import Entry
+from shoal.systems.registry import RegistryEntry
 
-State = Literal["starting", "running", "paused", "down"]
+RemoteState = Literal["starting", "running", "paused", "down"]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteNode:
-    """A node as it is now; one that is down has process id 0."""
+    """The current state of a node; the pid of a node that is down is 0."""
 
     id: Annotated[int, "id"]
     host: Annotated[str, "host"]
     port: Annotated[int, "port"]
     pid: Annotated[int, "pid"]
-    state: Annotated[State, "state"]
+    state: Annotated[RemoteState, "state"]
     role: Annotated[Literal["broker", "controller"], "role"] = "broker"
     # As in `NodeStatus`; only Kafka Lite reports these.
     failures: Annotated[Mapping[str, int], "failures"] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class RemoteNode:
     offline_count: Annotated[int, "offline_count"] = 0
 
 
-class Remote:
-    """What can be done to every engine's clusters: by signals."""
+class RemoteCluster:
+    """A cluster of any engine, controlled by signals to its processes."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: RegistryEntry) -> None:
         self.entry = entry
 
     def nodes(self) -> list[RemoteNode]:
@@ -64,41 +64,41 @@ class Remote:
         self.entry.resume(node_id)
 
     def restart(self, node_id: int) -> None:
-        raise self._cannot(f"restart node {node_id}")
+        raise self._owner_only_error(f"restart node {node_id}")
 
     def add(self) -> int:
-        """The id of the new node."""
-        raise self._cannot("add a node")
+        """Add a node, and return its id."""
+        raise self._owner_only_error("add a node")
 
     def remove(self, node_id: int) -> None:
-        raise self._cannot(f"remove node {node_id}")
+        raise self._owner_only_error(f"remove node {node_id}")
 
     def quorum(self) -> QuorumStatus | None:
-        """The controllers of a Kafka Lite; None if nobody is active, and for other engines."""
+        """The controller quorum; None without an active controller, and for other engines."""
         return None
 
     def lite(self) -> LiteCluster:
-        """The cluster itself, if it is a Kafka Lite: for its faults."""
-        raise self._cannot("plant that fault")
+        """The `LiteCluster`, for fault injection; raises for other engines."""
+        raise self._owner_only_error("inject that fault")
 
-    def _cannot(self, what: str) -> UsageError:
+    def _owner_only_error(self, what: str) -> UsageError:
         return UsageError(
-            f"{self.entry.name} runs on {self.entry.engine}: only its owner can {what}",
+            f"only the owner of cluster {self.entry.name} ({self.entry.engine}) can {what}",
             remedy="use Kafka Lite (--engine lite), or the engine's Python class",
         )
 
 
-class LiteRemote(Remote):
-    """A Kafka Lite, through its supervisor."""
+class RemoteLiteCluster(RemoteCluster):
+    """A Kafka Lite, controlled through its supervisor."""
 
-    def __init__(self, entry: Entry, folder: Path) -> None:
+    def __init__(self, entry: RegistryEntry, folder: Path) -> None:
         super().__init__(entry)
         self._cluster = LiteCluster.attach(folder)
 
     def nodes(self) -> list[RemoteNode]:
         return [
-            *(_seen(node, "broker") for node in self._cluster.status()),
-            *(_seen(node, "controller") for node in self._cluster.controllers()),
+            *(_to_remote_node(node, "broker") for node in self._cluster.status()),
+            *(_to_remote_node(node, "controller") for node in self._cluster.controllers()),
         ]
 
     @property
@@ -106,30 +106,30 @@ class LiteRemote(Remote):
         return self._cluster.bootstrap
 
     def kill(self, node_id: int) -> None:
-        self._known(node_id)
+        self._require_node(node_id)
         self._cluster.kill(node_id)
 
     def stop(self, node_id: int) -> None:
-        self._known(node_id)
+        self._require_node(node_id)
         self._cluster.stop_node(node_id)
 
     def pause(self, node_id: int) -> None:
-        self._known(node_id)
+        self._require_node(node_id)
         self._cluster.pause(node_id)
 
     def resume(self, node_id: int) -> None:
-        self._known(node_id)
+        self._require_node(node_id)
         self._cluster.resume(node_id)
 
     def restart(self, node_id: int) -> None:
-        self._known(node_id)
+        self._require_node(node_id)
         self._cluster.restart(node_id)
 
     def add(self) -> int:
         return self._cluster.add().id
 
     def remove(self, node_id: int) -> None:
-        self._known(node_id)
+        self._require_node(node_id)
         self._cluster.remove(node_id)
 
     def quorum(self) -> QuorumStatus | None:
@@ -138,7 +138,7 @@ class LiteRemote(Remote):
     def lite(self) -> LiteCluster:
         return self._cluster
 
-    def _known(self, node_id: int) -> None:
+    def _require_node(self, node_id: int) -> None:
         ids = [node.id for node in self.nodes()]
         if node_id not in ids:
             known = ", ".join(map(str, ids))
@@ -147,7 +147,7 @@ class LiteRemote(Remote):
             )
 
 
-def _seen(node: NodeStatus, role: Literal["broker", "controller"]) -> RemoteNode:
+def _to_remote_node(node: NodeStatus, role: Literal["broker", "controller"]) -> RemoteNode:
     state = _STATES.get(node.state, "starting")
     return RemoteNode(
         node.id,
@@ -162,15 +162,15 @@ def _seen(node: NodeStatus, role: Literal["broker", "controller"]) -> RemoteNode
     )
 
 
-_STATES: dict[str, State] = {"running": "running", "paused": "paused", "dead": "down"}
+_STATES: dict[str, RemoteState] = {"running": "running", "paused": "paused", "dead": "down"}
 
 
-def remote(entry: Entry) -> Remote:
-    """What can be done to this cluster, from here."""
+def open_remote_cluster(entry: RegistryEntry) -> RemoteCluster:
+    """Connect to a cluster of the registry."""
     if entry.engine == "lite" and entry.directory is not None:
         try:
-            return LiteRemote(entry, Path(entry.directory))
+            return RemoteLiteCluster(entry, Path(entry.directory))
         except UnreachableError:
-            # It is about to end; what is known of its processes still holds.
-            return Remote(entry)
-    return Remote(entry)
+            # It is shutting down; the process ids in the registry are still right.
+            return RemoteCluster(entry)
+    return RemoteCluster(entry)

@@ -1,7 +1,7 @@
-"""The numbers of Kafka's requests, by their names.
+"""The API keys of Kafka's requests.
 
-A plain table, so that nothing has to load message schemas to name a request. Numbers 4 to 7
-were requests between brokers before KRaft and are gone. Numbers from 10000 on are ours.
+A plain table, so that no message schema is loaded to name a request. Keys 4 to 7 were requests
+between brokers before KRaft and no longer exist. Keys from 10000 on are Shoal's own.
 """
 
 from enum import IntEnum, unique
@@ -9,7 +9,7 @@ from enum import IntEnum, unique
 
 @unique
 class ApiKey(IntEnum):
-    """What a request asks for; every message begins with one."""
+    """The type of a request; every request begins with one."""
 
     PRODUCE = 0
     FETCH = 1
@@ -100,15 +100,15 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    # Ours: only Kafka Lite serves it, see `shoal.wire.compare_and_append`.
+    # Shoal's own, served by Kafka Lite only: see `shoal.wire.compare_and_append`.
     COMPARE_AND_APPEND = 10_000
 
 
 OWN_KEYS = frozenset({ApiKey.COMPARE_AND_APPEND})
 
 
-# The first version of each request that is flexible (KIP-482), which decides the form of its
-# headers; None where no version is yet. Requests that are not listed are flexible from 0 on.
+# The first flexible version (KIP-482) of each request, which decides the form of its headers; None
+# if no version is flexible. Requests that are not listed are flexible from version 0 on.
 _FLEXIBLE_SINCE: dict[ApiKey, int | None] = {
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
@@ -165,6 +165,6 @@ _FLEXIBLE_SINCE: dict[ApiKey, int | None] = {
 
 
 def is_flexible(api_key: ApiKey, api_version: int) -> bool:
-    """Whether that version has compact lengths and tagged fields."""
+    """Whether a version has compact lengths and tagged fields."""
     since = _FLEXIBLE_SINCE.get(api_key, 0)
     return since is not None and api_version >= since

@@ -1,4 +1,4 @@
-"""One record batch of format 2, seen through its 61-byte header; the records stay packed.
+"""One record batch of format 2, read through its 61-byte header; the records stay encoded.
 
     byte  0  base offset        8      byte 27  base timestamp      8   (delete horizon if bit 6)
           8  batch length       4           35  max timestamp       8
@@ -13,10 +13,10 @@ time is the broker's append time, 4 transactional, 5 control, 6 delete horizon.
 
 Rules of this file:
 - A `Batch` is a view. It copies nothing and never reads the records, except to check the CRC.
-- A `Batch` that exists has a header that adds up: format 2, the length of its view, offsets
-  that fit. Its records and its CRC may still be wrong: `check_crc` tells.
-- An edit writes into the header in place, and carries the CRC over by combination: damage in
-  the records is neither hidden nor looked for.
+- Every `Batch` has a consistent header: format 2, the length of its view, valid offsets. Its
+  records and its CRC may still be wrong: `check_crc` checks them.
+- An edit changes the header in place, and computes the new CRC from the old one: damage in the
+  records is neither hidden nor detected.
 """
 
 import struct
@@ -27,7 +27,7 @@ from shoal.wire.records.crc import crc32c, shift
 
 HEADER_SIZE = 61
 MAGIC = 2
-# Bytes before those that the batch length counts, and the least that it can be.
+# The batch length counts the bytes from here on; and its smallest possible value.
 LENGTH_END = 12
 LEAST_BATCH_LENGTH = HEADER_SIZE - LENGTH_END
 CRC_START = 17
@@ -47,11 +47,11 @@ TIMESTAMP_TYPE_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
-# Ours, where Kafka has nothing: this batch was written together with the next one, and neither
-# counts without the other. See `shoal.lite.storage.units`.
+# Shoal's own, a bit that Kafka does not use: this batch was written together with the next one, and
+# neither is valid without the other. See `shoal.lite.storage.units`.
 CONTINUED_BIT = 1 << 7
-# What a stored batch has from its broker or from a transaction, and a producer may not send on.
-# The delete horizon, if kept, would let tombstones vanish early.
+# Bits of a stored batch that come from its broker or from a transaction; a producer must not send
+# them. With the delete horizon, for example, tombstones would be removed too early.
 STORED_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT | CONTINUED_BIT
 
 SEQUENCE_MASK = (1 << 31) - 1
@@ -76,21 +76,21 @@ class Batch:
     view: memoryview
 
     def __init__(self, view: memoryview, *, base_position: int = 0) -> None:
-        """`base_position` is where the view begins, for the position in errors."""
+        """`base_position` is the position of the view, for errors."""
         if len(view) < HEADER_SIZE:
             message = f"a batch of {len(view)} bytes is shorter than its {HEADER_SIZE}-byte header"
             raise CorruptBatch(message, position=base_position)
         base_offset, length, magic, last_offset_delta, record_count = _VITALS.unpack_from(view)
         if magic != MAGIC:
-            raise _unsupported_magic(magic, base_position)
+            raise _magic_error(magic, base_position)
         if length + LENGTH_END != len(view):
-            message = f"a batch of {len(view)} bytes says that it has {length + LENGTH_END}"
+            message = f"a batch of {len(view)} bytes has a length field for {length + LENGTH_END}"
             raise CorruptBatch(message, position=base_position + 8)
         if last_offset_delta < 0 or not 0 <= base_offset <= _LAST_OFFSET - last_offset_delta:
-            message = f"a batch from offset {base_offset} with last delta {last_offset_delta}"
+            message = f"invalid batch offsets: base {base_offset}, last delta {last_offset_delta}"
             raise CorruptBatch(message, position=base_position)
         if record_count < 0:
-            message = f"a batch of {record_count} records"
+            message = f"a batch with an invalid record count: {record_count}"
             raise CorruptBatch(message, position=base_position + 57)
         self.view = view
 
@@ -102,7 +102,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """All its bytes, header included."""
+        """The number of bytes, header included."""
         return len(self.view)
 
     @property
@@ -137,7 +137,7 @@ class Batch:
 
     @property
     def codec(self) -> int:
-        """The number of the compression; `shoal.wire.records.compression.Codec` names it."""
+        """The compression codec, see `shoal.wire.records.compression.Codec`."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -163,17 +163,17 @@ class Batch:
 
     @property
     def last_offset(self) -> int:
-        """Of the batch as it was written: compaction may have taken that record away."""
+        """The last offset as written: compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on; not the last record seen plus 1, or compacted tails loop."""
+        """The offset to read next. The last record plus 1 would loop on compacted batches."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def is_dense(self) -> bool:
-        """Whether it has a record at each of its offsets: compaction takes some away."""
+        """Whether it has a record at each of its offsets: compaction removes some."""
         return self.record_count == self.last_offset_delta + 1
 
     @property
@@ -209,10 +209,10 @@ class Batch:
         return _INT32.unpack_from(self.view, 57)[0]  # type: ignore[no-any-return]
 
     def check_crc(self) -> None:
-        """Raise `CorruptBatch` unless the stored checksum is that of the bytes."""
+        """Raise `CorruptBatch` if the stored checksum does not match the bytes."""
         computed = crc32c(self.view[CHECKED_START:])
         if computed != self.crc:
-            message = f"checksum is {computed:#010x}, {self!r} says {self.crc:#010x}"
+            message = f"the checksum is {computed:#010x}, {self!r} has {self.crc:#010x}"
             raise CorruptBatch(message, position=CRC_START)
 
     def edit(  # noqa: C901 - one optional argument for each field that may change
@@ -226,13 +226,13 @@ class Batch:
         producer_epoch: int | None = None,
         base_sequence: int | None = None,
     ) -> None:
-        """Change header fields in place and carry the CRC over; the records are not touched.
+        """Change header fields in place and update the CRC; the records are not read.
 
         Either all changes are made or none.
         """
         view = self.view
         if view.readonly:
-            raise Unencodable(f"{self!r} lies in read-only memory; edit a copy of it")
+            raise Unencodable(f"{self!r} is in read-only memory; edit a copy of it")
         offset, length, epoch, magic, crc = _UNCHECKED.unpack_from(view)
         old_checked = bytes(view[CHECKED_START:HEADER_SIZE])
         fields = list(_CHECKED.unpack(old_checked))
@@ -263,15 +263,15 @@ class Batch:
 
 
 def sequence_after(sequence: int, count: int) -> int:
-    """The sequence of the record so many records later; they wrap from 2³¹-1 to 0."""
+    """The sequence `count` records later; sequences wrap from 2³¹-1 to 0."""
     return (sequence + count) & SEQUENCE_MASK
 
 
 def iter_batches(record_set: memoryview, *, base_position: int = 0) -> Iterator[Batch]:
-    """The whole batches of a record set, in order; a last one that is cut is left out.
+    """The complete batches of a record set, in order; an incomplete last one is left out.
 
-    A fetch answers with a slice of the log, so its end falls anywhere. `base_position` is
-    where the record set begins, for the positions in errors.
+    A fetch returns a slice of the log, which may end inside a batch. `base_position` is the
+    position of the record set, for errors.
     """
     position = 0
     while True:
@@ -283,15 +283,15 @@ def iter_batches(record_set: memoryview, *, base_position: int = 0) -> Iterator[
 
 
 def batch_at(record_set: memoryview, position: int, *, base_position: int = 0) -> Batch | None:
-    """The batch that begins at a position of a record set; None if it is cut."""
+    """The batch at a position of a record set; None if it is incomplete."""
     if len(record_set) - position <= 16:
         return None
     length = _INT32.unpack_from(record_set, position + 8)[0]
     magic = record_set[position + 16]
     if magic != MAGIC:
-        raise _unsupported_magic(magic, base_position + position)
+        raise _magic_error(magic, base_position + position)
     if length < LEAST_BATCH_LENGTH:
-        message = f"a batch cannot be {length} bytes long after its length"
+        message = f"a batch has an invalid length field: {length}"
         raise Malformed(message, position=base_position + position + 8)
     next_position: int = position + LENGTH_END + length
     if next_position > len(record_set):
@@ -299,11 +299,9 @@ def batch_at(record_set: memoryview, position: int, *, base_position: int = 0) -
     return Batch(record_set[position:next_position], base_position=base_position + position)
 
 
-def _unsupported_magic(magic: int, position: int) -> Malformed:
+def _magic_error(magic: int, position: int) -> Malformed:
     if magic in {0, 1}:
-        message = (
-            f"a message set of the old format {magic}; only record batches of format 2 are read"
-        )
+        message = f"a message set of the old format {magic}; only batches of format 2 are supported"
     else:
-        message = f"{magic} is no format of record batches"
+        message = f"unknown record batch format {magic}"
     return Malformed(message, position=position + 16)

@@ -1,8 +1,8 @@
-"""Messages of any version from one description.
+"""Builds messages of any version from one description.
 
-kio has a class for each version of each message. A caller here writes all fields that it has
-something to say about, as plain values; each version takes those that it knows. Where a field
-must not be lost, the caller asks for a version that has it.
+kio has a class for each version of each message. A caller here passes all fields that it knows, as
+plain values; each version takes those that it has. If a field must not be lost, the caller asks for
+a version that has it.
 
 Values: whole numbers for times in ms, dictionaries (or a list of them) for inner structures,
 any sequence for arrays.
@@ -24,7 +24,7 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a field's annotation says."""
+    """The type of a field, from its annotation."""
 
     item_type: type[Any]
     is_array: bool
@@ -32,7 +32,7 @@ class Shape:
 
     @property
     def is_structure(self) -> bool:
-        """Whether it is, or holds, messages' inner structures rather than primitives."""
+        """Whether it is, or contains, inner structures instead of primitives."""
         return is_dataclass(self.item_type)
 
 
@@ -52,13 +52,13 @@ def shape_of(field: "Field[Any]") -> Shape:
 
 
 def build(cls: Any, values: Mapping[str, Any]) -> Any:
-    """A message of this class; values of fields that it does not have are left out."""
+    """A message of this class; values for fields that it does not have are ignored."""
     return cls(**{name: convert(values[name]) for name, convert in _plan(cls) if name in values})
 
 
 @cache
 def _plan(cls: Any) -> tuple[tuple[str, Convert], ...]:
-    """Field names of a class, each with what makes its value from a plain one."""
+    """The field names of a class, each with the function that converts a plain value."""
     return tuple((field.name, _converter(field)) for field in fields(cls))
 
 

@@ -4,12 +4,11 @@ kio describes every message as a dataclass whose fields carry their Kafka types.
 class is compiled once, when first used, into a list of steps; neighbouring fields of fixed
 size become one `struct`.
 
-Why not kio's own reader: six bytes from a peer (a compact array that announces 2^31 items)
-make it abort the whole process; it refuses tagged fields that it does not know, where KIP-482
-says to skip them, and error codes that it does not know; and it says nowhere where it failed.
-It serves as the oracle of the tests instead.
+Why not kio's own reader: six bytes from a peer (a compact array that announces 2^31 items) make it
+abort the whole process; it refuses unknown tagged fields, which KIP-482 says to skip, and unknown
+error codes; and its errors do not say where it failed. The tests use it as their oracle instead.
 
-A code of an error that kio does not know is read as `unknown_server_error`, as Java does.
+An error code that kio does not know is read as `unknown_server_error`, as Java does.
 """
 
 import datetime as dt
@@ -48,7 +47,7 @@ _ERROR_CODES = {int(code): code for code in ErrorCode}
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How values of one type look on the wire."""
+    """The wire format of one type."""
 
     read: ReadValue
     write: WriteValue
@@ -59,7 +58,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A type of fixed size: its letter for `struct`, and what `struct` does not do."""
+    """A type of fixed size: its `struct` letter, and the conversions around it."""
 
     letter: str
     from_wire: Callable[[Any], Any] | None = None
@@ -70,7 +69,7 @@ _FORMATS: dict[type, Format] = {}
 
 
 def decode(view: memoryview, entity_type: type[EntityT], position: int) -> EntityT:
-    """The entity that begins at `position` of the view; what lies behind it is passed over."""
+    """The entity that begins at `position` of the view; bytes after it are ignored."""
     flexible: bool = entity_type.__flexible__  # type: ignore[attr-defined]
     cursor = Cursor(view, position, flexible=flexible)
     entity: EntityT = entity_format(entity_type).read(cursor)
@@ -86,7 +85,7 @@ def put_entity(output: bytearray, entity: Any) -> None:
 
 
 def entity_format(entity_type: type) -> Format:
-    """The format of a message, compiled when first asked for."""
+    """The format of a message, compiled when it is first used."""
     known = _FORMATS.get(entity_type)
     if known is None:
         known = _FORMATS[entity_type] = _entity_format(entity_type, entity_type.__name__)
@@ -113,7 +112,7 @@ def _entity_format(entity_type: Any, path: str) -> Format:
         if "tag" in field.metadata:
             continue
         shape = shape_of(field)
-        fixed = _fixed(field, is_nullable=shape.is_nullable)
+        fixed = _find_fixed(field, is_nullable=shape.is_nullable)
         if fixed is not None and not shape.is_array:
             run.append((field.name, fixed))
             continue
@@ -162,7 +161,7 @@ def _run_reader(layout: struct.Struct, run: tuple[tuple[str, Fixed], ...], path:
     what = f"{path}.{names[0]}"
 
     def read(cursor: Cursor, values: dict[str, Any]) -> None:
-        values.update(zip(names, cursor.fixed(layout, what), strict=True))
+        values.update(zip(names, cursor.unpack(layout, what), strict=True))
         for name, convert in converters:
             try:
                 values[name] = convert(values[name])
@@ -200,14 +199,14 @@ def _field_format(field: "Field[Any]", *, flexible: bool, path: str) -> Format:
 def _item_format(field: "Field[Any]", shape: Shape, *, flexible: bool, what: str) -> Format:
     if shape.is_structure:
         return _entity_format(shape.item_type, what)
-    fixed = _fixed(field, is_nullable=False)
+    fixed = _find_fixed(field, is_nullable=False)
     if fixed is None:
         return _text_format(field, what, flexible=flexible, is_nullable=False)
     layout = struct.Struct(">" + fixed.letter)
     from_wire, to_wire = fixed.from_wire, fixed.to_wire
 
     def read(cursor: Cursor) -> Any:
-        value = cursor.fixed(layout, what)[0]
+        value = cursor.unpack(layout, what)[0]
         return from_wire(value) if from_wire else value
 
     def read_many(cursor: Cursor, count: int) -> tuple[Any, ...]:
@@ -239,7 +238,7 @@ def _array_format(item: Format, what: str, *, flexible: bool, is_nullable: bool)
     def write(output: bytearray, items: Any) -> None:
         if items is None:
             if not is_nullable:
-                raise Unencodable(f"{what} may not be null")
+                raise Unencodable(f"{what} must not be null")
             put_count(output, -1, flexible=flexible)
             return
         put_count(output, len(items), flexible=flexible)
@@ -254,7 +253,7 @@ def _nullable_entity_format(entity: Format, what: str) -> Format:
     marker = struct.Struct(">b")
 
     def read(cursor: Cursor) -> Any:
-        return None if cursor.fixed(marker, what)[0] < 0 else entity.read(cursor)
+        return None if cursor.unpack(marker, what)[0] < 0 else entity.read(cursor)
 
     def write(output: bytearray, value: Any) -> None:
         if value is None:
@@ -278,7 +277,7 @@ def _string_format(what: str, *, flexible: bool, is_nullable: bool) -> Format:
 
     def write(output: bytearray, value: str | None) -> None:
         if value is None and not is_nullable:
-            raise Unencodable(f"{what} may not be null")
+            raise Unencodable(f"{what} must not be null")
         put_string(output, value, flexible=flexible)
 
     return Format(read, write, 1 if flexible else 2)
@@ -294,7 +293,7 @@ def _bytes_format(what: str, *, flexible: bool, is_nullable: bool) -> Format:
     def write(output: bytearray, value: bytes | None) -> None:
         if value is None:
             if not is_nullable:
-                raise Unencodable(f"{what} may not be null")
+                raise Unencodable(f"{what} must not be null")
             put_count(output, -1, flexible=flexible)
             return
         put_count(output, len(value), flexible=flexible)
@@ -304,7 +303,7 @@ def _bytes_format(what: str, *, flexible: bool, is_nullable: bool) -> Format:
 
 
 def _tag_steps(entity_type: type, path: str) -> tuple[ReadStep, WriteValue]:
-    """How the tagged fields of a flexible structure are read and written."""
+    """The steps that read and write the tagged fields of a flexible structure."""
     tagged = []
     defaults = {}
     for field in sorted(
@@ -313,7 +312,7 @@ def _tag_steps(entity_type: type, path: str) -> tuple[ReadStep, WriteValue]:
     ):
         default = _default(field)
         defaults[field.name] = default
-        tagged.append((field.metadata["tag"], field.name, _tagged_format(field, path), default))
+        tagged.append((field.metadata["tag"], field.name, _tag_format(field, path), default))
     readers = {tag: form.read for tag, _, form, _ in tagged}
     names = {tag: name for tag, name, _, _ in tagged}
     what = f"{path}'s tagged fields"
@@ -342,19 +341,19 @@ def _tag_steps(entity_type: type, path: str) -> tuple[ReadStep, WriteValue]:
     return read, write
 
 
-def _tagged_format(field: "Field[Any]", path: str) -> Format:
+def _tag_format(field: "Field[Any]", path: str) -> Format:
     shape = shape_of(field)
     what = f"{path}.{field.name}"
     if shape.is_structure and not shape.is_array:
-        return _entity_format(shape.item_type, what)  # absence says null, so no marker
-    fixed = _fixed(field, is_nullable=shape.is_nullable)
+        return _entity_format(shape.item_type, what)  # null is a missing field
+    fixed = _find_fixed(field, is_nullable=shape.is_nullable)
     if fixed is not None and not shape.is_array:
         return _item_format(field, shape, flexible=True, what=what)
     return _field_format(field, flexible=True, path=path)
 
 
 def _default(field: "Field[Any]") -> Any:
-    """What an absent tagged field means."""
+    """The value of a missing tagged field."""
     if field.default is not MISSING:
         return field.default
     shape = shape_of(field)
@@ -416,7 +415,7 @@ _FIXED = {
 _NULLABLE_DATETIME = Fixed("q", _nullable_datetime, _nullable_datetime_ms)
 
 
-def _fixed(field: "Field[Any]", *, is_nullable: bool) -> Fixed | None:
+def _find_fixed(field: "Field[Any]", *, is_nullable: bool) -> Fixed | None:
     kafka_type = field.metadata.get("kafka_type")
     if kafka_type == "datetime_i64" and is_nullable:
         return _NULLABLE_DATETIME

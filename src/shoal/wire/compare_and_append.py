@@ -1,11 +1,11 @@
-"""CompareAndAppend (API key 10000, ours), both sides, version 0: how mirrors write to Kafka Lite.
+"""CompareAndAppend (API key 10000, Shoal's own), version 0, both sides: the writes of mirrors.
 
-    request   time-out (ms) int32, then by topic and partition:
+    request   timeout (ms) int32, then by topic and partition:
               partition int32, mirror's epoch int32, expected end int64, records
     response  by topic and partition:
               partition int32, error code int16, log end int64, error message
 
-All of it flexible (KIP-482). A broker that serves it has the finalised feature
+Both are flexible (KIP-482). A broker that serves it has the finalised feature
 `shoal.compare-and-append`; ApiVersions does not list the key.
 """
 
@@ -17,8 +17,8 @@ from uuid import UUID
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Unencodable
 from shoal.wire.framing import Part
-from shoal.wire.hot import NO_RECORDS, Versions, Writer, encoder, read_topics
 from shoal.wire.primitives import INT32
+from shoal.wire.record_messages import NO_RECORDS, Versions, Writer, encoder, read_topics
 
 FEATURE: Final = "shoal.compare-and-append"
 VERSION: Final = 0
@@ -27,8 +27,8 @@ _ENTRY = Struct(">iiq")
 _ANSWER = Struct(">ihq")
 
 
-class Entry(NamedTuple):
-    """What to append to one partition; `records` are whole batches with their offsets."""
+class AppendEntry(NamedTuple):
+    """What to append to one partition; `records` are complete batches with their offsets."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 class ReceivedEntry(NamedTuple):
-    """The same as a broker sees it: a view into the frame."""
+    """An entry as a broker decodes it: the records are a view into the frame."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class ReceivedEntry(NamedTuple):
 
 
 class EntryAnswer(NamedTuple):
-    """What became of it; `log_end` is -1 where it is not known."""
+    """The result of an entry; `log_end` is -1 if it is unknown."""
 
     topic: str
     partition: int
@@ -61,17 +61,17 @@ class EntryAnswer(NamedTuple):
 
 @encoder
 def encode_request(
-    *, correlation_id: int, client_id: str | None, timeout_ms: int, entries: Sequence[Entry]
+    *, correlation_id: int, client_id: str | None, timeout_ms: int, entries: Sequence[AppendEntry]
 ) -> list[Part]:
     """The parts of a request, to be framed."""
     if len({(entry.topic, entry.partition) for entry in entries}) != len(entries):
-        raise Unencodable("a partition is named twice in one request")
+        raise Unencodable("a CompareAndAppend request has the same partition twice")
     writer: Writer[Part] = _VERSIONS.request_writer(
         VERSION, correlation_id=correlation_id, client_id=client_id
     )
     writer.output += INT32.pack(timeout_ms)
 
-    def write(entry: Entry) -> None:
+    def write(entry: AppendEntry) -> None:
         writer.output += _ENTRY.pack(entry.partition, entry.mirror_epoch, entry.expected_end)
         writer.records(*entry.records)
         writer.no_tags()
@@ -82,12 +82,12 @@ def encode_request(
 
 
 def decode_request(frame: Part, position: int) -> tuple[int, list[ReceivedEntry]]:
-    """The time-out and the entries of the request whose body begins at `position`."""
+    """The timeout and the entries of the request whose body begins at `position`."""
     cursor = _VERSIONS.request_cursor(VERSION, frame, position)
-    timeout_ms: int = cursor.fixed(INT32, "timeout")[0]
+    timeout_ms: int = cursor.unpack(INT32, "timeout")[0]
 
     def read(topic: str, _: UUID | None) -> ReceivedEntry:
-        partition, mirror_epoch, expected_end = cursor.fixed(_ENTRY, "entry")
+        partition, mirror_epoch, expected_end = cursor.unpack(_ENTRY, "entry")
         records = cursor.blob("records")
         cursor.tags("entry")
         return ReceivedEntry(
@@ -123,7 +123,7 @@ def decode_response(frame: Part) -> list[EntryAnswer]:
     cursor = _VERSIONS.response_cursor(VERSION, frame)
 
     def read(topic: str, _: UUID | None) -> EntryAnswer:
-        partition, error_code, log_end = cursor.fixed(_ANSWER, "answer")
+        partition, error_code, log_end = cursor.unpack(_ANSWER, "answer")
         message = cursor.nullable_string("error message")
         cursor.tags("answer")
         return EntryAnswer(topic, partition, error_code, log_end, message)

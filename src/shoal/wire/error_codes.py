@@ -1,7 +1,7 @@
-"""Kafka's error codes by Apache Kafka's names: all of them, as kio has them.
+"""Kafka's error codes by Apache Kafka's names: all that kio has.
 
-Here so that whoever compares codes need not load kio, which costs a broker's log more than the
-table does. What a code means for a try is the client's business (`shoal.client.codes`).
+Defined here so that code that compares error codes need not load kio, which costs a broker more
+memory than this table. Whether a client should retry is decided in `shoal.client.codes`.
 """
 
 from enum import IntEnum, unique
@@ -9,7 +9,7 @@ from enum import IntEnum, unique
 
 @unique
 class Code(IntEnum):
-    """An error code of any answer."""
+    """An error code of a response."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

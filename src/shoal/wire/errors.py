@@ -1,15 +1,15 @@
-"""What can be wrong with bytes.
+"""Errors of decoding and encoding.
 
     WireError                     `shoal.model.errors`; `position` is where, in bytes
-    ├── Truncated                 the bytes end before the thing they announce
-    ├── Malformed                 the bytes are there and cannot mean anything
-    ├── LimitExceeded             they may mean something, but more than we are willing to hold
-    ├── CorruptBatch              a record batch that contradicts its own checksum or header
-    ├── UnsupportedCodec          compressed in a way that Kafka does not define
-    ├── UnsupportedVersion        an API key or a version of it that we have no schema for
-    └── Unencodable               what we were asked to write has no form on the wire; our fault
+    ├── Truncated                 the bytes end before the end of what they announce
+    ├── Malformed                 the bytes are invalid
+    ├── LimitExceeded             the bytes may be valid, but exceed a limit of memory or count
+    ├── CorruptBatch              a record batch contradicts its own checksum or header
+    ├── UnsupportedCodec          a compression that Kafka does not define
+    ├── UnsupportedVersion        an API key, or a version of it, without a schema
+    └── Unencodable               the values to write have no form on the wire (local error)
 
-Positions count from the start of what the caller handed in: a frame without its length,
+Positions count from the start of what the caller passed in: a frame without its length,
 a record set, or a decompressed block.
 """
 
@@ -28,15 +28,15 @@ __all__ = [
 
 
 class Truncated(WireError):
-    """The bytes end before the thing that they announce."""
+    """The bytes end before the end of what they announce."""
 
 
 class Malformed(WireError):
-    """The bytes are there and cannot mean anything."""
+    """The bytes are complete, but invalid."""
 
 
 class LimitExceeded(WireError):
-    """More than we are willing to hold or to count."""
+    """The bytes exceed a limit of memory or count."""
 
 
 class CorruptBatch(WireError):
@@ -52,6 +52,6 @@ class UnsupportedVersion(WireError):
 
 
 class Unencodable(WireError):
-    """What we were asked to write has no form on the wire."""
+    """The values to write have no form on the wire."""
 
     blame: Blame = "local"

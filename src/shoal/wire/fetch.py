@@ -1,13 +1,13 @@
 """Fetch (API key 1), both sides, versions 4 to 18.
 
 Version 5 adds the log start offset, 7 sessions (KIP-227), 9 the leader epoch (KIP-320), 11 the
-rack and the preferred replica (KIP-392), 12 is flexible and tells followers where their log
-diverges (KIP-595), 13 names topics by id, 15 moves the replica id into a tagged field, 16
-tells where new leaders are, 17 and 18 add what members of a metadata quorum tell: which disk they
-have (KIP-853), and how far they know the log to be committed (KIP-1166).
+rack and the preferred replica (KIP-392), 12 is flexible and adds the diverging epoch (KIP-595), 13
+names topics by id, 15 moves the replica id into a tagged field, 16 adds the endpoints of new
+leaders, 17 and 18 add fields of the metadata quorum: the directory id of a voter (KIP-853), and the
+high watermark that it knows (KIP-1166).
 
-A fetched record set is a view into the frame. Its last batch may be cut, and its first may
-begin before the offset that was asked for.
+A fetched record set is a view into the frame. Its last batch may be incomplete, and its first may
+begin before the requested offset.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,8 @@ from uuid import UUID
 
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.framing import Part, PieceT
-from shoal.wire.hot import (
+from shoal.wire.primitives import INT32, INT64, Cursor, put_string
+from shoal.wire.record_messages import (
     NO_RECORDS,
     CurrentLeader,
     NodeEndpoint,
@@ -32,7 +33,6 @@ from shoal.wire.hot import (
     read_topic_id,
     read_topics,
 )
-from shoal.wire.primitives import INT32, INT64, Cursor, put_string
 
 FETCH_VERSIONS = range(4, 19)
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -68,7 +68,7 @@ _SNAPSHOT = Struct(">qi")
 
 
 class FetchPartition(NamedTuple):
-    """Where to read in one partition."""
+    """What to read from one partition."""
 
     topic: str
     topic_id: UUID | None
@@ -78,13 +78,13 @@ class FetchPartition(NamedTuple):
     leader_epoch: int = NO_EPOCH
     last_fetched_epoch: int = NO_EPOCH
     log_start_offset: int = NO_OFFSET
-    # Of members of a metadata quorum.
+    # Only sent by members of the metadata quorum.
     replica_directory_id: UUID | None = None
     high_watermark: int | None = None
 
 
 class ForgottenPartition(NamedTuple):
-    """A partition that a fetch session is to leave out from now on."""
+    """A partition to remove from a fetch session."""
 
     topic: str
     topic_id: UUID | None
@@ -92,7 +92,7 @@ class ForgottenPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A request as a broker sees it."""
+    """A request as a broker decodes it."""
 
     replica_id: int
     max_wait_ms: int
@@ -109,28 +109,28 @@ class FetchRequest(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """The records of this producer from this offset to its abort marker are void."""
+    """The records of this producer from this offset to its abort marker are aborted."""
 
     producer_id: int
     first_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch that leader and follower share, and where it ends at the leader."""
+    """The largest epoch that leader and follower share, and its end offset on the leader."""
 
     epoch: int
     end_offset: int
 
 
 class SnapshotId(NamedTuple):
-    """The snapshot to fetch instead of what the log no longer has."""
+    """The snapshot to fetch instead of offsets that the log no longer has."""
 
     end_offset: int
     epoch: int
 
 
 class PartitionAnswer(NamedTuple, Generic[PieceT]):
-    """What one partition answers, with records of any kind that has a length."""
+    """The answer of one partition; the records are of any type that has a length."""
 
     topic: str
     topic_id: UUID | None
@@ -148,13 +148,13 @@ class PartitionAnswer(NamedTuple, Generic[PieceT]):
 
 
 class FetchedPartition(PartitionAnswer[memoryview]):
-    """As it is decoded: the records are a view into the frame."""
+    """The answer as a client decodes it: the records are a view into the frame."""
 
     __slots__ = ()
 
 
 class FetchResponse(NamedTuple):
-    """A response as a client sees it."""
+    """A response as a client decodes it."""
 
     session_id: int
     error_code: int
@@ -182,7 +182,7 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
     rack_id: str = "",
     cluster_id: str | None = None,
 ) -> bytes:
-    """A request, to be framed; what the version cannot carry is left out."""
+    """A request without its frame; fields that the version does not have are left out."""
     writer: Writer[Part] = _VERSIONS.request_writer(
         version, correlation_id=correlation_id, client_id=client_id
     )
@@ -215,15 +215,15 @@ def decode_fetch_request(version: int, frame: Part, position: int) -> FetchReque
     cursor = _VERSIONS.request_cursor(version, frame, position)
     replica = (NO_REPLICA, NO_EPOCH)
     if version < 15:
-        replica = (cursor.fixed(INT32, "replica id")[0], NO_EPOCH)
-    max_wait_ms, min_bytes, max_bytes, isolation = cursor.fixed(_LIMITS, "fetch limits")
+        replica = (cursor.unpack(INT32, "replica id")[0], NO_EPOCH)
+    max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_LIMITS, "fetch limits")
     session_id, session_epoch = NO_SESSION_ID, NO_SESSION_EPOCH
     if version >= 7:
-        session_id, session_epoch = cursor.fixed(_SESSION, "fetch session")
+        session_id, session_epoch = cursor.unpack(_SESSION, "fetch session")
     uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
 
     def read_forgotten(topic: str, topic_id: UUID | None) -> ForgottenPartition:
-        return ForgottenPartition(topic, topic_id, cursor.fixed(INT32, "partition")[0])
+        return ForgottenPartition(topic, topic_id, cursor.unpack(INT32, "partition")[0])
 
     read = partial(_read_partition, cursor, version)
     partitions = read_topics(cursor, read, uses_ids=uses_ids, least_item_size=16)
@@ -261,7 +261,7 @@ def encode_fetch_response(
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Part | PieceT]:
-    """The parts of a response, to be framed; the record sets are among them as given."""
+    """The parts of a response without its frame; record sets are included as given."""
     writer: Writer[PieceT] = _VERSIONS.response_writer(version, correlation_id)
     if version >= 7:
         writer.output += _RESPONSE_FROM_7.pack(throttle_ms, error_code, session_id)
@@ -281,9 +281,9 @@ def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
     cursor = _VERSIONS.response_cursor(version, frame)
     error_code, session_id = 0, NO_SESSION_ID
     if version >= 7:
-        throttle_ms, error_code, session_id = cursor.fixed(_RESPONSE_FROM_7, "response")
+        throttle_ms, error_code, session_id = cursor.unpack(_RESPONSE_FROM_7, "response")
     else:
-        (throttle_ms,) = cursor.fixed(INT32, "throttle time")
+        (throttle_ms,) = cursor.unpack(INT32, "throttle time")
 
     read: Callable[[str, UUID | None], FetchedPartition]
     if cursor.flexible:
@@ -307,7 +307,7 @@ def _read_cluster_id(cursor: Cursor) -> str | None:
 
 
 def _read_replica_state(cursor: Cursor) -> tuple[int, int]:
-    replica_id, replica_epoch = cursor.fixed(_REPLICA_STATE, "replica state")
+    replica_id, replica_epoch = cursor.unpack(_REPLICA_STATE, "replica state")
     cursor.tags("replica state")
     return replica_id, replica_epoch
 
@@ -352,7 +352,7 @@ def _write_partition_tags(writer: Writer[Part], item: FetchPartition, version: i
 
 
 def _read_high_watermark(cursor: Cursor) -> int:
-    high_watermark: int = cursor.fixed(INT64, "high watermark")[0]
+    high_watermark: int = cursor.unpack(INT64, "high watermark")[0]
     return high_watermark
 
 
@@ -369,16 +369,16 @@ def _read_partition(
     tagged: Mapping[int, Any] = {}
     what = "partition to fetch"
     if version >= 12:
-        fixed = cursor.fixed(_PARTITION_FROM_12, what)
+        fixed = cursor.unpack(_PARTITION_FROM_12, what)
         partition, leader_epoch, offset, last_fetched_epoch, log_start_offset, max_bytes = fixed
         tagged = cursor.tags(what, _PARTITION_TAGS) if version >= 17 else cursor.tags(what)
     elif version >= 9:
-        fixed = cursor.fixed(_PARTITION_FROM_9, what)
+        fixed = cursor.unpack(_PARTITION_FROM_9, what)
         partition, leader_epoch, offset, log_start_offset, max_bytes = fixed
     elif version >= 5:
-        partition, offset, log_start_offset, max_bytes = cursor.fixed(_PARTITION_FROM_5, what)
+        partition, offset, log_start_offset, max_bytes = cursor.unpack(_PARTITION_FROM_5, what)
     else:
-        partition, offset, max_bytes = cursor.fixed(_PARTITION_FROM_4, what)
+        partition, offset, max_bytes = cursor.unpack(_PARTITION_FROM_4, what)
     place = (topic, topic_id, partition, offset, max_bytes)
     state = (leader_epoch, last_fetched_epoch, log_start_offset)
     return FetchPartition(*place, *state, tagged.get(0), tagged.get(1))
@@ -386,7 +386,7 @@ def _read_partition(
 
 def _write_fetched(writer: Writer[PieceT], version: int, item: PartitionAnswer[PieceT]) -> None:
     if writer.flexible and not item.aborted:
-        # Nearly always; the numbers up to `log_start_offset`, and that nothing was aborted.
+        # The usual case: the numbers up to `log_start_offset`, and no aborted transactions.
         writer.output += _FETCHED_FROM_12.pack(*item[2:7], 1, item.preferred_read_replica)
     else:
         _write_fetched_numbers(writer, version, item)
@@ -429,18 +429,18 @@ def _write_fetched_tags(writer: Writer[PieceT], item: PartitionAnswer[PieceT]) -
 def _read_fetched(
     cursor: Cursor, version: int, topic: str, topic_id: UUID | None
 ) -> FetchedPartition:
-    """A partition of a version that is not flexible."""
+    """A partition in a version that is not flexible."""
     what = "fetched partition"
     log_start_offset, preferred_read_replica = NO_OFFSET, NO_REPLICA
     if version >= 5:
-        fixed = cursor.fixed(_FETCHED_FROM_5, what)
+        fixed = cursor.unpack(_FETCHED_FROM_5, what)
         partition, error_code, high_watermark, last_stable_offset, log_start_offset = fixed
     else:
-        fixed = cursor.fixed(_FETCHED_FROM_4, what)
+        fixed = cursor.unpack(_FETCHED_FROM_4, what)
         partition, error_code, high_watermark, last_stable_offset = fixed
     aborted = _read_aborted(cursor)
     if version >= 11:
-        (preferred_read_replica,) = cursor.fixed(INT32, what)
+        (preferred_read_replica,) = cursor.unpack(INT32, what)
     records = cursor.blob("records")
     return FetchedPartition(
         topic,
@@ -457,10 +457,10 @@ def _read_fetched(
 
 
 def _read_flexible_fetched(cursor: Cursor, topic: str, topic_id: UUID | None) -> FetchedPartition:
-    """A partition of a flexible version: the shortest way, as it is read most often.
+    """A partition in a flexible version: optimised, because it is read most often.
 
-    Nearly always there are no aborted transactions, so their count is one byte and the field
-    behind them follows at once; if there are, the cursor goes back to the count.
+    Usually there are no aborted transactions: their count is one byte, and the next field
+    follows at once. Otherwise the cursor moves back to the count.
     """
     what = "fetched partition"
     (
@@ -471,12 +471,12 @@ def _read_flexible_fetched(cursor: Cursor, topic: str, topic_id: UUID | None) ->
         log_start_offset,
         aborted_count,
         preferred_read_replica,
-    ) = cursor.fixed(_FETCHED_FROM_12, what)
+    ) = cursor.unpack(_FETCHED_FROM_12, what)
     aborted: tuple[AbortedTransaction, ...] = ()
     if aborted_count > 1:
         cursor.position -= _FETCHED_FROM_12.size - _FETCHED_FROM_5.size
         aborted = _read_aborted(cursor)
-        (preferred_read_replica,) = cursor.fixed(INT32, what)
+        (preferred_read_replica,) = cursor.unpack(INT32, what)
     records = cursor.blob("records")
     tagged = cursor.tags(what, _FETCHED_TAGS)
     return FetchedPartition(
@@ -499,20 +499,20 @@ def _read_flexible_fetched(cursor: Cursor, topic: str, topic_id: UUID | None) ->
 def _read_aborted(cursor: Cursor) -> tuple[AbortedTransaction, ...]:
     transactions = []
     for _ in range(cursor.nullable_count("aborted transactions", least_size=_ABORTED.size)):
-        transactions.append(AbortedTransaction(*cursor.fixed(_ABORTED, "aborted transaction")))
+        transactions.append(AbortedTransaction(*cursor.unpack(_ABORTED, "aborted transaction")))
         if cursor.flexible:
             cursor.tags("aborted transaction")
     return tuple(transactions)
 
 
 def _read_epoch_end(cursor: Cursor) -> EpochEnd:
-    end = EpochEnd(*cursor.fixed(_EPOCH_END, "diverging epoch"))
+    end = EpochEnd(*cursor.unpack(_EPOCH_END, "diverging epoch"))
     cursor.tags("diverging epoch")
     return end
 
 
 def _read_snapshot_id(cursor: Cursor) -> SnapshotId:
-    snapshot_id = SnapshotId(*cursor.fixed(_SNAPSHOT, "snapshot id"))
+    snapshot_id = SnapshotId(*cursor.unpack(_SNAPSHOT, "snapshot id"))
     cursor.tags("snapshot id")
     return snapshot_id
 

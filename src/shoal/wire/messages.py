@@ -1,7 +1,7 @@
-"""Every Kafka message but the hot ones: its class by API key and version, its header, its bytes.
+"""Every Kafka message except Produce and Fetch: its class by API key and version, header and bytes.
 
-The classes come from kio, each from a module of its own that is imported when first asked for:
-all of them would cost 2 seconds and 40 MB. The bytes are made and read by `shoal.wire.codec`.
+The classes come from kio, each from a module of its own that is imported when first used: all of
+them would cost 2 seconds and 40 MB. The bytes are encoded and decoded by `shoal.wire.codec`.
 
 A request begins with its API key, version, correlation id and client id; a response with the
 correlation id. Flexible versions add tagged fields to either header, with two exceptions: the
@@ -25,11 +25,11 @@ from shoal.wire.primitives import INT32, Cursor, put_string, put_tags
 
 PayloadT = TypeVar("PayloadT")
 Bytes = bytes | bytearray | memoryview
-# Tagged fields that a header carries beyond Apache Kafka's; whoever does not know them skips them.
+# Tagged fields of a header beyond Apache Kafka's; peers that do not know them skip them.
 Tags = Sequence[tuple[int, bytes | bytearray]]
 
 _REQUEST_HEADER = Struct(">hhi")
-# Much faster than to ask the enumeration, which brokers would do for every request.
+# Much faster than a call of the enumeration, which brokers would make for every request.
 _KEYS = {int(key): key for key in ApiKey}
 
 
@@ -45,33 +45,33 @@ class RequestFrame(NamedTuple):
 
 @cache
 def request_class(api_key: int, version: int) -> type[Any]:
-    """The class of a request; `UnsupportedVersion` if there is none."""
+    """The class of a request; `UnsupportedVersion` if it does not exist."""
     return _message_class(api_key, version, "request")
 
 
 @cache
 def response_class(api_key: int, version: int) -> type[Any]:
-    """The class of a response; `UnsupportedVersion` if there is none."""
+    """The class of a response; `UnsupportedVersion` if it does not exist."""
     return _message_class(api_key, version, "response")
 
 
 @cache
 def data_class(name: str, version: int) -> type[Any]:
-    """The class of what is neither request nor response, by kio's name for it."""
-    return _class_in(name, version, "data")
+    """The class of a message that is neither request nor response, by kio's name."""
+    return _find_class(name, version, "data")
 
 
 def encode_data(message: Any) -> bytes:
-    """The bytes of a message alone, with no header."""
+    """The bytes of a message without a header."""
     output = bytearray()
     _codec().put_entity(output, message)
     return bytes(output)
 
 
 @cache
-def known_versions(api_key: int) -> tuple[int, int]:
+def schema_versions(api_key: int) -> tuple[int, int]:
     """The lowest and the highest version that have classes."""
-    package = _import(f"kio.schema.{_key(api_key).name.lower()}")
+    package = _import(f"kio.schema.{_find_key(api_key).name.lower()}")
     versions = [
         int(module.name[1:])
         for module in pkgutil.iter_modules(package.__path__)
@@ -114,8 +114,8 @@ def put_request_header(
 def decode_request_header(frame: Bytes) -> RequestFrame:
     """The header of any request whose API key is known, even of an unknown version."""
     cursor = Cursor(memoryview(frame), flexible=False)
-    number, api_version, correlation_id = cursor.fixed(_REQUEST_HEADER, "request header")
-    api_key = _key(number)
+    number, api_version, correlation_id = cursor.unpack(_REQUEST_HEADER, "request header")
+    api_key = _find_key(number)
     client_id = cursor.nullable_string("client id")
     if is_flexible(api_key, api_version):
         cursor.tags("request header")
@@ -147,22 +147,22 @@ def put_response_header(
 def decode_response_header(frame: Bytes, api_key: ApiKey, api_version: int) -> tuple[int, int]:
     """The correlation id of a response, and where its body begins."""
     cursor = Cursor(memoryview(frame), flexible=False)
-    correlation_id: int = cursor.fixed(INT32, "response header")[0]
+    correlation_id: int = cursor.unpack(INT32, "response header")[0]
     if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
         cursor.tags("response header")
     return correlation_id, cursor.position
 
 
 def request_header_tag(frame: Bytes, tag: int) -> bytes | None:
-    """A tagged field of the header of a request of a flexible version; None if it has none."""
+    """A tagged field in the header of a flexible request; None if it is missing."""
     cursor = Cursor(memoryview(frame), flexible=False)
-    cursor.fixed(_REQUEST_HEADER, "request header")
+    cursor.unpack(_REQUEST_HEADER, "request header")
     cursor.nullable_string("client id")
     return cursor.tags("request header", {tag: _read_rest}).get(tag)
 
 
 def response_header_tag(frame: Bytes, tag: int) -> bytes | None:
-    """A tagged field of the header of a response of a flexible version; None if it has none."""
+    """A tagged field in the header of a flexible response; None if it is missing."""
     cursor = Cursor(memoryview(frame), INT32.size, flexible=False)
     return cursor.tags("response header", {tag: _read_rest}).get(tag)
 
@@ -180,29 +180,29 @@ def decode_response(frame: Bytes, response_type: type[PayloadT]) -> tuple[int, P
 
 
 def decode_body(frame: Bytes, message_type: type[PayloadT], position: int) -> PayloadT:
-    """The message that begins at `position` of the frame; what lies behind it is passed over."""
+    """The message that begins at `position` of the frame; bytes after it are ignored."""
     return _codec().decode(memoryview(frame), message_type, position)  # type: ignore[no-any-return]
 
 
-def _key(number: int) -> ApiKey:
+def _find_key(number: int) -> ApiKey:
     try:
         return _KEYS[number]
     except KeyError:
-        raise UnsupportedVersion(f"{number} is the API key of no known request") from None
+        raise UnsupportedVersion(f"unknown API key {number}") from None
 
 
 def _message_class(api_key: int, version: int, kind: str) -> type[Any]:
-    return _class_in(_key(api_key).name.lower(), version, kind)
+    return _find_class(_find_key(api_key).name.lower(), version, kind)
 
 
-def _class_in(name: str, version: int, kind: str) -> type[Any]:
+def _find_class(name: str, version: int, kind: str) -> type[Any]:
     path = f"kio.schema.{name}.v{version}.{kind}"
     try:
         module = _import(path)
     except ModuleNotFoundError as error:
         if error.name is None or not path.startswith(error.name):
             raise
-        raise UnsupportedVersion(f"there is no version {version} of {name}") from None
+        raise UnsupportedVersion(f"{name} version {version} is not supported") from None
     message: type[Any] = next(
         value
         for value in vars(module).values()
@@ -236,7 +236,7 @@ def _without_hypothesis() -> Iterator[None]:
         yield
         return
     for name in names:
-        sys.modules[name] = None  # type: ignore[assignment]  # Python's "not there"
+        sys.modules[name] = None  # type: ignore[assignment]  # makes the import fail
     try:
         yield
     finally:

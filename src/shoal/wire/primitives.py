@@ -5,13 +5,13 @@ with 0 for null, and every structure ends with tagged fields) or it is not (leng
 for strings and int32 for the rest, with -1 for null). A `Cursor` knows which it reads.
 
 Rules of this file:
-- Every read is checked against the bytes that are there, and names what it was reading.
-- A count is refused when its items cannot fit in the bytes left; and the items of one message
-  are limited, because two bytes on the wire can be two hundred in memory.
-- Tagged fields that nobody asked for are skipped by their size: they come from newer peers.
-- A message ends where its last field ends. Bytes behind it are passed over, as Apache Kafka's
-  brokers and clients do, because there are peers that send some: librdkafka's request for the
-  metadata of all topics has three, and its mock brokers' answers have others.
+- Every read checks that enough bytes are left; its error names what was being read.
+- A count is refused if its items cannot fit in the bytes left. The items of one message are also
+  limited, because two bytes on the wire can be two hundred in memory.
+- Unknown tagged fields are skipped by their size: they come from newer peers.
+- A message ends with its last field. Bytes after it are ignored, as in Apache Kafka's brokers and
+  clients, because some peers send them: librdkafka's request for the metadata of all topics has
+  three extra bytes, and the responses of its mock brokers have others.
 """
 
 import struct
@@ -27,8 +27,8 @@ INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")
 
-# What the items of one message may weigh: a number in an array 1, a structure 8. Enough for
-# the metadata of half a million partitions; some 300 MB of objects.
+# The maximum weight of the items of one message: a number in an array weighs 1, a structure 8.
+# Enough for the metadata of half a million partitions, about 300 MB of objects.
 ITEM_BUDGET = 8_000_000
 NUMBER_WEIGHT = 1
 STRUCTURE_WEIGHT = 8
@@ -41,7 +41,7 @@ _NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 class Cursor:
-    """A place in the bytes of one message; it moves as things are read."""
+    """A position in the bytes of one message, which moves with every read."""
 
     __slots__ = ("budget", "end", "flexible", "position", "view")
 
@@ -52,8 +52,8 @@ class Cursor:
         self.flexible = flexible
         self.budget = ITEM_BUDGET
 
-    def fixed(self, layout: Struct, what: str) -> tuple[Any, ...]:
-        """Fields of fixed size, all at once."""
+    def unpack(self, layout: Struct, what: str) -> tuple[Any, ...]:
+        """Read fields of fixed size, all at once."""
         position = self.position
         try:
             values = layout.unpack_from(self.view, position)
@@ -81,7 +81,7 @@ class Cursor:
                 shift += 7
         except IndexError:
             self._raise_truncated(what, position + 1 - self.position)
-        raise Malformed(f"{what}: a varint that does not fit 32 bits", position=self.position)
+        raise Malformed(f"{what}: a varint does not fit 32 bits", position=self.position)
 
     def string(self, what: str) -> str:
         """A string that may not be null."""
@@ -91,7 +91,7 @@ class Cursor:
         return value
 
     def nullable_string(self, what: str) -> str | None:
-        """A string, or None where the bytes say null."""
+        """A string, or None for null."""
         position = self.position
         if self.flexible and position < self.end and self.view[position] == 1:
             self.position = position + 1
@@ -111,7 +111,7 @@ class Cursor:
             raise Malformed(message, position=position + error.start) from None
 
     def blob(self, what: str) -> memoryview | None:
-        """Bytes as a view into the message, or None where the bytes say null."""
+        """Bytes as a view into the message, or None for null."""
         length = self.varint(what) - 1 if self.flexible else self._length(INT32, what)
         if length < 0:
             return None
@@ -131,10 +131,10 @@ class Cursor:
         return self.view[position : position + size]
 
     def count(self, what: str, *, least_size: int, weight: int = STRUCTURE_WEIGHT) -> int:
-        """How many items an array has, each of at least `least_size` bytes; null is refused."""
+        """The number of items of an array, each of at least `least_size` bytes; not null."""
         position = self.position
         if self.flexible and position < self.end and 0 < (byte := self.view[position]) < 0x80:
-            # Nearly always one byte, and nothing to object to.
+            # The usual case: one byte, and a valid count.
             count = byte - 1
             if count * least_size < self.end - position and count * weight <= self.budget:
                 self.position = position + 1
@@ -146,24 +146,24 @@ class Cursor:
         return count
 
     def nullable_count(self, what: str, *, least_size: int, weight: int = STRUCTURE_WEIGHT) -> int:
-        """How many items an array has; -1 where the bytes say null."""
+        """The number of items of an array; -1 for null."""
         position = self.position
         count = self.varint(what) - 1 if self.flexible else self._length(INT32, what)
         if count <= 0:
             return count
         if count * least_size > self.end - self.position:
-            message = f"{what}: {count} items cannot be in {self.end - self.position} bytes"
+            message = f"{what}: {count} items do not fit in {self.end - self.position} bytes"
             raise Truncated(message, position=position)
         self.budget -= count * weight
         if self.budget < 0:
-            message = f"{what}: {count} items are more than one message may hold"
+            message = f"{what}: {count} items exceed the limit of one message"
             raise LimitExceeded(message, position=position)
         return count
 
     def tags(
         self, what: str, readers: Mapping[int, Callable[["Cursor"], Any]] = _NOTHING
     ) -> Mapping[int, Any]:
-        """The tagged fields at the end of a structure, by tag; without a reader, skipped."""
+        """The tagged fields of a structure by tag; those without a reader are skipped."""
         position = self.position
         if position < self.end and self.view[position] == 0:  # nearly always
             self.position = position + 1
@@ -180,7 +180,7 @@ class Cursor:
         return found
 
     def _read_tag(self, reader: Callable[["Cursor"], Any], size: int, what: str) -> Any:
-        """Read a tagged field inside its size: it can neither reach beyond it nor stop short."""
+        """Read a tagged field, which must take exactly `size` bytes."""
         outer_view, outer_end = self.view, self.end
         tag_end = self.position + size
         if tag_end > outer_end:
@@ -188,15 +188,15 @@ class Cursor:
         self.view, self.end = outer_view[:tag_end], tag_end
         value = reader(self)
         if self.position != tag_end:
-            message = f"{what}: {tag_end - self.position} bytes too many"
+            message = f"{what}: {tag_end - self.position} unread bytes"
             raise Malformed(message, position=self.position)
         self.view, self.end = outer_view, outer_end
         return value
 
     def _length(self, layout: Struct, what: str) -> int:
-        length: int = self.fixed(layout, what)[0]
+        length: int = self.unpack(layout, what)[0]
         if length < -1:
-            message = f"{what}: a length of {length}"
+            message = f"{what}: invalid length {length}"
             raise Malformed(message, position=self.position - layout.size)
         return length
 
@@ -205,7 +205,7 @@ class Cursor:
         raise Truncated(message, position=self.position)
 
     def raise_null(self, what: str) -> NoReturn:
-        raise Malformed(f"{what}: null where a value must be", position=self.position)
+        raise Malformed(f"{what}: must not be null", position=self.position)
 
 
 def put_varint(output: bytearray, value: int) -> None:
@@ -225,16 +225,16 @@ def put_string(output: bytearray, value: str | None, *, flexible: bool) -> None:
     if flexible:
         put_varint(output, len(data) + 1)
     elif len(data) > _INT16_MAX:
-        raise Unencodable(f"a string of {len(data)} bytes; at most {_INT16_MAX} fit")
+        raise Unencodable(f"a string of {len(data)} bytes is too long: the limit is {_INT16_MAX}")
     else:
         output += INT16.pack(len(data))
     output += data
 
 
 def put_count(output: bytearray, count: int, *, flexible: bool) -> None:
-    """Append the number of items of an array or of bytes in a blob; -1 is null."""
+    """Append the number of items of an array, or of bytes; -1 is null."""
     if count > _INT32_MAX - 1:
-        raise Unencodable(f"{count} items or bytes; at most {_INT32_MAX - 1} fit")
+        raise Unencodable(f"{count} items or bytes are too many: the limit is {_INT32_MAX - 1}")
     if flexible:
         put_varint(output, count + 1)
     else:

@@ -1,11 +1,12 @@
 """Produce (API key 0), both sides, versions 3 to 13.
 
-Version 5 adds the log start offset to answers, 8 error messages, 9 is flexible, 10 tells the
-current leader in answers, 12 joins transactions by itself (KIP-890), 13 names topics by id.
+Version 5 adds the log start offset to responses, 8 error messages, 9 is flexible, 10 adds the
+current leader to responses, 12 adds partitions to transactions automatically (KIP-890), 13 names
+topics by id.
 
-A request may carry several batches for one partition one after the other (which only Kafka
-Lite accepts), but never the same partition twice: a real broker would use the last, drop the
-first, and answer that all went well.
+A request may have several consecutive batches for one partition (only Kafka Lite accepts that),
+but never the same partition twice: Apache Kafka would use the last one, drop the first, and report
+success.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from uuid import UUID
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Unencodable
 from shoal.wire.framing import Part
-from shoal.wire.hot import (
+from shoal.wire.primitives import INT32, INT64, Cursor
+from shoal.wire.record_messages import (
     NO_RECORDS,
     CurrentLeader,
     NodeEndpoint,
@@ -30,7 +32,6 @@ from shoal.wire.hot import (
     read_topic_id,
     read_topics,
 )
-from shoal.wire.primitives import INT32, INT64, Cursor
 
 PRODUCE_VERSIONS = range(3, 14)
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -49,19 +50,19 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 
 _ANSWER_FROM_3 = Struct(">ihqq")
 _ANSWER_FROM_5 = Struct(">ihqqq")
-# A flexible answer with nothing behind its numbers: no errors of records, no message, no tags.
+# A flexible answer without record errors, error message and tagged fields.
 _PLAIN_ANSWER = Struct(">ihqqqBBB")
 _NO_REMARKS = (None, (), None)
 _NO_REMARKS_BYTES = (1, 0, 0)
 _ANSWER_TAGS = {0: read_current_leader}
 
-_PART_TYPES = (bytes, bytearray, memoryview)  # a union would take ten times as long to check
+_PART_TYPES = (bytes, bytearray, memoryview)  # isinstance with a union takes ten times as long
 
 Records = Part | Sequence[Part]
 
 
 class ProducePartition(NamedTuple):
-    """What to write to one partition; several pieces go out one after the other."""
+    """What to write to one partition; several pieces are sent one after the other."""
 
     topic: str
     partition: int
@@ -69,8 +70,8 @@ class ProducePartition(NamedTuple):
     topic_id: UUID | None = None
 
 
-class ProducedPartition(NamedTuple):
-    """What a client wants written to one partition; the records are a view into the frame."""
+class ReceivedPartition(NamedTuple):
+    """One partition of a request as a broker decodes it; the records are a view."""
 
     topic: str
     partition: int
@@ -79,23 +80,23 @@ class ProducedPartition(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A request as a broker sees it."""
+    """A request as a broker decodes it."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    partitions: list[ProducedPartition]
+    partitions: list[ReceivedPartition]
 
 
 class RecordError(NamedTuple):
-    """Why a record made its batch be refused."""
+    """The record because of which a batch was refused, and why."""
 
     batch_index: int
     message: str | None
 
 
 class ProduceAnswer(NamedTuple):
-    """What became of the batches for one partition."""
+    """The result of one partition."""
 
     topic: str
     partition: int
@@ -120,11 +121,11 @@ def encode_produce_request(
     timeout_ms: int,
     partitions: Sequence[ProducePartition],
 ) -> list[Part]:
-    """The parts of a request, to be framed; the record sets are among them as given."""
+    """The parts of a request without its frame; record sets are included as given."""
     writer: Writer[Part] = _VERSIONS.request_writer(
         version, correlation_id=correlation_id, client_id=client_id
     )
-    _refuse_repetition(partitions, uses_ids=writer.uses_ids)
+    _check_unique_partitions(partitions, uses_ids=writer.uses_ids)
     writer.string(transactional_id)
     writer.output += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
 
@@ -145,25 +146,25 @@ def decode_produce_request(version: int, frame: Part, position: int) -> ProduceR
     """The request whose body begins at `position` of the frame."""
     cursor = _VERSIONS.request_cursor(version, frame, position)
     transactional_id = cursor.nullable_string("transactional id")
-    acks, timeout_ms = cursor.fixed(_ACKS_AND_TIMEOUT, "acks and timeout")
+    acks, timeout_ms = cursor.unpack(_ACKS_AND_TIMEOUT, "acks and timeout")
 
     flexible, uses_ids = cursor.flexible, version >= FIRST_VERSION_WITH_TOPIC_IDS
     name, topic_id = "", None
-    partitions: list[ProducedPartition] = []
-    # Not by `read_topics`: a broker does this for every few records.
+    partitions: list[ReceivedPartition] = []
+    # Not with `read_topics`: this loop is faster, and brokers run it for every few records.
     for _ in range(cursor.count("topics", least_size=3)):
         if uses_ids:
             topic_id = read_topic_id(cursor)
         else:
             name = cursor.string("topic name")
         for _ in range(cursor.count("partitions", least_size=6)):
-            (partition,) = cursor.fixed(INT32, "partition")
+            (partition,) = cursor.unpack(INT32, "partition")
             records = cursor.blob("records")
             if flexible:
                 cursor.tags("partition")
             if records is None:
                 records = NO_RECORDS
-            partitions.append(ProducedPartition(name, partition, records, topic_id))
+            partitions.append(ReceivedPartition(name, partition, records, topic_id))
         if flexible:
             cursor.tags("topic")
     if cursor.flexible:
@@ -180,7 +181,7 @@ def encode_produce_response(
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """A response, to be framed; what the version cannot carry is left out."""
+    """A response without its frame; fields that the version does not have are left out."""
     writer: Writer[Part] = _VERSIONS.response_writer(version, correlation_id)
 
     writer.topics(answers, partial(_write_answer, writer, version))
@@ -202,20 +203,20 @@ def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
         uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
         least_item_size=_ANSWER_FROM_3.size,
     )
-    cursor.fixed(INT32, "throttle time")
+    cursor.unpack(INT32, "throttle time")
     if cursor.flexible:
         cursor.tags("Produce response")
     return answers
 
 
-def _refuse_repetition(partitions: Sequence[ProducePartition], *, uses_ids: bool) -> None:
+def _check_unique_partitions(partitions: Sequence[ProducePartition], *, uses_ids: bool) -> None:
     seen = {(item.topic_id if uses_ids else item.topic, item.partition) for item in partitions}
     if len(seen) != len(partitions):
-        raise Unencodable("a partition is named twice in one Produce request")
+        raise Unencodable("a Produce request has the same partition twice")
 
 
 def _write_answer(writer: Writer[Part], version: int, answer: ProduceAnswer) -> None:
-    # Nearly always there is nothing but the numbers, from `partition` to `log_start_offset`.
+    # The usual case: only the numbers, from `partition` to `log_start_offset`.
     if version >= _FLEXIBLE_FROM and answer[6:9] == _NO_REMARKS:
         writer.output += _PLAIN_ANSWER.pack(*answer[1:6], *_NO_REMARKS_BYTES)
         return
@@ -240,9 +241,9 @@ def _write_answer(writer: Writer[Part], version: int, answer: ProduceAnswer) -> 
 def _read_answer(cursor: Cursor, version: int, topic: str, topic_id: UUID | None) -> ProduceAnswer:
     log_start_offset = NO_OFFSET
     if version >= 5:
-        *fixed, log_start_offset = cursor.fixed(_ANSWER_FROM_5, "partition's answer")
+        *fixed, log_start_offset = cursor.unpack(_ANSWER_FROM_5, "partition's answer")
     else:
-        fixed = list(cursor.fixed(_ANSWER_FROM_3, "partition's answer"))
+        fixed = list(cursor.unpack(_ANSWER_FROM_3, "partition's answer"))
     partition, error_code, base_offset, append_time_ms = fixed
     record_errors: tuple[RecordError, ...] = ()
     error_message = None
@@ -267,7 +268,7 @@ def _read_answer(cursor: Cursor, version: int, topic: str, topic_id: UUID | None
 def _read_record_errors(cursor: Cursor) -> tuple[RecordError, ...]:
     errors = []
     for _ in range(cursor.count("record errors", least_size=6)):
-        (batch_index,) = cursor.fixed(INT32, "batch index")
+        (batch_index,) = cursor.unpack(INT32, "batch index")
         errors.append(RecordError(batch_index, cursor.nullable_string("record's error message")))
         if cursor.flexible:
             cursor.tags("record error")

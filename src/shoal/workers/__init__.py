@@ -1,9 +1,9 @@
-"""Workers: where producers, consumers, scans and mirror hosts run, and who watches over them.
+"""Workers: where producers, consumers, scans and mirrors run, and how they are supervised.
 
-    driver                                         worker (a process, or a Spark task)
-    Supervisor ── supervision (pure) ── placement ──► main ── WorkerControl ── workload, mirror
-        └─ ControlServer ◄──────── lease, commits, progress ────────┘
+    driver                                             worker (a process, or a Spark task)
+    WorkerSupervisor ─ supervision (pure) ─ placement ──► main ─ WorkerControl ─ workload, mirror
+        └─ ControlServer ◄─────────── lease, commits, progress ────────┘
 
-The supervisor knows no Spark: a placement starts and ends workers somewhere, and everything
-else happens over the control channel.
+The supervisor does not depend on Spark: a placement starts and ends workers somewhere, and
+everything else happens over the control channel.
 """

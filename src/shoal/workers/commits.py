@@ -1,7 +1,7 @@
-"""Which lines a worker may write to the commit log, checked by the driver before it does.
+"""Validates the lines that a worker sends for the commit log, before the driver writes them.
 
-A worker names what it did; who it is, the driver knows better: worker and epoch come from the
-lease, and a segment must be a file that this lease may have written.
+A worker only says what it did; its identity comes from the driver: worker and epoch are taken from
+the lease, and a segment must be a file that this lease can have written.
 """
 
 from pathlib import PurePosixPath
@@ -21,34 +21,36 @@ _FIELDS: Final[dict[str, dict[str, type]]] = {
 }
 
 
-def checked_line(line: Json, *, worker: str, epoch: int) -> Json:
-    """The line as it goes to the commit log; raises `ControlError` if it may not."""
+def check_line(line: Json, *, worker: str, epoch: int) -> Json:
+    """Return the line to write to the commit log; raises `ControlError` if it is not allowed."""
     kind = line.get("kind")
     fields = _FIELDS.get(kind) if isinstance(kind, str) else None
     if fields is None:
         raise ControlError(f"worker {worker} may not commit a line of kind {kind!r:.40}")
-    said = {name: value for name, value in line.items() if name in fields}
+    values = {name: value for name, value in line.items() if name in fields}
     for name, kind_of_value in fields.items():
-        if type(said.get(name)) is not kind_of_value:
-            raise ControlError(f"a {kind} line of worker {worker} has no proper {name!r}")
-    _check_values(said, kind=str(kind), worker=worker, epoch=epoch)
+        if type(values.get(name)) is not kind_of_value:
+            raise ControlError(f"a {kind} line of worker {worker} has no valid {name!r}")
+    _check_values(values, kind=str(kind), worker=worker, epoch=epoch)
     if kind == "drained":
-        return {"kind": kind, **said}
-    return {"kind": kind, "worker": worker, "epoch": epoch, **said}
+        return {"kind": kind, **values}
+    return {"kind": kind, "worker": worker, "epoch": epoch, **values}
 
 
-def _check_values(said: dict[str, Any], *, kind: str, worker: str, epoch: int) -> None:
-    for name, value in said.items():
+def _check_values(values: dict[str, Any], *, kind: str, worker: str, epoch: int) -> None:
+    for name, value in values.items():
         if type(value) is int and value < 0:
             raise ControlError(f"a {kind} line of worker {worker} has {name} {value}")
-    if kind == "ended" and said["reason"] not in ENDINGS:
-        raise ControlError(f"worker {worker} cannot end as {said['reason']!r:.40}")
+    if kind == "ended" and values["reason"] not in ENDINGS:
+        raise ControlError(f"worker {worker} cannot end as {values['reason']!r:.40}")
     if kind == "segment":
-        _check_segment(said, worker=worker, epoch=epoch)
+        _check_segment(values, worker=worker, epoch=epoch)
 
 
-def _check_segment(said: dict[str, Any], *, worker: str, epoch: int) -> None:
-    path = PurePosixPath(said["path"])
-    name = f"{worker}-{epoch}-{said['number']}.parquet"
-    if said["table"] not in TABLES or path != PurePosixPath("ledger", said["table"], name):
-        raise ControlError(f"worker {worker} of epoch {epoch} may not commit {said['path']!r:.200}")
+def _check_segment(values: dict[str, Any], *, worker: str, epoch: int) -> None:
+    path = PurePosixPath(values["path"])
+    name = f"{worker}-{epoch}-{values['number']}.parquet"
+    if values["table"] not in TABLES or path != PurePosixPath("ledger", values["table"], name):
+        raise ControlError(
+            f"worker {worker} of epoch {epoch} may not commit {values['path']!r:.200}"
+        )

@@ -1,11 +1,11 @@
-"""The driver, as work inside a worker sees it: `workload.control.Control` over the channel.
+"""The driver as seen by the work inside a worker: `workload.control.Control` over the channel.
 
 Rules:
-- All of it lives in the worker's event loop.
-- Losing the driver, being refused by it and a signal are all *stopping*.
-- `commit` raises once the driver is gone: no reservation may be thought durable that is not.
-  Only after the work has ended, `seal_locally` lets segments be sealed that nobody commits:
-  they do not count, but they are there to be looked at.
+- Everything runs in the worker's event loop.
+- Losing the driver, a refused lease and a signal all mean *stopping*.
+- `commit` raises once the driver is gone: no reservation may be taken for durable that is not.
+  Only after the work has ended, `seal_locally` allows segments to be sealed without a commit: they
+  do not count, but can be inspected.
 """
 
 import asyncio
@@ -14,9 +14,18 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.net.channel import DRIVER_LOST_AFTER_S, Lost, WorkerEvent
+from shoal.net.channel import DRIVER_LOST_AFTER_S, DriverLost, WorkerEvent
 from shoal.net.control import ControlClient, DriverGoneError
-from shoal.net.messages import Drained, Finish, Hello, Lease, Refused, StartAt, Stop, Tell
+from shoal.net.messages import (
+    Finish,
+    Hello,
+    LanesDrained,
+    Lease,
+    LeaseRefused,
+    RoleUpdate,
+    StartAt,
+    Stop,
+)
 from shoal.runtime.processes import machine_clock
 from shoal.runtime.tasks import run_awaited
 from shoal.workers.specs import Assignment, Json
@@ -24,7 +33,7 @@ from shoal.workload.control import Arrival, StreamLane
 
 
 class WorkerControl:
-    """One worker's view of its driver. Make it inside a running event loop."""
+    """One worker's view of its driver. Create it inside a running event loop."""
 
     def __init__(
         self, assignment: Assignment, *, lost_after_s: float = DRIVER_LOST_AFTER_S
@@ -38,7 +47,9 @@ class WorkerControl:
             host=machine_clock(),
         )
         address = (assignment.driver_host, assignment.driver_port)
-        self.client = ControlClient(address, hello, on_event=self._take, lost_after_s=lost_after_s)
+        self.client = ControlClient(
+            address, hello, on_event=self._on_event, lost_after_s=lost_after_s
+        )
         self.stop_reason = ""
         self._leased = asyncio.Event()
         self._started = asyncio.Event()
@@ -47,33 +58,33 @@ class WorkerControl:
         self._sealing_locally = False
         self._start_at_us: int | None = None
         self._drained: dict[str, set[StreamLane]] = {}
-        # What the driver last told this worker's role, and a mark that it is new.
-        self.told: Json | None = None
-        self.news = asyncio.Event()
+        # The last role update from the driver, and an event that is set when it is new.
+        self.role_update: Json | None = None
+        self.role_updated = asyncio.Event()
 
     @property
-    def driver_gone(self) -> bool:
+    def is_driver_gone(self) -> bool:
         return self.client.ended_by is not None
 
     async def wait_lease(self) -> bool:
-        """True once the lease is there, False if it is time to stop before."""
-        return await self._first(self._leased)
+        """Wait for the lease; False if the worker must stop before."""
+        return await self._wait_unless_stopped(self._leased)
 
     async def wait_start(self) -> int | None:
-        """The time to begin at, when the driver has said it; None if it is time to stop before."""
-        return self._start_at_us if await self._first(self._started) else None
+        """Wait for the start time from the driver; None if the worker must stop before."""
+        return self._start_at_us if await self._wait_unless_stopped(self._started) else None
 
     def stop(self, reason: str) -> None:
         if not self._stop.is_set():
             self.stop_reason = reason
         self._finishing = True
         self._stop.set()
-        self.news.set()
+        self.role_updated.set()
 
-    def finishing(self) -> bool:
+    def is_finishing(self) -> bool:
         return self._finishing
 
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         return self._stop.is_set()
 
     async def wait_stop(self) -> None:
@@ -83,14 +94,17 @@ class WorkerControl:
         self.client.progress(dict(report))
 
     async def commit(self, line: Json) -> None:
-        """Returns when the line stands in the driver's commit log."""
+        """Send a line; returns when it is in the driver's commit log."""
         if self._sealing_locally and line.get("kind") == "segment":
             return
         await self.client.commit(line)
 
-    async def drained(self, arrivals: Sequence[Arrival]) -> None:
+    async def commit_drained(self, arrivals: Sequence[Arrival]) -> None:
         await asyncio.gather(
-            *(self.commit({"kind": "drained", **arrival.described()}) for arrival in arrivals)
+            *(
+                self.commit({"kind": "drained", **arrival.to_commit_fields()})
+                for arrival in arrivals
+            )
         )
 
     def lanes_drained(self, producer: str) -> frozenset[StreamLane]:
@@ -100,14 +114,14 @@ class WorkerControl:
         self._sealing_locally = True
 
     async def end(self, reason: str, error: str = "", *, retriable: bool = False) -> None:
-        """Tell the driver how the work ended, if it is still there."""
+        """Report to the driver how the work ended, if it is still connected."""
         line = {"kind": "ended", "reason": reason, "error": error[:1000], "retriable": retriable}
         try:
             await self.client.commit(line)
         except DriverGoneError as gone:
             self.stop(str(gone))
 
-    def _take(self, event: WorkerEvent) -> None:
+    def _on_event(self, event: WorkerEvent) -> None:
         match event:
             case Lease(start_at_us=at_us):
                 self._leased.set()
@@ -115,25 +129,25 @@ class WorkerControl:
                     self._start(at_us)
             case StartAt(at_us):
                 self._start(at_us)
-            case Drained(lanes):
+            case LanesDrained(lanes):
                 for producer, *lane in lanes:
                     self._drained.setdefault(producer, set()).add(StreamLane(*lane))
-            case Tell(values):
-                self.told = values
-                self.news.set()
+            case RoleUpdate(values):
+                self.role_update = values
+                self.role_updated.set()
             case Finish():
                 self._finishing = True
-            case Stop(reason) | Refused(reason):
+            case Stop(reason) | LeaseRefused(reason):
                 self.stop(reason)
-            case Lost(silent_s):
-                self.stop(f"the driver was silent for {silent_s:.1f} s")
+            case DriverLost(silent_s):
+                self.stop(f"no message from the driver for {silent_s:.1f} s")
 
     def _start(self, at_us: int) -> None:
         self._start_at_us = at_us
         self._started.set()
 
-    async def _first(self, event: asyncio.Event) -> bool:
-        """Wait for the event or a stop; whether it was the event."""
+    async def _wait_unless_stopped(self, event: asyncio.Event) -> bool:
+        """Wait for an event or a stop; returns whether the event came first."""
         waits = [run_awaited("wait", each.wait()) for each in (event, self._stop)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -1,12 +1,12 @@
-"""A worker, from its assignment to its end: `python -m shoal.workers.main`, or a call in a task.
+"""Runs one worker, from its assignment to its end: `python -m shoal.workers.main`, or in a task.
 
 Rules:
-- The assignment comes on standard input, as one JSON object.
-- Nothing is done without a lease. What takes long to load is loaded before the worker asks for
-  it, so that one that has its lease is ready.
-- A worker ends by its own means when it is done, when it is told to, on SIGTERM, and when it
-  has not heard of its driver for 10 s; 13 s after the driver's last word `Watchdog` ends it.
-- Errors are told to the driver as one sentence; the log has the rest.
+- The assignment is read from standard input, as one JSON object.
+- Nothing is done without a lease. Slow imports happen before the worker requests the lease, so that
+  a worker with a lease is ready.
+- A worker ends when its work is done, when the driver says so, on SIGTERM, and when it has not
+  heard from its driver for 10 s. `Watchdog` kills it 13 s after the last message of the driver.
+- Errors are reported to the driver as one sentence; the log has the details.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ _log = logging.getLogger(__name__)
 
 
 async def run_worker(assignment: Assignment, role_work: RoleWork | None = None) -> None:
-    """One try at an assignment. Returns when it has ended, however that was."""
+    """Run one attempt at an assignment; returns when it has ended, successfully or not."""
     report_unhandled_errors(asyncio.get_running_loop())
     control = WorkerControl(assignment)
     watchdog = Watchdog(control.client, (assignment.driver_host, assignment.driver_port))
     watchdog.start()
     try:
-        with _stopped_by_signals(control):
-            work = _prepared(role_work or work_of(assignment.role))
+        with _stop_on_signals(control):
+            work = _prepare_work(role_work or work_of(assignment.role))
             control.client.start()
             if await control.wait_lease():
                 _log.info(
-                    "worker %s has its lease of epoch %d", assignment.worker, assignment.epoch
+                    "worker %s has the lease of epoch %d", assignment.worker, assignment.epoch
                 )
                 await _work(assignment, control, work)
             _log.info("worker %s ends: %s", assignment.worker, control.stop_reason or "done")
@@ -51,10 +51,10 @@ async def run_worker(assignment: Assignment, role_work: RoleWork | None = None) 
         await control.client.close()
 
 
-def _prepared(role_work: RoleWork) -> Work:
+def _prepare_work(role_work: RoleWork) -> Work:
     try:
         role_work.prepare()
-    except Exception as error:  # noqa: BLE001 - the driver must hear of it, whatever it is
+    except Exception as error:  # noqa: BLE001 - any error must be reported to the driver
         problem = error
 
         async def fail(_assignment: Assignment, _control: WorkerControl) -> None:
@@ -72,11 +72,11 @@ async def _work(assignment: Assignment, control: WorkerControl, work: Work) -> N
     except ShoalError as error:
         _log.exception("the work failed")
         await control.end("failed", _sentence(error), retriable=error.retriable)
-    except Exception as error:  # noqa: BLE001 - the driver must hear of it, whatever it is
+    except Exception as error:  # noqa: BLE001 - any error must be reported to the driver
         _log.exception("the work failed")
-        await control.end("failed", f"unexpected: {error!r}", retriable=True)
+        await control.end("failed", f"unexpected error: {error!r}", retriable=True)
     else:
-        await control.end("stopped" if control.stopping() else "finished")
+        await control.end("stopped" if control.is_stopping() else "finished")
 
 
 def _sentence(error: ShoalError) -> str:
@@ -84,15 +84,15 @@ def _sentence(error: ShoalError) -> str:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(control: WorkerControl) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the work in order; only the main thread can hear them."""
+def _stop_on_signals(control: WorkerControl) -> Iterator[None]:
+    """Stop the work on SIGTERM and SIGINT; only the main thread receives signals."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
     try:
         for number in numbers:
-            loop.add_signal_handler(number, control.stop, f"{number.name} came")
+            loop.add_signal_handler(number, control.stop, f"received {number.name}")
     except (RuntimeError, ValueError):
-        yield  # a task of Spark's may run in another thread: there the driver's word must do
+        yield  # a Spark task may run in another thread: only the driver can stop it
         return
     try:
         yield

@@ -1,12 +1,12 @@
-"""Which worker of a mirror copies which partitions; pure.
+"""Decides which worker of a mirror copies which partitions; pure.
 
 Rules:
-- Partitions are shared out evenly. One stays where it is unless its worker is gone or has more
-  than its share.
-- A partition has one owner. Another worker is given it only when the old one has said that it
-  let go of it, or when the old one's lease has ended.
-- A worker that was lost is given some time to come back before its partitions go to others.
-- What a worker is told has a number; it answers with the number of what it has done.
+- Partitions are distributed evenly. A partition stays with its worker unless the worker is gone or
+  has more than its share.
+- A partition has one owner. It is given to another worker only when the old one has confirmed that
+  it released it, or when the old one's lease has ended.
+- A lost worker has some time to come back before its partitions are given to others.
+- Each assignment of partitions has a number; a worker reports the number that it has carried out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,31 +23,33 @@ class _Worker:
     epoch: int = 0
     is_live: bool = False
     lost_at: float = 0.0
-    told: frozenset[Route] = frozenset()
+    assigned: frozenset[Route] = frozenset()
     number: int = 0
     may_hold: set[Route] = field(default_factory=set)
 
 
 class MirrorShares:
-    """Shares out the partitions of one mirror."""
+    """Distributes the partitions of one mirror."""
 
     def __init__(self, workers: Iterable[str]) -> None:
         self._workers = {name: _Worker() for name in workers}
         self._owners: dict[Route, str] = {}
 
-    def heard(self, name: str, *, epoch: int, is_live: bool, number: int, now: float) -> None:
-        """What is known of a worker: its lease, and which order it has carried out."""
+    def update_worker(
+        self, name: str, *, epoch: int, is_live: bool, number: int, now: float
+    ) -> None:
+        """Update the state of a worker: its lease, and the assignment that it has carried out."""
         worker = self._workers[name]
         if worker.is_live and (not is_live or epoch != worker.epoch):
             worker.lost_at = now
-            # Its lease has ended: whatever is left of it is fenced.
-            worker.may_hold, worker.told = set(), frozenset()
+            # Its lease has ended: if its process still runs, it is fenced.
+            worker.may_hold, worker.assigned = set(), frozenset()
         worker.is_live, worker.epoch = is_live, epoch
         if is_live and number == worker.number:
-            worker.may_hold = set(worker.told)
+            worker.may_hold = set(worker.assigned)
 
     def share(self, routes: Iterable[Route], now: float) -> dict[str, tuple[int, list[Route]]]:
-        """What workers are to be told now: a number and their partitions."""
+        """Return the new assignments to send: by worker, a number and its partitions."""
         wanted = sorted(set(routes))
         self._settle_owners(wanted, now)
         orders = {}
@@ -60,8 +62,8 @@ class MirrorShares:
             mine = frozenset(
                 route for route in wanted if self._owners[route] == name and route not in others
             )
-            if mine != worker.told or worker.number == 0:
-                worker.told = mine
+            if mine != worker.assigned or worker.number == 0:
+                worker.assigned = mine
                 worker.number += 1
                 worker.may_hold |= mine
                 orders[name] = (worker.number, sorted(mine))

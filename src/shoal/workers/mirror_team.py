@@ -1,13 +1,13 @@
-"""A mirror whose copying is done by several workers, processes or tasks of Spark.
+"""A mirror whose partitions are copied by several workers, processes or Spark tasks.
 
 Rules:
-- The driver looks after topics, groups, settings and orders (`shoal.mirror.flow`); workers copy
-  the partitions that they are told of (`shoal.workers.mirror_shares`).
-- A worker that ends is started again, elsewhere if need be, under a new lease; its partitions
-  wait for it a while, and then go to others. What a dead or a sleeping one may still do is
-  fenced by the delivery of each partition.
-- The team ends when it is told to, when everything is parked, or when no worker is left that
-  could be started again.
+- The driver handles topics, groups, configs and commands (`shoal.mirror.flow`); workers copy the
+  partitions assigned to them (`shoal.workers.mirror_shares`).
+- A worker that ends is restarted, elsewhere if needed, with a new lease. Its partitions wait for it
+  for some time, and are then given to others. The delivery of each partition fences a process that
+  is dead or suspended and may still write.
+- The team ends when it is stopped, when all partitions are parked, or when no worker is left that
+  could be restarted.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from shoal.mirror.copy.intake import Counts
 from shoal.mirror.copy.throttle import divide_limit
 from shoal.mirror.flow import COMPARE_IDS_EVERY_S
 from shoal.mirror.routes import Route
-from shoal.mirror.run.clients import both_clients
+from shoal.mirror.run.clients import open_clients
 from shoal.mirror.run.copier import Copier
 from shoal.mirror.run.start import Starter
 from shoal.mirror.status import MirrorStatus, total
@@ -39,8 +39,8 @@ from shoal.workers.control import WorkerControl
 from shoal.workers.mirror_shares import MirrorShares
 from shoal.workers.placement import Placement
 from shoal.workers.specs import Assignment, Json, Role, WorkerSpec
-from shoal.workers.supervision import Phase
-from shoal.workers.supervisor import RunState, Supervisor
+from shoal.workers.supervision import WorkerPhase
+from shoal.workers.supervisor import RunState, WorkerSupervisor
 
 LOOK_EVERY_S: Final = 0.1
 REPORT_EVERY_S: Final = 0.25
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class MirrorTeam:
-    """The copying part of one mirror, in several workers."""
+    """The copy backend with several workers."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class MirrorTeam:
         self._names = [f"mirror-{number}" for number in range(workers)]
         self._shares = MirrorShares(self._names)
         self._folder = Path(tempfile.mkdtemp(prefix="shoal-mirror-"))
-        self._supervisor = Supervisor(config.name, self._folder, placement, address=(host, 0))
+        self._supervisor = WorkerSupervisor(config.name, self._folder, placement, address=(host, 0))
         self._wanted: list[Route] = []
         self._orders: dict[str, tuple[int, list[Route]]] = {}
         self._paused = False
         self._ended = asyncio.Event()
         self._errors: dict[str, str] = {}
         self.refused: dict[str, ShoalError] = {}
-        # Workers compare topic ids themselves; the driver does at every refresh.
+        # Never set here: workers compare topic ids themselves, and the driver at every refresh.
         self.changed = asyncio.Event()
 
     @property
@@ -82,13 +82,13 @@ class MirrorTeam:
         return list(self._wanted)
 
     async def prepare(self) -> None:
-        await self._starter.look(workers=range(len(self._names)))
+        await self._starter.load_state(workers=range(len(self._names)))
 
     async def check(self, routes: list[Route]) -> bool:
         return await self._starter.check(routes)
 
     async def assign(self, routes: Iterable[Route]) -> None:
-        """Copy these, and no others."""
+        """Copy these routes and no others."""
         self._wanted = list(routes)
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class MirrorTeam:
             await asyncio.to_thread(self._supervisor.start)
             await asyncio.to_thread(self._supervisor.launch, map(self._spec, self._names))
             while not self._ended.is_set():
-                await asyncio.to_thread(self._look)
+                await asyncio.to_thread(self._supervise)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._ended.wait(), LOOK_EVERY_S)
         finally:
@@ -113,8 +113,8 @@ class MirrorTeam:
     def resume(self) -> None:
         self._set_paused(paused=False)
 
-    async def look_at_ends(self) -> None:
-        """Workers tell how far the source goes with all that they report."""
+    async def refresh_log_ends(self) -> None:
+        """Nothing to do: the reports of workers contain the log ends."""
 
     def status(self) -> MirrorStatus:
         state = self._supervisor.state()
@@ -148,33 +148,33 @@ class MirrorTeam:
     def _set_paused(self, *, paused: bool) -> None:
         self._paused = paused
         for name in self._orders:
-            self._tell(name)
+            self._send_order(name)
 
-    def _look(self) -> None:
-        """Hear of workers, and tell them what is new."""
+    def _supervise(self) -> None:
+        """Update the state of workers, and send them new assignments."""
         now = time.monotonic()
         state = self._supervisor.state()
         if state.failure:
             raise SystemFailure(state.failure)
         for name, worker in state.workers.items():
-            self._shares.heard(
+            self._shares.update_worker(
                 name,
                 epoch=worker.epoch,
-                is_live=worker.phase is Phase.RUNNING,
+                is_live=worker.phase is WorkerPhase.RUNNING,
                 number=int(worker.progress.get("number", -1)),
                 now=now,
             )
         self._report_errors(state)
         for name, order in self._shares.share(self._wanted, now).items():
             self._orders[name] = order
-            self._tell(name)
+            self._send_order(name)
         status = self.status()
         if self._wanted and len(status.parked) == len(self._wanted):
             self._ended.set()
         else:
-            self._check_anyone_left(state)
+            self._check_workers_left(state)
 
-    def _tell(self, name: str) -> None:
+    def _send_order(self, name: str) -> None:
         number, routes = self._orders[name]
         limit = self._config.limits.max_bytes_per_s
         values = {
@@ -183,33 +183,33 @@ class MirrorTeam:
             "paused": self._paused,
             "max_bytes_per_s": divide_limit(limit, len(routes), len(self._wanted)),
         }
-        self._supervisor.tell(name, values)
+        self._supervisor.update_role(name, values)
 
     def _report_errors(self, state: RunState) -> None:
         for name, worker in state.workers.items():
             said = f"{worker.reason}: {worker.error}" if worker.error else ""
             if said and self._errors.get(name) != said:
-                what = "has ended" if worker.phase is Phase.ENDED else "is started again"
-                _log.warning("worker %s %s, it was %s", name, what, said)
+                what = "ended" if worker.phase is WorkerPhase.ENDED else "is restarted"
+                _log.warning("worker %s %s after it was %s", name, what, said)
             self._errors[name] = said
 
-    def _check_anyone_left(self, state: RunState) -> None:
+    def _check_workers_left(self, state: RunState) -> None:
         errors = {worker.error for worker in state.workers.values() if worker.error}
-        if errors and all(worker.phase is Phase.ENDED for worker in state.workers.values()):
+        if errors and all(worker.phase is WorkerPhase.ENDED for worker in state.workers.values()):
             raise SystemFailure(
-                f"no worker of the mirror is left: {'; '.join(sorted(errors))}",
-                remedy="mend what they say, then start the mirror again: it goes on from there",
+                f"all workers of the mirror have ended: {'; '.join(sorted(errors))}",
+                remedy="fix these errors, then restart the mirror: it resumes where it ended",
             )
 
 
-async def copy_as_told(assignment: Assignment, control: WorkerControl) -> None:
-    """What a worker of a team does."""
+async def run_team_worker(assignment: Assignment, control: WorkerControl) -> None:
+    """Run one worker of a team."""
     config = MirrorConfig.from_json(assignment.task["config"])
-    async with both_clients(config) as (source, target):
+    async with open_clients(config) as (source, target):
         copier = Copier(source, target, config, is_of_team=True)
         await copier.prepare()
         running = run_awaited("copying", copier.run())
-        obeying = run_awaited("orders of the driver", _obey(copier, control))
+        obeying = run_awaited("orders of the driver", _follow_orders(copier, control))
         try:
             await asyncio.wait([running, obeying], return_when=asyncio.FIRST_COMPLETED)
             if obeying.done():
@@ -222,13 +222,13 @@ async def copy_as_told(assignment: Assignment, control: WorkerControl) -> None:
             await asyncio.gather(running, obeying, return_exceptions=True)
 
 
-async def _obey(copier: Copier, control: WorkerControl) -> None:
-    """Carry out what the driver says until it says stop; report in between."""
+async def _follow_orders(copier: Copier, control: WorkerControl) -> None:
+    """Carry out the driver's orders until it says stop; report the status in between."""
     number = 0
     look_at_s = 0.0
-    while not control.stopping():
-        order = control.told
-        control.news.clear()
+    while not control.is_stopping():
+        order = control.role_update
+        control.role_updated.clear()
         if order is not None:
             now_s = time.monotonic()
             if order["number"] != number:
@@ -240,20 +240,20 @@ async def _obey(copier: Copier, control: WorkerControl) -> None:
                 look_at_s = time.monotonic() + COMPARE_IDS_EVERY_S
             (copier.pause if order["paused"] else copier.resume)()
             if order["paused"]:
-                await copier.look_at_ends()
+                await copier.refresh_log_ends()
         _report(copier, control, number)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(control.news.wait(), REPORT_EVERY_S)
+            await asyncio.wait_for(control.role_updated.wait(), REPORT_EVERY_S)
 
 
 async def _assign_again(copier: Copier, routes: list[Route]) -> None:
-    """Begin again what has another topic now, or was refused; what fails is tried again."""
+    """Restart partitions whose topic was recreated or that were refused; errors are retried."""
     copier.changed.clear()
     try:
         await copier.compare_ids()
         await copier.assign(routes)
     except ClientError as error:
-        _log.warning("topics cannot be looked at: %s", error)
+        _log.warning("cannot read the metadata of topics, retrying: %s", error)
         await asyncio.sleep(REPORT_EVERY_S)
 
 

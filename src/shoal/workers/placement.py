@@ -1,10 +1,10 @@
-"""Where workers run: the small interface that a process, or a Spark task, can meet.
+"""Where workers run: the interface that processes and Spark tasks implement.
 
 Rules:
-- `start` returns at once; the worker dials the driver by itself. If it cannot be started,
+- `start` returns immediately; the worker connects to the driver. If the worker cannot be started,
   `start` raises `SystemFailure`.
-- A placement starts exactly one try of an assignment. It never restarts by itself: the lease
-  of the assignment would be refused.
+- A placement starts exactly one attempt of an assignment and never restarts it: the lease of that
+  assignment would be refused.
 - Methods are called from one thread, the supervisor's, and must not block.
 """
 
@@ -18,21 +18,21 @@ class Handle(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process, where it is one of this machine that a fault may hit."""
+        """Its process id, if it is a process on this machine; faults are injected there."""
 
     def poll(self) -> str | None:
-        """None while it runs; then how it ended, in words."""
+        """None while it runs; then a sentence that says how it ended."""
 
     def interrupt(self) -> None:
-        """Ask it to stop by itself."""
+        """Ask it to stop."""
 
     def kill(self) -> None:
-        """End it now. `poll` tells when that is done."""
+        """Kill it; `poll` returns not None once it has ended."""
 
 
 class Placement(Protocol):
     def start(self, assignment: Assignment) -> Handle:
-        """Begin one worker."""
+        """Start one worker."""
 
     def close(self) -> None:
-        """Let go of what was held for workers; all of them have ended."""
+        """Release resources; all workers have ended."""

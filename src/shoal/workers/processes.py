@@ -1,11 +1,12 @@
-"""Workers as plain processes of this machine.
+"""Workers as plain processes on this machine.
 
 Rules:
-- A worker is exec'd, never forked off the driver: no locks, threads or sockets come along.
-- It gets its assignment on standard input, so that the token shows in no process list.
-- It stands in a session of its own: Ctrl-C reaches the driver, which stops its workers in
-  order. Dying with the driver is the worker's own duty (see `shoal.workers.main`).
-- What it prints goes to `logs/WORKER-EPOCH.log` in the run folder.
+- A worker is a new program (exec), not a fork of the driver: it inherits no locks, threads or
+  sockets.
+- It gets its assignment on standard input, so that the token is not visible in process lists.
+- It has its own session: Ctrl-C reaches only the driver, which stops its workers in order. The
+  worker itself ends when the driver dies (see `shoal.workers.main`).
+- Its output goes to `logs/WORKER-EPOCH.log` in the run folder.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from shoal.workers.specs import Assignment
 
 
 class ProcessPlacement:
-    """Starts workers with this interpreter, or with the command given."""
+    """Starts workers with this interpreter, or with the given command."""
 
     def __init__(self, command: tuple[str, ...] | None = None) -> None:
         self._command = command or (sys.executable, "-m", "shoal.workers.main")
@@ -30,21 +31,21 @@ class ProcessPlacement:
         log_path = Path(assignment.run_dir, "logs", f"{assignment.worker}-{assignment.epoch}.log")
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
-            with log_path.open("ab") as log, tempfile.TemporaryFile() as told:
-                # A file and not a pipe: writing to it never waits for the worker to read.
-                told.write(assignment.to_json().encode())
-                told.seek(0)
+            with log_path.open("ab") as log, tempfile.TemporaryFile() as stdin:
+                # A file, not a pipe: a write never blocks until the worker reads.
+                stdin.write(assignment.to_json().encode())
+                stdin.seek(0)
                 process = subprocess.Popen(
-                    self._command, stdin=told, stdout=log, stderr=log, start_new_session=True
+                    self._command, stdin=stdin, stdout=log, stderr=log, start_new_session=True
                 )
         except OSError as error:
             raise SystemFailure(
-                f"cannot start worker {assignment.worker}: {error}", remedy=f"look at {log_path}"
+                f"cannot start worker {assignment.worker}: {error}", remedy=f"check {log_path}"
             ) from error
         return ProcessHandle(process, log_path)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No resources to release."""
 
 
 class ProcessHandle:
@@ -64,8 +65,8 @@ class ProcessHandle:
             return None
         if code < 0:
             with contextlib.suppress(ValueError):
-                return f"its process was ended by {signal.Signals(-code).name}"
-        return f"its process ended with code {code}; its log is {self._log_path}"
+                return f"its process was killed by {signal.Signals(-code).name}"
+        return f"its process ended with exit code {code}; its log is {self._log_path}"
 
     def interrupt(self) -> None:
         self._process.terminate()

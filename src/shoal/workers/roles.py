@@ -1,15 +1,15 @@
-"""What workers of each role do: the bridge from an assignment to `workload` and `mirror`.
+"""The work of each role: connects an assignment to `workload` and `mirror`.
 
 Rules:
-- A task of a producer, consumer or scan is `{"client": properties, "spec": …}` with the spec's
-  own JSON; a mirror's is its configuration's JSON, or, as one of several workers of a mirror,
-  `{"team": true, "config": …}`.
-- What takes long to load is loaded before the worker says hello (`prepare`), so that a worker
-  that has its lease is ready, and all can begin at one agreed time.
-- A producer that is restarted keeps its incarnation, and continues above everything that was
-  reserved before it.
-- When the driver is gone, what is not sealed yet is sealed all the same, though nobody commits
-  it: it does not count, but it can be looked at.
+- The task of a producer, consumer or scan is `{"client": properties, "spec": …}` with the JSON of
+  the spec. The task of a mirror is the JSON of its configuration, or, for one of several workers
+  of a mirror, `{"team": true, "config": …}`.
+- Slow imports happen before the worker says hello (`prepare`), so that a worker with a lease is
+  ready, and all can begin at one agreed time.
+- A restarted producer keeps its incarnation, and continues above all sequence numbers that were
+  reserved before.
+- When the driver is gone, unsealed segments are sealed without a commit: they do not count, but can
+  be inspected.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from shoal.mirror.status import MirrorStatus
     from shoal.workload.record.recorder import Recorder
 
-# What a worker does between its lease and its end.
+# The work of a worker between its lease and its end.
 Work = Callable[[Assignment, WorkerControl], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class RoleWork:
-    """What a role needs before its lease, and what it does with it."""
+    """The work of a role, and its preparation before the lease."""
 
     work: Work
     prepare: Callable[[], None] = lambda: None
@@ -64,7 +64,7 @@ async def _produce(assignment: Assignment, control: WorkerControl) -> None:
         incarnation = earlier_incarnation(commits, spec.producer)
         spec = replace(spec, incarnation=incarnation, first_numbers=first_numbers)
     properties = {**_part(assignment, "client"), **spec.client_properties()}
-    async with _recorded(assignment, control) as recorder, Client(properties) as client:
+    async with _open_recorder(assignment, control) as recorder, Client(properties) as client:
         await produce(spec, client, recorder, control)
 
 
@@ -75,7 +75,7 @@ async def _consume(assignment: Assignment, control: WorkerControl) -> None:
 
     spec = ConsumerSpec.from_json(_part(assignment, "spec"))
     properties = {**_part(assignment, "client"), **spec.client_properties()}
-    async with _recorded(assignment, control) as recorder, Client(properties) as client:
+    async with _open_recorder(assignment, control) as recorder, Client(properties) as client:
         await consume(spec, client, recorder, control)
 
 
@@ -86,7 +86,7 @@ async def _scan(assignment: Assignment, control: WorkerControl) -> None:
 
     spec = ScanSpec.from_json(_part(assignment, "spec"))
     async with (
-        _recorded(assignment, control) as recorder,
+        _open_recorder(assignment, control) as recorder,
         Client(_part(assignment, "client")) as client,
     ):
         summary = await scan(spec, client, recorder)
@@ -95,9 +95,9 @@ async def _scan(assignment: Assignment, control: WorkerControl) -> None:
 
 async def _mirror(assignment: Assignment, control: WorkerControl) -> None:
     if assignment.task.get("team"):
-        from shoal.workers.mirror_team import copy_as_told
+        from shoal.workers.mirror_team import run_team_worker
 
-        await copy_as_told(assignment, control)
+        await run_team_worker(assignment, control)
         return
     from shoal.mirror.command import mirror_until
     from shoal.mirror.config import MirrorConfig
@@ -112,7 +112,9 @@ async def _mirror(assignment: Assignment, control: WorkerControl) -> None:
 
 
 @asynccontextmanager
-async def _recorded(assignment: Assignment, control: WorkerControl) -> "AsyncIterator[Recorder]":
+async def _open_recorder(
+    assignment: Assignment, control: WorkerControl
+) -> "AsyncIterator[Recorder]":
     from shoal.workload.record.recorder import Recorder
 
     recorder = Recorder(

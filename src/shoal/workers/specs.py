@@ -1,9 +1,9 @@
-"""What a worker is told to do, and how often it may be told again.
+"""What workers do, and how often they are restarted.
 
 Rules:
-- A `WorkerSpec` is what the experiment wants; an `Assignment` is one try at it, complete with
-  epoch and the way to the driver. Both are plain JSON on the way to a worker.
-- The token travels in the assignment only, never in a command line or an environment.
+- A `WorkerSpec` is what the experiment requests. An assignment is one attempt at it, with the epoch
+  and the address of the driver. Both are sent to a worker as plain JSON.
+- The token is sent in the assignment only, never on a command line or in an environment variable.
 - A worker's name is part of file names, so it is short and plain.
 """
 
@@ -32,7 +32,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often a worker that was lost or failed is started again, and after which delay.
+    """How often a worker that was lost or failed is restarted, and after which delay.
 
     The delay doubles with each restart up to the longest one.
     """
@@ -48,8 +48,8 @@ class RestartPolicy:
 
 NEVER: Final = RestartPolicy(limit=0)
 
-# A dead producer or consumer stays dead, unless an experiment wants otherwise: what it left
-# unknown must stay explained. A mirror is a service: it comes back.
+# A dead producer or consumer is not restarted by default: its unknown outcomes must stay
+# attributable to its end. A mirror is a service and is restarted.
 DEFAULT_RESTARTS: Final[dict[Role, RestartPolicy]] = {
     Role.PRODUCE: NEVER,
     Role.CONSUME: NEVER,
@@ -60,7 +60,7 @@ DEFAULT_RESTARTS: Final[dict[Role, RestartPolicy]] = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One worker, as an experiment asks for it. `task` is the role's own JSON."""
+    """One worker, as an experiment requests it. `task` is the JSON of its role."""
 
     name: str
     role: Role
@@ -70,7 +70,7 @@ class WorkerSpec:
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
             raise UsageError(
-                f"{self.name!r:.80} cannot be a worker's name",
+                f"{self.name!r:.80} is not a valid name of a worker",
                 remedy="use at most 64 letters, digits, dots, underscores and dashes",
             )
 
@@ -81,7 +81,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One try at a worker: everything that it needs to begin."""
+    """One attempt to run a worker: everything that it needs to begin."""
 
     worker: Annotated[str, "worker"]
     epoch: Annotated[int, "epoch"]
@@ -104,6 +104,6 @@ class Assignment:
             return from_plain(cls, body)
         except FormatMismatch as error:
             raise UsageError(
-                f"what a worker is told {error}",
+                f"the assignment of a worker {error}",
                 remedy="install the same version of shoal where workers run",
             ) from error

@@ -1,13 +1,14 @@
-"""Who may run, who has ended, who is started again: the supervisor as a pure state machine.
+"""Decides which workers run, have ended or are restarted: a pure state machine.
 
 Rules:
-- Events and the time go in, actions come out in the order in which they must be done. A line
+- Events and the time go in; actions come out in the order in which they must be performed. A line
   is appended to the commit log before the lease or acknowledgement that depends on it is sent.
-- A worker has one lease at a time: (worker, epoch), held by one instance. A newer epoch fences
-  the older; another instance of the same epoch is refused; after `ended` nothing counts.
-- A worker ends once per epoch: by its own word, or as `lost` when its process ends, its
-  connection stays away or it falls silent. Then its restart policy speaks.
-- Drained lanes are told to all once every group has drained them, and to late-comers at once.
+- A worker has one lease at a time: (worker, epoch), held by one instance. A newer epoch fences the
+  older; another instance of the same epoch is refused; after `ended` nothing counts.
+- A worker ends once per epoch: it reports its end, or it is `lost` when its process ends, it stays
+  disconnected or it is silent for too long. Then its restart policy applies.
+- Drained lanes are announced to all workers once every group has drained them, and to workers that
+  connect later.
 """
 
 from collections.abc import Iterable
@@ -20,31 +21,31 @@ from shoal.net.messages import (
     Ack,
     Commit,
     ControlError,
-    Drained,
     DriverMessage,
     Finish,
     Hello,
     Json,
+    LanesDrained,
     Lease,
+    LeaseRefused,
     Probe,
-    Probed,
-    Progress,
-    Refused,
+    ProbeReply,
+    ProgressReport,
+    RoleUpdate,
     StartAt,
     Stop,
-    Tell,
     WorkerMessage,
 )
 from shoal.workers.clocks import ClockBounds
-from shoal.workers.commits import checked_line
+from shoal.workers.commits import check_line
 from shoal.workers.specs import WorkerSpec
 
 PROBE_EVERY_S: Final = 1.0
 CLOCK_LINE_EVERY_S: Final = 10.0
 
 
-class Phase(StrEnum):
-    STARTING = "starting"  # placed, not yet heard of
+class WorkerPhase(StrEnum):
+    STARTING = "starting"  # placed, not connected yet
     RUNNING = "running"  # has its lease
     RESTARTING = "restarting"  # ended, and will be placed again
     ENDED = "ended"
@@ -54,14 +55,14 @@ class Phase(StrEnum):
 class Limits:
     """How long the supervisor waits, in seconds."""
 
-    # From being placed to saying hello. Imports take a busy machine a minute; a Spark cluster
-    # may first have to find a slot.
+    # From placement to the hello message. Imports can take a minute on a busy machine; a Spark
+    # cluster may first have to find a slot.
     start_s: float = 150.0
-    # Without a connection. Longer than the 10 s after which the worker itself gives up.
+    # Without a connection. Longer than the 10 s after which the worker itself stops.
     detached_s: float = 15.0
-    # Connected, but not a word: it hangs or is paused.
+    # Connected, but without a message: it hangs or is paused.
     silence_s: float = 30.0
-    # From the order to stop until it is killed. Sealing takes a moment.
+    # From the stop message until it is killed. Sealing takes a moment.
     stop_s: float = 15.0
     # From its end until its process is killed.
     exit_s: float = 5.0
@@ -75,7 +76,7 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """To the commit log, durably, before anything that follows."""
+    """Append a line to the commit log, durably, before the following actions."""
 
     line: Json
 
@@ -93,7 +94,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Ask kindly, outside the channel."""
+    """Ask a worker to stop without the control channel, such as by SIGTERM."""
 
     worker: str
     epoch: int
@@ -110,11 +111,11 @@ Action = StartWorker | Append | Send | Close | Interrupt | Kill
 
 @dataclass(slots=True)
 class WorkerState:
-    """What the supervisor knows of one worker."""
+    """The state of one worker."""
 
     spec: WorkerSpec
     epoch: int
-    phase: Phase = Phase.STARTING
+    phase: WorkerPhase = WorkerPhase.STARTING
     restarts: int = 0
     instance: str | None = None
     connection: int | None = None
@@ -122,7 +123,7 @@ class WorkerState:
     reason: str = ""
     error: str = ""
     progress: Json = field(default_factory=dict)
-    told: Json | None = None  # the newest, which its next instance is told as well
+    role_update: Json | None = None  # the newest one; its next instance gets it too
     clock: ClockBounds = field(default_factory=ClockBounds)
     stopping: bool = False
     # Times of the driver's monotonic clock.
@@ -137,12 +138,12 @@ class WorkerState:
     placed: dict[int, float | None] = field(default_factory=dict)
 
     @property
-    def live(self) -> bool:
-        return self.phase in {Phase.STARTING, Phase.RUNNING}
+    def is_live(self) -> bool:
+        return self.phase in {WorkerPhase.STARTING, WorkerPhase.RUNNING}
 
 
 class Supervision:
-    """The state of all workers of a run. Every method returns what is to be done."""
+    """The state of all workers of a run. Every method returns the actions to perform."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class Supervision:
         limits: Limits | None = None,
         last_epochs: dict[str, int] | None = None,
     ) -> None:
-        """`last_epochs` are those that stand in the commit log already."""
+        """`last_epochs` are those that are already in the commit log."""
         self.workers: dict[str, WorkerState] = {}
         self._groups = frozenset(groups)
         self._limits = limits or Limits()
@@ -162,33 +163,35 @@ class Supervision:
         # Groups that drained a lane: (producer, incarnation, topic, lane).
         self._arrived: dict[tuple[str, int, str, int], set[str]] = {}
 
-    # What the driver wants.
+    # Requests of the driver.
 
     def launch(self, spec: WorkerSpec, *, now: float) -> list[Action]:
         known = self.workers.get(spec.name)
         if known is not None:
-            raise UsageError(f"there is a worker {spec.name} already, {known.phase}")
+            raise UsageError(f"a worker named {spec.name} exists already and is {known.phase}")
         epoch = self._last_epochs.get(spec.name, 0) + 1
         state = WorkerState(spec, epoch)
         self.workers[spec.name] = state
-        return self._placed(state, now)
+        return self._place(state, now)
 
     def start_at(self, at_us: int) -> list[Action]:
         self._start_at_us = at_us
-        return [Send(state.connection, StartAt(at_us)) for state in self._connected()]
+        return [Send(state.connection, StartAt(at_us)) for state in self._list_connected()]
 
     def finish(self, names: Iterable[str], reason: str) -> list[Action]:
         wanted = set(names)
         self._finishing |= wanted
         return [
-            Send(s.connection, Finish(reason)) for s in self._connected() if s.spec.name in wanted
+            Send(s.connection, Finish(reason))
+            for s in self._list_connected()
+            if s.spec.name in wanted
         ]
 
-    def tell(self, name: str, values: Json) -> list[Action]:
-        """What only this worker's role understands; a worker that comes later hears it too."""
+    def update_role(self, name: str, values: Json) -> list[Action]:
+        """Send values to a worker's role; a later instance of the worker gets them too."""
         state = self.workers[name]
-        state.told = values
-        return [] if state.connection is None else [Send(state.connection, Tell(values))]
+        state.role_update = values
+        return [] if state.connection is None else [Send(state.connection, RoleUpdate(values))]
 
     def stop(self, names: Iterable[str], reason: str, *, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -198,73 +201,76 @@ class Supervision:
                 continue
             state.stopping = True
             state.stop_at = now
-            if state.phase is Phase.RESTARTING:
-                state.phase = Phase.ENDED
+            if state.phase is WorkerPhase.RESTARTING:
+                state.phase = WorkerPhase.ENDED
             elif state.connection is not None:
                 actions.append(Send(state.connection, Stop(reason)))
-            elif state.live:
+            elif state.is_live:
                 actions.append(Interrupt(name, state.epoch))
         return actions
 
-    # What happens.
+    # Events.
 
-    def message(
+    def on_message(
         self, connection: int, message: WorkerMessage, *, now: float, clock_us: int
     ) -> list[Action]:
         if isinstance(message, Hello):
-            return self._hello(connection, message, now)
+            return self._on_hello(connection, message, now)
         state = self.workers.get(self._connections.get(connection, ""))
         if state is None or state.connection != connection:
-            return [Send(connection, Refused("its lease is over")), Close(connection)]
+            return [
+                Send(connection, LeaseRefused("the lease of this worker has ended")),
+                Close(connection),
+            ]
         state.heard_at = now
         match message:
             case Commit(number, line):
-                return self._commit(state, number, line, now=now)
-            case Progress(values):
+                return self._on_commit(state, number, line, now=now)
+            case ProgressReport(values):
                 state.progress = values
-            case Probed(driver_us, worker_us):
+            case ProbeReply(driver_us, worker_us):
                 state.clock.add(driver_us=driver_us, worker_us=worker_us, returned_us=clock_us)
         return []
 
-    def closed(self, connection: int, *, now: float) -> list[Action]:
+    def on_connection_closed(self, connection: int, *, now: float) -> list[Action]:
         state = self.workers.get(self._connections.pop(connection, ""))
         if state is not None and state.connection == connection:
             state.connection = None
             state.heard_at = now
         return []
 
-    def exited(self, name: str, epoch: int, *, how: str, now: float) -> list[Action]:
-        """The worker's process, or task, is gone."""
+    def on_exit(self, name: str, epoch: int, *, how: str, now: float) -> list[Action]:
+        """The worker's process or task has ended."""
         state = self.workers[name]
         state.placed.pop(epoch, None)
-        if epoch != state.epoch or not state.live:
+        if epoch != state.epoch or not state.is_live:
             return []
-        # One that was told to stop before it had its lease has nothing to explain.
+        # A worker that was stopped before it had a lease is not lost.
         never_began = state.stopping and state.instance is None
         return self._end(state, "stopped" if never_began else "lost", how, now=now)
 
     def tick(self, *, now: float, clock_us: int) -> list[Action]:
         actions: list[Action] = []
         for state in list(self.workers.values()):
-            actions += self._overdue(state, now)
-            actions += self._probes(state, now=now, clock_us=clock_us)
-            if state.phase is Phase.RESTARTING and now >= state.restart_at:
+            actions += self._check_deadlines(state, now)
+            actions += self._probe(state, now=now, clock_us=clock_us)
+            if state.phase is WorkerPhase.RESTARTING and now >= state.restart_at:
                 state.restarts += 1
                 state.epoch += 1
-                state.phase = Phase.STARTING
-                actions += self._placed(state, now)
+                state.phase = WorkerPhase.STARTING
+                actions += self._place(state, now)
         return actions
 
-    # Inside.
+    # Internals.
 
-    def _connected(self) -> list["_Connected"]:
+    def _list_connected(self) -> list["_Connected"]:
         return [
             _Connected(state.spec, state.connection)
             for state in self.workers.values()
             if state.connection is not None
         ]
 
-    def _placed(self, state: WorkerState, now: float) -> list[Action]:
+    def _place(self, state: WorkerState, now: float) -> list[Action]:
         state.placed_at = now
         state.placed[state.epoch] = None
         state.instance = None
@@ -272,63 +278,65 @@ class Supervision:
         state.progress = {}
         return [StartWorker(state.spec.name, state.epoch)]
 
-    def _hello(self, connection: int, hello: Hello, now: float) -> list[Action]:
+    def _on_hello(self, connection: int, hello: Hello, now: float) -> list[Action]:
         state = self.workers.get(hello.worker)
         if reason := _refusal(state, hello):
-            return [Send(connection, Refused(reason)), Close(connection)]
+            return [Send(connection, LeaseRefused(reason)), Close(connection)]
         assert state is not None  # noqa: S101 - an unknown worker was refused above
         actions: list[Action] = []
         if state.connection is not None:
-            # The worker has lost a connection of which we have not heard the end yet.
+            # The worker lost a connection whose end is not reported to the driver yet.
             self._connections.pop(state.connection, None)
             actions.append(Close(state.connection))
         if state.instance is None:
             state.instance = hello.instance
             lease = {"kind": "lease", "worker": hello.worker, "epoch": hello.epoch}
             actions.append(Append({**lease, "host": hello.host}))
-        state.phase = Phase.RUNNING
+        state.phase = WorkerPhase.RUNNING
         state.connection = connection
         state.heard_at = state.clock_line_at = now
         self._connections[connection] = hello.worker
-        return actions + [Send(connection, message) for message in self._greetings(state)]
+        return actions + [Send(connection, message) for message in self._welcome_messages(state)]
 
-    def _greetings(self, state: WorkerState) -> list[DriverMessage]:
-        """The lease, and what the worker has missed."""
-        greetings: list[DriverMessage] = [Lease(state.spec.name, state.epoch, self._start_at_us)]
-        if drained := [list(lane) for lane, groups in self._arrived.items() if self._all(groups)]:
-            greetings.append(Drained(drained))
-        if state.told is not None:
-            greetings.append(Tell(state.told))
+    def _welcome_messages(self, state: WorkerState) -> list[DriverMessage]:
+        """The lease, and the messages that the worker has missed."""
+        messages: list[DriverMessage] = [Lease(state.spec.name, state.epoch, self._start_at_us)]
+        if drained := [
+            list(lane) for lane, groups in self._arrived.items() if self._is_drained_by_all(groups)
+        ]:
+            messages.append(LanesDrained(drained))
+        if state.role_update is not None:
+            messages.append(RoleUpdate(state.role_update))
         if state.spec.name in self._finishing:
-            greetings.append(Finish("the run is finishing"))
+            messages.append(Finish("the run is finishing"))
         if state.stopping:
-            greetings.append(Stop("the run is stopping"))
-        return greetings
+            messages.append(Stop("the run is stopping"))
+        return messages
 
-    def _commit(self, state: WorkerState, number: int, line: Json, *, now: float) -> list[Action]:
+    def _on_commit(
+        self, state: WorkerState, number: int, line: Json, *, now: float
+    ) -> list[Action]:
         connection = state.connection
-        assert connection is not None  # noqa: S101 - it has just spoken
+        assert connection is not None  # noqa: S101 - it has just sent a message
         if number <= state.committed:
             return [Send(connection, Ack(number))]
         try:
             if number != state.committed + 1:
                 raise ControlError(f"commit {number} follows commit {state.committed}")  # noqa: TRY301
-            checked = checked_line(line, worker=state.spec.name, epoch=state.epoch)
+            checked = check_line(line, worker=state.spec.name, epoch=state.epoch)
         except ControlError as error:
             return self._end(state, "failed", str(error), now=now)
         state.committed = number
         if checked["kind"] == "ended":
-            return self._said_ended(state, checked, number, now=now)
+            return self._on_ended(state, checked, number, now=now)
         actions: list[Action] = [Append(checked), Send(connection, Ack(number))]
         if checked["kind"] == "drained":
-            actions += self._drained(checked)
+            actions += self._on_drained(checked)
         return actions
 
-    def _said_ended(
-        self, state: WorkerState, line: Json, number: int, *, now: float
-    ) -> list[Action]:
+    def _on_ended(self, state: WorkerState, line: Json, number: int, *, now: float) -> list[Action]:
         connection = state.connection
-        assert connection is not None  # noqa: S101 - it has just spoken
+        assert connection is not None  # noqa: S101 - it has just sent a message
         actions = self._end(
             state, line["reason"], line["error"], now=now, retriable=line["retriable"]
         )
@@ -336,17 +344,19 @@ class Supervision:
         at = next(i for i, action in enumerate(actions) if isinstance(action, Close))
         return [*actions[:at], Send(connection, Ack(number)), *actions[at:]]
 
-    def _drained(self, line: Json) -> list[Action]:
+    def _on_drained(self, line: Json) -> list[Action]:
         lane = (line["producer"], line["incarnation"], line["topic"], line["lane"])
         groups = self._arrived.setdefault(lane, set())
-        if self._all(groups):
+        if self._is_drained_by_all(groups):
             return []
         groups.add(line["group"])
-        if not self._all(groups):
+        if not self._is_drained_by_all(groups):
             return []
-        return [Send(state.connection, Drained([list(lane)])) for state in self._connected()]
+        return [
+            Send(state.connection, LanesDrained([list(lane)])) for state in self._list_connected()
+        ]
 
-    def _all(self, groups: set[str]) -> bool:
+    def _is_drained_by_all(self, groups: set[str]) -> bool:
         return bool(groups) and groups >= self._groups
 
     def _end(
@@ -354,7 +364,7 @@ class Supervision:
     ) -> list[Action]:
         name, epoch = state.spec.name, state.epoch
         actions = self._clock_line(state)
-        if state.instance is not None:  # else it never had the lease that would end here
+        if state.instance is not None:  # otherwise it never had a lease
             line: Json = {"kind": "ended", "worker": name, "epoch": epoch, "reason": reason}
             actions.append(Append({**line, "error": error} if error else line))
         if state.connection is not None:
@@ -362,22 +372,22 @@ class Supervision:
             actions.append(Close(state.connection))
             state.connection = None
         state.reason, state.error, state.ended_at = reason, error, now
-        state.phase = Phase.ENDED
+        state.phase = WorkerPhase.ENDED
         if epoch in state.placed:
-            # One that is lost may be a zombie; one that ended by itself is on its way out.
+            # A lost worker may be a zombie: kill it now. One that reported its end is exiting.
             state.placed[epoch] = now if reason == "lost" else now + self._limits.exit_s
         policy = state.spec.restart_policy
         again = reason in {"lost", "failed"} and retriable and not state.stopping
         if again and state.restarts < policy.limit:
-            state.phase = Phase.RESTARTING
+            state.phase = WorkerPhase.RESTARTING
             state.restart_at = now + policy.delay_before(state.restarts)
         return actions
 
-    def _overdue(self, state: WorkerState, now: float) -> list[Action]:
+    def _check_deadlines(self, state: WorkerState, now: float) -> list[Action]:
         actions: list[Action] = []
-        if error := self._lost(state, now):
+        if error := self._find_loss(state, now):
             actions += self._end(state, "lost", error, now=now)
-        if state.stopping and state.live and now - state.stop_at > self._limits.stop_s:
+        if state.stopping and state.is_live and now - state.stop_at > self._limits.stop_s:
             actions += self._end(state, "lost", "it did not stop in time", now=now)
         for epoch, kill_at in state.placed.items():
             if kill_at is not None and now >= kill_at:
@@ -385,19 +395,19 @@ class Supervision:
                 state.placed[epoch] = None
         return actions
 
-    def _lost(self, state: WorkerState, now: float) -> str:
+    def _find_loss(self, state: WorkerState, now: float) -> str:
         limits = self._limits
-        if state.phase is Phase.STARTING:
+        if state.phase is WorkerPhase.STARTING:
             late = now - state.placed_at > limits.start_s
             return f"it did not say hello within {limits.start_s:g} s" if late else ""
-        if state.phase is not Phase.RUNNING:
+        if state.phase is not WorkerPhase.RUNNING:
             return ""
         limit_s = limits.detached_s if state.connection is None else limits.silence_s
         what = "it lost its connection" if state.connection is None else "it fell silent"
         late = now - state.heard_at > limit_s
         return f"{what} more than {limit_s:g} s ago" if late else ""
 
-    def _probes(self, state: WorkerState, *, now: float, clock_us: int) -> list[Action]:
+    def _probe(self, state: WorkerState, *, now: float, clock_us: int) -> list[Action]:
         if state.connection is None:
             return []
         actions: list[Action] = []
@@ -424,14 +434,14 @@ class _Connected:
 
 
 def _refusal(state: WorkerState | None, hello: Hello) -> str:
-    """Why this instance may not have that lease, or nothing."""
+    """Why this instance is refused the lease; empty if it is not."""
     if state is None:
-        return f"there is no worker {hello.worker!r:.80}"
+        return f"no worker is named {hello.worker!r:.80}"
     if hello.epoch < state.epoch:
         return f"epoch {hello.epoch} is fenced by epoch {state.epoch}"
     if hello.epoch > state.epoch:
-        return f"epoch {hello.epoch} was never given out"
-    if not state.live:
+        return f"epoch {hello.epoch} was never assigned"
+    if not state.is_live:
         return f"the lease of epoch {hello.epoch} has ended"
     if state.instance not in {None, hello.instance}:
         return f"another instance holds the lease of epoch {hello.epoch}"

@@ -1,12 +1,12 @@
-"""The driver's side of a run's workers: `supervision` and a placement on a real clock.
+"""The driver's side of a run's workers: runs `supervision` and a placement on a real clock.
 
 Rules:
-- Everything happens in one thread of its own with an event loop; the public methods may be
-  called from any other thread, and wait for it.
-- The commit log is written here and nowhere else while a run goes on. If it cannot be written,
-  nothing can be proven: all workers are killed and `wait` raises.
-- `stop`, and so leaving the `with` block, returns when no worker runs any more. Should the
-  driver die without it, the workers end by themselves (`shoal.workers.main`).
+- Everything happens in one dedicated thread with an event loop. The public methods can be called
+  from any other thread, and wait for it.
+- During a run only the supervisor writes the commit log. If it cannot be written, nothing can be
+  proven: all workers are killed and `wait` raises.
+- `stop`, which the end of the `with` block calls, returns when no worker runs any more. If the
+  driver dies without it, the workers end on their own (`shoal.workers.main`).
 """
 
 import asyncio
@@ -35,10 +35,10 @@ from shoal.workers.supervision import (
     Interrupt,
     Kill,
     Limits,
-    Phase,
     Send,
     StartWorker,
     Supervision,
+    WorkerPhase,
 )
 from shoal.workload.record.ledger import CommitLog
 
@@ -52,12 +52,12 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """One worker at one moment."""
+    """The state of one worker at one moment."""
 
     name: str
     role: Role
     epoch: int
-    phase: Phase
+    phase: WorkerPhase
     reason: str
     error: str
     restarts: int
@@ -67,23 +67,23 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """All workers at one moment."""
+    """The state of all workers at one moment."""
 
     workers: dict[str, WorkerView]
     failure: str = ""
 
-    def all_in(self, *phases: Phase, role: Role | None = None) -> bool:
+    def all_in(self, *phases: WorkerPhase, role: Role | None = None) -> bool:
         """Whether all workers (of a role) are in one of these phases."""
         wanted = (w for w in self.workers.values() if role in {None, w.role})
         return all(worker.phase in phases for worker in wanted)
 
-    def failed(self) -> list[WorkerView]:
-        """Workers that ended otherwise than they should."""
+    def find_failed(self) -> list[WorkerView]:
+        """Return the workers that were lost or failed."""
         return [w for w in self.workers.values() if w.reason in {"lost", "failed"}]
 
 
-class Supervisor:
-    """Starts, follows and stops the workers of one run."""
+class WorkerSupervisor:
+    """Starts, monitors and stops the workers of one run."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Supervisor:
         limits: Limits | None = None,
         address: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
-        """`address`: where workers reach this driver; port 0 is any that is free."""
+        """`address`: where workers connect to this driver; port 0 is any free port."""
         self._run = run
         self._run_dir = run_dir
         self._placement = placement
@@ -129,16 +129,18 @@ class Supervisor:
     def start(self) -> None:
         """Open the commit log and the control channel."""
         if self._thread is not None:
-            raise UsageError("the supervisor has been started already")
+            raise UsageError("the supervisor is already started")
         started: Future[None] = Future()
-        # A daemon: if the driver leaves without `stop`, its workers see that and end.
+        # A daemon thread: if the driver ends without `stop`, its workers notice it and end.
         self._thread = start_thread(
-            "supervisor", lambda: asyncio.run(self._main(started)), on_failure=self._on_failed
+            "supervisor",
+            lambda: asyncio.run(self._main(started)),
+            on_failure=self._on_thread_failed,
         )
         started.result(CALL_LIMIT_S)
 
     def launch(self, specs: Iterable[WorkerSpec]) -> None:
-        """Start workers. They wait for their lease, and for `start_at` if their task does."""
+        """Start workers. They wait for their lease, and for `start_at` if their task needs it."""
         wanted = list(specs)
 
         def launch() -> None:
@@ -148,29 +150,31 @@ class Supervisor:
         self._call(launch)
 
     def start_at(self, at_us: int) -> None:
-        """Tell all workers, those to come too, to begin at that time."""
+        """Set the start time of all workers, including later ones."""
         self._call(lambda: self._perform(self._supervision.start_at(at_us)))
 
     def finish(self, names: Iterable[str] | None = None) -> None:
-        """Ask workers (all of them by default) to begin nothing new, and to drain and end."""
+        """Ask workers (all by default) to start nothing new, to drain and to end."""
         wanted = self._names(names)
-        self._call(lambda: self._perform(self._supervision.finish(wanted, "the driver says so")))
+        self._call(
+            lambda: self._perform(self._supervision.finish(wanted, "requested by the driver"))
+        )
 
-    def tell(self, name: str, values: Json) -> None:
-        """Tell a worker what its role needs to know; only the newest counts."""
-        self._call(lambda: self._perform(self._supervision.tell(name, values)))
+    def update_role(self, name: str, values: Json) -> None:
+        """Send values to a worker's role; only the newest values count."""
+        self._call(lambda: self._perform(self._supervision.update_role(name, values)))
 
     def stop_workers(self, names: Iterable[str] | None = None) -> None:
-        """Ask workers (all of them by default) to stop; returns before they have."""
+        """Ask workers (all by default) to stop; returns before they have stopped."""
         wanted = self._names(names)
-        self._call(lambda: self._perform(self._ordered_stop(wanted)))
+        self._call(lambda: self._perform(self._stop_workers(wanted)))
 
     def kill(self, name: str) -> None:
-        """End a worker's process at once, as a fault."""
+        """Kill a worker's process, as a fault injection."""
         self._call(lambda: self._kill(name, self._supervision.workers[name].epoch))
 
     def commit(self, line: Json) -> None:
-        """Write a line of the driver's own, such as a fault, to the commit log."""
+        """Write a line of the driver itself, such as a fault, to the commit log."""
         self._call(lambda: self._perform([Append(line)]))
 
     def state(self) -> RunState:
@@ -178,9 +182,9 @@ class Supervisor:
             return self._state
 
     def wait(self, condition: Callable[[RunState], bool], timeout_s: float) -> bool:
-        """Wait until the condition holds; False if it does not in time.
+        """Wait until the condition holds; False on timeout.
 
-        Raises `SystemFailure` if the supervisor itself cannot go on.
+        Raises `SystemFailure` if the supervisor itself has failed.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
@@ -195,7 +199,7 @@ class Supervisor:
                 self._changed.wait(left_s)
 
     def stop(self) -> None:
-        """Stop all workers, kill those that do not, and leave nothing running."""
+        """Stop all workers, and kill those that do not stop in time."""
         thread = self._thread
         if thread is None or not thread.is_alive():
             return
@@ -206,9 +210,11 @@ class Supervisor:
         return list(self.state().workers) if names is None else list(names)
 
     def _call(self, function: Callable[[], _Result]) -> _Result:
-        """Run it in the supervisor's thread."""
+        """Run a function in the supervisor's thread."""
         if self._thread is None or not self._thread.is_alive() or self._closing:
-            raise UsageError("the supervisor does not run", remedy="call it between start and stop")
+            raise UsageError(
+                "the supervisor is not running", remedy="call it between start and stop"
+            )
         return call_in(self._loop, function, limit_s=CALL_LIMIT_S)
 
     # In the supervisor's thread.
@@ -227,7 +233,7 @@ class Supervisor:
                 self._token, on_message=self._on_message, on_closed=self._on_closed
             )
             await self._server.start(*self._address)
-        except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
             started.set_exception(error)
             return
         started.set_result(None)
@@ -235,7 +241,7 @@ class Supervisor:
             while not self._closing or self._handles:
                 self._tick()
                 await asyncio.sleep(TICK_S)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no worker may be left
+        except Exception as error:  # noqa: BLE001 - after any error no worker may be left running
             _log.exception("the supervisor stops")
             self._fail(f"the supervisor stopped: {error!r}")
             self._publish()
@@ -245,13 +251,13 @@ class Supervisor:
             self._commits.close()
             self._placement.close()
 
-    def _on_failed(self, error: Exception) -> None:
-        """Those who wait for the run must hear that nobody supervises it any more."""
+    def _on_thread_failed(self, error: Exception) -> None:
+        """Report the failure to callers of `wait`."""
         self._fail(f"the supervisor stopped: {error!r}")
         self._publish()
 
     async def _end_all(self) -> None:
-        """Without effect unless the loop above broke: it leaves only when no worker is left."""
+        """Kill all workers; does nothing if the main loop ended normally."""
         while self._handles:
             for key, handle in list(self._handles.items()):
                 handle.kill()
@@ -265,32 +271,32 @@ class Supervisor:
             how = handle.poll()
             if how is not None:
                 del self._handles[name, epoch]
-                self._perform(self._supervision.exited(name, epoch, how=how, now=now))
+                self._perform(self._supervision.on_exit(name, epoch, how=how, now=now))
         self._perform(self._supervision.tick(now=now, clock_us=clock_us()))
 
     def _on_message(self, connection: int, message: WorkerMessage) -> None:
         self._perform(
-            self._supervision.message(
+            self._supervision.on_message(
                 connection, message, now=time.monotonic(), clock_us=clock_us()
             )
         )
 
     def _on_closed(self, connection: int) -> None:
-        self._perform(self._supervision.closed(connection, now=time.monotonic()))
+        self._perform(self._supervision.on_connection_closed(connection, now=time.monotonic()))
 
     def _begin_closing(self) -> None:
         self._closing = True
-        self._perform(self._ordered_stop(list(self._supervision.workers)))
+        self._perform(self._stop_workers(list(self._supervision.workers)))
 
-    def _ordered_stop(self, names: list[str]) -> list[Action]:
-        return self._supervision.stop(names, "the driver says so", now=time.monotonic())
+    def _stop_workers(self, names: list[str]) -> list[Action]:
+        return self._supervision.stop(names, "requested by the driver", now=time.monotonic())
 
     def _perform(self, actions: list[Action]) -> None:
         try:
             for action in actions:
                 self._do(action)
         except OSError as error:
-            self._fail(f"the commit log cannot be written: {error}")
+            self._fail(f"cannot write the commit log: {error}")
         self._publish()
 
     def _do(self, action: Action) -> None:
@@ -327,7 +333,7 @@ class Supervisor:
             self._handles[worker, epoch] = self._placement.start(assignment)
         except ShoalError as error:
             now = time.monotonic()
-            self._perform(self._supervision.exited(worker, epoch, how=str(error), now=now))
+            self._perform(self._supervision.on_exit(worker, epoch, how=str(error), now=now))
 
     def _kill(self, worker: str, epoch: int) -> None:
         if handle := self._handles.get((worker, epoch)):
@@ -361,7 +367,7 @@ class Supervisor:
 
 
 def _last_epochs(lines: Iterable[Json]) -> dict[str, int]:
-    """The newest epoch of each worker that was ever leased in this run."""
+    """The newest epoch of each worker that ever had a lease in this run."""
     epochs: dict[str, int] = {}
     for line in lines:
         if line["kind"] == "lease":

@@ -1,7 +1,7 @@
-"""Loads and compiles what messages need, by writing one and reading it back.
+"""Loads and compiles the code for messages, by writing one message and reading it back.
 
-The compiled loops take a second to load from their cache, and many to compile where there is
-none. Without this the first messages of a run would be late by as much.
+Loading the compiled loops from their cache takes a second, and compiling them many seconds. Without
+this, the first messages of a run would be delayed by that time.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from shoal.workload.receive.reading import FoundBatch, LogReader
 
 
 def write_and_read_a_message() -> None:
-    """Both ways of marking messages, as their loops differ."""
+    """Write and read one message with each place of the envelope: their loops differ."""
     for in_headers in (False, True):
         zero = np.zeros(1, np.int64)
         envelope = Envelope("warm-up", "warm-up", "warm-up", 256, in_headers)

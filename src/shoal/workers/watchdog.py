@@ -1,9 +1,8 @@
-"""The last means against orphans: a thread that ends a worker whose driver is gone.
+"""The last protection against orphans: a thread that kills a worker whose driver is gone.
 
-A worker that loses its driver stops sending after 10 s and ends by itself; that takes an event
-loop that runs. If it does not run, or sealing takes too long, this thread ends the process 13 s
-after the driver's last word. A worker that was merely busy is spared: the thread dials the
-driver before it believes that it is gone.
+A worker that loses its driver stops after 10 s, which needs a running event loop. If the loop does
+not run, or sealing takes too long, this thread ends the process 13 s after the last message of the
+driver. A worker that was only busy is not killed: the thread first tries to connect to the driver.
 """
 
 import os
@@ -22,7 +21,7 @@ EXIT_CODE: Final = 3
 
 
 class Watchdog:
-    """Watches from `start` to `stop`."""
+    """Watches the driver from `start` to `stop`."""
 
     def __init__(self, client: ControlClient, address: tuple[str, int]) -> None:
         self._client = client
@@ -31,7 +30,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        # Unwatched, a worker could outlive its driver.
+        # Without this thread a worker could outlive its driver.
         self._thread = start_thread(
             "watchdog", self._watch, on_failure=lambda _: os._exit(EXIT_CODE)
         )

@@ -1,15 +1,15 @@
-"""What a producer, consumer or scan asks of, and tells to, whoever runs it.
+"""The interface between a producer, consumer or scan and the driver that runs it.
 
 Rules:
-- `Control` is the whole of it. Workers implement it over the channel to the driver;
-  `LocalControl` is for commands that run alone, and for tests.
-- All of it is called from one event loop. Only `drained` and `wait_stop` may wait.
-- There are two ways to end early. *Finishing*: send no new messages, then drain as at a
-  normal end. *Stopping*: send nothing more at all, wait a little for the answers still
-  owed, seal, return. Losing the driver is stopping.
-- Durable lines (`reserve`, `segment`, `foreign`) go through the recorder's `Commit`, not
-  through here. `drained` lines are the exception: whoever implements `Control` writes
-  them, because it must tell the producers too.
+- `Control` is the whole interface. Workers implement it over the channel to the driver;
+  `LocalControl` is for standalone commands and for tests.
+- All methods are called from one event loop. Only `commit_drained` and `wait_stop` may wait.
+- There are two ways to end early. *Finishing*: send no new messages, then drain as at a normal
+  end. *Stopping*: send nothing more, wait a little for outstanding answers, seal, return. Losing
+  the driver is stopping.
+- Durable lines (`reserve`, `segment`, `foreign`) go through the recorder's `Commit`, not through
+  `Control`. Lines of kind `drained` are the exception: the implementation of `Control` writes them,
+  because it must notify the producers too.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ class Arrival(NamedTuple):
     lane: int
     group: str
 
-    def described(self) -> dict[str, Any]:
-        """As a line of kind `drained` of the commit log names it."""
+    def to_commit_fields(self) -> dict[str, Any]:
+        """The fields of its line of kind `drained` in the commit log."""
         return {
             "producer": self.producer,
             "incarnation": self.incarnation,
@@ -49,7 +49,7 @@ class Arrival(NamedTuple):
 
 
 class StreamLane(NamedTuple):
-    """One lane of one topic, as the producers with one id see it: each knows its own number."""
+    """One lane of one topic of a producer id; the incarnation says which producer of that id."""
 
     incarnation: int
     topic: str
@@ -59,23 +59,23 @@ class StreamLane(NamedTuple):
 class Control(Protocol):
     """The driver, as seen by a producer, consumer or scan."""
 
-    def finishing(self) -> bool:
-        """Whether to send no new messages. True for good once true; implied by `stopping`."""
+    def is_finishing(self) -> bool:
+        """Whether to send no new messages. Stays true; implied by `is_stopping`."""
 
-    def stopping(self) -> bool:
-        """Whether to end at once. True for good once true."""
+    def is_stopping(self) -> bool:
+        """Whether to end at once. Stays true."""
 
     async def wait_stop(self) -> None:
-        """Return once `stopping()` is true."""
+        """Return once `is_stopping()` is true."""
 
     def progress(self, report: Mapping[str, Any]) -> None:
-        """Tell how far it is; JSON values. Never waits; an older report may be dropped."""
+        """Report the progress as JSON values. Never waits; an older report may be dropped."""
 
-    async def drained(self, arrivals: Sequence[Arrival]) -> None:
-        """Commit a `drained` line for each arrival, and let the producers know."""
+    async def commit_drained(self, arrivals: Sequence[Arrival]) -> None:
+        """Commit a line of kind `drained` for each arrival, and notify the producers."""
 
     def lanes_drained(self, producer: str) -> frozenset[StreamLane]:
-        """The lanes of that producer id that every group has drained, as far as known here."""
+        """The lanes of that producer id that are known to be drained by every group."""
 
 
 class LocalControl:
@@ -102,10 +102,10 @@ class LocalControl:
         self._finishing = True
         self._stop.set()
 
-    def finishing(self) -> bool:
+    def is_finishing(self) -> bool:
         return self._finishing
 
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         return self._stop.is_set()
 
     async def wait_stop(self) -> None:
@@ -114,14 +114,14 @@ class LocalControl:
     def progress(self, report: Mapping[str, Any]) -> None:
         self._on_progress(report)
 
-    async def drained(self, arrivals: Sequence[Arrival]) -> None:
+    async def commit_drained(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
             lanes = self._arrived.setdefault(arrival.producer, {})
             groups = lanes.setdefault(arrival.stream_lane, set())
             if arrival.group in groups:
                 continue
             if self._commit is not None:
-                await settle(self._commit({"kind": "drained", **arrival.described()}))
+                await await_commit(self._commit({"kind": "drained", **arrival.to_commit_fields()}))
             groups.add(arrival.group)
 
     def lanes_drained(self, producer: str) -> frozenset[StreamLane]:
@@ -129,15 +129,15 @@ class LocalControl:
         return frozenset(lane for lane, groups in lanes.items() if groups >= self._groups)
 
 
-async def settle(result: Awaitable[None] | None) -> None:
-    """Wait for what a `Commit` returned, if there is anything to wait for."""
+async def await_commit(result: Awaitable[None] | None) -> None:
+    """Await the result of a `Commit`, if it is awaitable."""
     if result is not None:
         await result
 
 
 async def sleep_unless_stopped(control: Control, seconds: float) -> bool:
-    """Sleep, but not beyond a stop. True if it is time to stop."""
-    if seconds > 0 and not control.stopping():
+    """Sleep until the time is over or a stop is requested; True if it is time to stop."""
+    if seconds > 0 and not control.is_stopping():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(control.wait_stop(), seconds)
-    return control.stopping()
+    return control.is_stopping()

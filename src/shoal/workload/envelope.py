@@ -1,4 +1,4 @@
-"""What a message of ours looks like, one message at a time; `envelope_columns` does many.
+"""The format of a message, for one message at a time; `envelope_columns` handles many.
 
 There are two formats:
 
@@ -8,7 +8,7 @@ There are two formats:
 PRODUCER is the producer's id. NUMBER counts its messages to one topic from 0, in decimal
 digits; number mod lanes is the lane, number div lanes the sequence in the stream. TIME is
 when it was sent, in nanoseconds since the Unix epoch (with headers, the record's own
-timestamp has to do). The payload begins with the identity block, big-endian:
+timestamp is used). The payload starts with the identity block, big-endian:
 
     byte  0  "SL", version (2)   3        byte 16  lane         2
           3  kind                1             18  sequence     6
@@ -19,15 +19,15 @@ timestamp has to do). The payload begins with the identity block, big-endian:
 - kind: 0 message, 1 marker, 2 manifest. Markers and manifests are not messages: their
   NUMBER is the count of all messages before them, and their sequence the stream's count.
 - run: BLAKE2b with a digest of 8 bytes over the run's id. topic: CRC-32C of the topic's name.
-- incarnation: a random number that the producer drew for its ledger, so that two producers
-  with one id are told apart; 0 is never drawn. A block of version 1 has none, and its lane takes
-  4 bytes, its sequence 8; it is read as incarnation 0, and written for that incarnation only.
-- checksum: CRC-32C over the value up to the checksum, the key, the header section as a
-  record of format 2 holds it (from its count on), and the value after the checksum. Of a
-  marker or manifest, over the value alone: a mirror that changes keys or drops headers is to
-  be judged by its messages, and for that their lanes must be drained.
-- With headers the filler begins with one byte for the length of PRODUCER, then PRODUCER:
-  so a mirror that drops headers is found out by messages that can still be named.
+- incarnation: a random number of the producer's ledger, which distinguishes two producers with
+  one id; never 0. A block of version 1 has no incarnation, and 4 bytes for the lane and 8 for the
+  sequence; it is read as incarnation 0, and written only for that incarnation.
+- checksum: CRC-32C over the value up to the checksum, the key, the header section as in a record
+  of format 2 (starting with its count), and the value after the checksum. For a marker or
+  manifest, over the value only: a mirror that changes keys or drops headers must be judged by its
+  messages, and for that its lanes must be drained.
+- With headers the filler starts with one byte for the length of PRODUCER, then PRODUCER: so
+  messages can still be identified if a mirror drops their headers.
 
 Every message of a producer has the same size, the texts in the body included.
 """
@@ -47,12 +47,12 @@ from shoal.wire.records.records import append_headers
 BLOCK_START = b"SL"
 VERSION_AT = len(BLOCK_START)
 BLOCK_SIZE = 32
-VERSIONS = (1, 2)  # of the block, that are read
+VERSIONS = (1, 2)  # versions of the block that can be read
 KIND_AT = 3
 CHECKSUM_AT = 28
 # Ten trillion messages of one producer to one topic: enough for 30 years at 10,000/s.
 NUMBER_DIGITS = 13
-MOST_MESSAGES = 10**NUMBER_DIGITS
+MAX_MESSAGES = 10**NUMBER_DIGITS
 TIME_DIGITS = 19
 LONGEST_PRODUCER = 100
 LARGEST_MESSAGE = 64 * 1024 * 1024
@@ -69,19 +69,19 @@ _BLOCK_STARTS = tuple(BLOCK_START + bytes([version]) for version in VERSIONS)
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class Kind(IntEnum):
-    """The `kind` of the identity block; the last two are what a reader says of a record."""
+class MessageKind(IntEnum):
+    """The `kind` of the identity block; only readers use the last two."""
 
     MESSAGE = 0
     MARKER = 1
     MANIFEST = 2
-    UNREADABLE = 3  # under a key of ours, but its block cannot be read
-    FOREIGN = 4  # of another run, or without our mark
+    UNREADABLE = 3  # the key is that of a message, but the block cannot be read
+    FOREIGN = 4  # of another run, or not a message of shoal
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """What all messages of one producer to one topic have in common."""
+    """The fields that all messages of one producer to one topic share."""
 
     run: str
     producer: str
@@ -93,22 +93,22 @@ class Envelope:
     def __post_init__(self) -> None:
         if not _PRODUCER.fullmatch(self.producer):
             raise UsageError(
-                f"{self.producer!r} cannot be a producer's id",
+                f"{self.producer!r} is not a valid producer id",
                 remedy=f"use 1 to {LONGEST_PRODUCER} letters, digits or . _ : / @ -",
             )
         least = smallest_message(self.producer, in_headers=self.in_headers)
         if not least <= self.size_bytes <= LARGEST_MESSAGE:
             raise UsageError(
-                f"a message of {self.size_bytes} bytes cannot carry the identity of a message"
-                f" of {self.producer!r}",
+                f"the message size of {self.size_bytes} bytes is out of range for producer"
+                f" {self.producer!r}",
                 remedy=f"use a size between {least} and {LARGEST_MESSAGE} bytes",
             )
 
 
 class Message(NamedTuple):
-    """One record of ours, read back."""
+    """One message, decoded."""
 
-    kind: Kind
+    kind: MessageKind
     run: int
     topic: int
     producer: str
@@ -121,7 +121,7 @@ class Message(NamedTuple):
 
 
 def smallest_message(producer: str, *, in_headers: bool) -> int:
-    """The least size in bytes that holds everything but filler, whatever the number."""
+    """The size in bytes of a message without filler, for the longest number."""
     if in_headers:
         return BLOCK_SIZE + 1 + len(producer)
     return len(producer) + 1 + NUMBER_DIGITS + 1 + TIME_DIGITS + 1 + BLOCK_SIZE
@@ -132,11 +132,13 @@ def topic_hash(topic: str) -> int:
 
 
 def topic_code(number: int) -> str:
-    """What stands in ledgers for a topic of which only the number is known."""
+    """The name in ledgers of a topic of which only the hash is known."""
     return f"#{number:08x}"
 
 
-def identity_block(envelope: Envelope, kind: Kind, lane: int = 0, sequence: int = 0) -> bytes:
+def identity_block(
+    envelope: Envelope, kind: MessageKind, lane: int = 0, sequence: int = 0
+) -> bytes:
     """The block up to its checksum."""
     run, topic = run_hash(envelope.run), topic_hash(envelope.topic)
     version = 2 if envelope.incarnation else 1
@@ -157,7 +159,7 @@ def _stream_of(version: int, stream: bytes) -> tuple[int, int, int]:
 def encode_message(
     envelope: Envelope,
     *,
-    kind: Kind = Kind.MESSAGE,
+    kind: MessageKind = MessageKind.MESSAGE,
     number: int,
     lane: int,
     sequence: int,
@@ -165,7 +167,7 @@ def encode_message(
     key: bytes,
     filler: bytes,
 ) -> tuple[bytes, list[tuple[str, bytes | None]]]:
-    """The value and headers of one message; `filler` must be long enough to cut from."""
+    """Encode the value and headers of one message; `filler` must be long enough."""
     producer = envelope.producer.encode()
     headers: list[tuple[str, bytes | None]] = []
     if envelope.in_headers:
@@ -181,7 +183,7 @@ def encode_message(
 
 
 def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> Message | None:
-    """Read one record; None if there is no identity block where it should be."""
+    """Decode one record; None if it has no identity block."""
     value = value or b""
     found = None if value.startswith(_BLOCK_STARTS) else _IN_BODY.match(value)
     block_at = 0 if found is None else found.end()
@@ -189,7 +191,7 @@ def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> 
     if len(value) < block_at + BLOCK_SIZE:
         return None
     start, version, kind, run, topic, stream = _IDENTITY.unpack_from(value, block_at)
-    if start != BLOCK_START or version not in VERSIONS or kind > Kind.MANIFEST:
+    if start != BLOCK_START or version not in VERSIONS or kind > MessageKind.MANIFEST:
         return None
     lane, sequence, incarnation = _stream_of(version, stream)
     if found is not None:
@@ -200,10 +202,10 @@ def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> 
         number = int(text) if re.fullmatch(rb"\d{1,19}", text) else -1
     else:
         return None
-    (told,) = _CHECKSUM.unpack_from(value, block_at + CHECKSUM_AT)
+    (stored,) = _CHECKSUM.unpack_from(value, block_at + CHECKSUM_AT)
     checksum = _checksum(value[: block_at + CHECKSUM_AT], key, headers, rest)
     return Message(
-        kind=Kind(kind),
+        kind=MessageKind(kind),
         run=run,
         topic=topic,
         producer=producer.decode("ascii", "replace"),
@@ -211,20 +213,20 @@ def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> 
         lane=lane,
         sequence=sequence,
         sent_ns=sent_ns,
-        intact=told == checksum,
+        intact=stored == checksum,
         incarnation=incarnation,
     )
 
 
 def header_section(headers: Headers) -> bytes:
-    """The headers as a record of format 2 holds them, from their count on."""
+    """The headers as in a record of format 2, starting with their count."""
     section = bytearray()
     append_headers(section, headers)
     return bytes(section)
 
 
 def _checksum(before: bytes, key: bytes | None, headers: Headers, after: bytes) -> int:
-    is_message = before[KIND_AT - CHECKSUM_AT] == Kind.MESSAGE
+    is_message = before[KIND_AT - CHECKSUM_AT] == MessageKind.MESSAGE
     crc = crc32c(before)
     for part in (key or b"", header_section(headers)) if is_message else ():
         crc = crc32c(part, crc)

@@ -1,9 +1,9 @@
-"""Messages of ours as columns: many written at once, many read at once.
+"""Encodes and decodes many messages at once, as columns.
 
-`MessageWriter` turns message numbers into values, keys and header sections that lie in a
-few arrays, ready to be packed into record batches. `MessageReader` says of every record of
-a fetch what it is. Both do in compiled loops what `envelope` does for one message; there is
-no Python for each message. Importing this module loads the compiler: do it when needed.
+`MessageWriter` turns message numbers into arrays of values, keys and header sections, ready to be
+packed into record batches. `MessageReader` identifies every record of a fetch. Both do in compiled
+loops what `envelope` does for one message; no Python code runs for each message. Importing this
+module loads numba: do it only when needed.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from shoal.wire.records.columns import ByteColumn, RecordColumns
 from shoal.workload import kernels
 from shoal.workload.envelope import (
     BLOCK_START,
-    MOST_MESSAGES,
+    MAX_MESSAGES,
     NUMBER_DIGITS,
     Envelope,
-    Kind,
+    MessageKind,
     decode_message,
     header_section,
     identity_block,
@@ -40,23 +40,23 @@ _NO_HEADERS = header_section([])
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenMessages:
-    """Messages ready to be packed. `headers` are whole header sections, from the count on."""
+class EncodedMessages:
+    """Messages ready to be packed; `headers` are whole header sections with their counts."""
 
     values: ByteColumn
     keys: ByteColumn
     headers: ByteColumn
 
-    def rows(self, first: int, end: int) -> "WrittenMessages":
-        """Some of them, not copied."""
+    def rows(self, first: int, end: int) -> "EncodedMessages":
+        """A view of some of the messages."""
         columns = (self.values, self.keys, self.headers)
-        return WrittenMessages(
+        return EncodedMessages(
             *(ByteColumn(c.data, c.start[first:end], c.length[first:end]) for c in columns)
         )
 
 
 class MessageWriter:
-    """Writes the messages of one producer to one topic; `many_keys` where it is compacted."""
+    """Encodes the messages of one producer to one topic; `many_keys` if it is compacted."""
 
     def __init__(
         self, envelope: Envelope, lanes: int, payload: Payload = RANDOM, *, many_keys: bool = False
@@ -80,11 +80,11 @@ class MessageWriter:
         sequences: Longs,
         *,
         sent_ns: int,
-        kind: Kind = Kind.MESSAGE,
-    ) -> WrittenMessages:
-        """One message for each number, all stamped with one time."""
+        kind: MessageKind = MessageKind.MESSAGE,
+    ) -> EncodedMessages:
+        """Encode one message for each number, all with the same send time."""
         count, size = len(numbers), self._envelope.size_bytes
-        if count and not 0 <= int(numbers.max()) < MOST_MESSAGES:
+        if count and not 0 <= int(numbers.max()) < MAX_MESSAGES:
             raise UsageError(f"message number {int(numbers.max())} is out of range")
         headers, keys = self._headers(numbers), self.keys(lanes, sequences, kind=kind)
         values = np.empty(count * size, np.uint8)
@@ -102,15 +102,17 @@ class MessageWriter:
         )
         self._pool_at = (self._pool_at + count * size) % POOL_BYTES
         starts = np.arange(0, count * size, size, dtype=np.int64)
-        return WrittenMessages(
+        return EncodedMessages(
             ByteColumn(values, starts, np.full(count, size, np.int64)), keys, headers
         )
 
-    def keys(self, lanes: Longs, sequences: Longs, *, kind: Kind = Kind.MESSAGE) -> ByteColumn:
+    def keys(
+        self, lanes: Longs, sequences: Longs, *, kind: MessageKind = MessageKind.MESSAGE
+    ) -> ByteColumn:
         """The key of each message, or of each lane's marker."""
-        if kind is Kind.MESSAGE and self.many_keys:
+        if kind is MessageKind.MESSAGE and self.many_keys:
             return self._own_keys(first_of_key(sequences) * self._lanes + lanes, lanes)
-        keys = self._lane_keys if kind is Kind.MESSAGE else self._marker_keys
+        keys = self._lane_keys if kind is MessageKind.MESSAGE else self._marker_keys
         return ByteColumn(keys.data, keys.start[lanes], keys.length[lanes])
 
     @cached_property
@@ -130,7 +132,7 @@ class MessageWriter:
         return ByteColumn(data, starts, np.full(count, size, np.int64))
 
     def key_numbers(self, lanes: Longs, sequences: Longs) -> Longs:
-        """Numbers that stand for the keys in ledgers."""
+        """The hashes that represent the keys in ledgers."""
         keys, found = self.keys(lanes, sequences), np.empty(len(lanes), np.int64)
         kernels.hash_spans(keys.data, keys.start, keys.length, found)
         return found
@@ -148,26 +150,29 @@ class MessageWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadMessages:
-    """What each record of a fetch is. Where `kind` is UNREADABLE or FOREIGN, lane and
-    sequence are -1, and producer and topic 0, which stands for no name."""
+class DecodedMessages:
+    """The identity of each record of a fetch.
+
+    Where `kind` is UNREADABLE or FOREIGN, lane and sequence are -1, and producer and topic are 0,
+    the index of the empty name.
+    """
 
     kind: np.ndarray[Any, np.dtype[np.int8]]
     producer: Ints  # into `MessageReader.producers` and `MessageReader.incarnations`
     topic: Ints  # into `MessageReader.topics`
     lane: Ints
     sequence: Longs
-    sent_us: Longs  # -1 where the message does not say
+    sent_us: Longs  # -1 if the message has no time
     intact: Flags
-    key_check: Ints  # what a copy of the record must have too
+    key_check: Ints  # a copy of the record must have the same
     headers_check: Ints
 
 
 class MessageReader:
-    """Reads the messages of one run; collects the producers that it meets.
+    """Decodes the messages of one run, and collects their producers.
 
     Producer `i` is the incarnation `incarnations[i]` of the id `producers[i]`: an id that two
-    producers share is listed twice. Without a run, it reads that of the first message it meets.
+    producers share is listed twice. If `run` is empty, it is the run of the first message.
     """
 
     def __init__(self, run: str, topics: list[str]) -> None:
@@ -179,8 +184,8 @@ class MessageReader:
         self._producer_of_hash: dict[int, int] = {0: 0}
         self._known = (np.frombuffer(BLOCK_START, np.uint8), np.frombuffer(KEY_PREFIX, np.uint8))
 
-    def read(self, records: RecordColumns) -> ReadMessages:
-        """Say of every record what it is."""
+    def read(self, records: RecordColumns) -> DecodedMessages:
+        """Identify every record."""
         self.run = self.run or _first_run(records)
         count = len(records.value_start)
         kinds = np.empty(count, np.int8)
@@ -213,7 +218,7 @@ class MessageReader:
         topics = _look_up(topic_hashes, lambda code, _row: self._topic(code))
         sent_us = np.where(sent_ns < 0, -1, sent_ns // 1000)
         checks = (_checks(records.keys()), _checks(records.header_sections()))
-        return ReadMessages(kinds, producers, topics, lanes, sequences, sent_us, intact, *checks)
+        return DecodedMessages(kinds, producers, topics, lanes, sequences, sent_us, intact, *checks)
 
     def _producer(self, code: int, data: Bytes, found: "_FoundProducers", row: int) -> int:
         if code not in self._producer_of_hash:
@@ -225,7 +230,7 @@ class MessageReader:
         return self._producer_of_hash[code]
 
     def _topic(self, code: int) -> int:
-        """An unknown topic of this run gets a name that says its hash, so that nothing is lost."""
+        """The index of a topic; an unknown one is named by its hash, so that no message is lost."""
         if code and code not in self._topic_of_hash:
             self._topic_of_hash[code] = len(self.topics)
             self.topics.append(topic_code(code))
@@ -233,7 +238,7 @@ class MessageReader:
 
 
 class _FoundProducers(NamedTuple):
-    """The producer of each record, as `kernels.read_values` writes it; code 0: none."""
+    """The producer of each record, written by `kernels.read_values`; code 0: no producer."""
 
     code: np.ndarray[Any, np.dtype[np.uint64]]
     name_start: Longs
@@ -248,7 +253,7 @@ def _checks(column: ByteColumn) -> Ints:
 
 
 def _first_run(records: RecordColumns) -> str:
-    """The run of the first message of ours, or nothing."""
+    """The run of the first message of shoal, or an empty string."""
     values = records.values()
     for i in range(len(records)):
         message = decode_message(None, values.at(i), ())
@@ -258,10 +263,10 @@ def _first_run(records: RecordColumns) -> str:
 
 
 def _look_up(codes: Any, index_of: Any) -> Ints:
-    """Replace each code by its index; `index_of(code, row)` is asked once for each code."""
+    """Replace each code by its index; `index_of(code, row)` is called once for each code."""
     if not len(codes):
         return np.zeros(0, np.int32)
-    # Nearly always the records of a fetch have one producer and one topic.
+    # The common case: all records of a fetch have the same producer and topic.
     if (codes == codes[0]).all():
         return np.full(len(codes), index_of(int(codes[0]), 0), np.int32)
     distinct, rows, inverse = np.unique(codes, return_index=True, return_inverse=True)

@@ -1,15 +1,15 @@
-"""Compiled loops over many messages at once; `envelope_columns` is their only caller.
+"""Compiled loops over many messages at once; only `envelope_columns` calls them.
 
 Rules:
-- Everything that is compiled is in this file: numba's cache looks at the time stamp of
-  the file of the outermost function only, so a helper elsewhere could go stale unseen.
-- Signatures are explicit, and inputs are declared read-only, so that each kernel is
-  compiled once, whatever the arrays came from.
-- A kernel never reads outside the ranges it is given, whatever the bytes say.
-- The checksum is CRC-32C: by the processor's own instruction where there is one (x86 with
-  SSE 4.2: 10 GB/s), else by eight tables (1.8 GB/s).
+- All compiled code is in this file: numba's cache checks only the time stamp of the file of the
+  outermost function, so a changed helper in another file would not be recompiled.
+- Signatures are explicit and inputs are read-only, so that each kernel is compiled once for all
+  kinds of arrays.
+- A kernel never reads outside the ranges it is given, whatever the bytes contain.
+- The checksum is CRC-32C: by a processor instruction if available (x86 with SSE 4.2: 10 GB/s),
+  else by eight tables (1.8 GB/s).
 
-Importing this module loads numba, and compiles if there is no cache yet.
+Importing this module loads numba, and compiles if numba's cache is empty.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from llvmlite import ir
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Numba carries hints that are wrong for most of its types: to the type checker it is opaque.
+# Numba's type hints are wrong for most of its types, so they are hidden from the type checker.
 types: Any = numba.types
 cgutils: Any = numba.core.cgutils
 
@@ -39,7 +39,7 @@ FLAGS = types.Array(types.boolean, 1, "C")
 
 HAS_CRC_INSTRUCTION = llvmlite.binding.get_host_cpu_features().get("sse4.2", False)
 
-# What the identity block looks like; `envelope` has the same numbers with their meaning.
+# The layout of the identity block; `envelope` has the same numbers and explains them.
 BLOCK_SIZE = 32
 VERSION_AT = 2
 KIND_AT = 3
@@ -57,13 +57,13 @@ MURMUR_SEED = 0x9747B28C
 MURMUR_FACTOR = 0x5BD1E995
 
 
-def typed_njit(signature: Any) -> Callable[[F], F]:
-    """Compile with that signature; the type checker keeps the Python one."""
+def njit_with_signature(signature: Any) -> Callable[[F], F]:
+    """Compile with that signature; the type checker sees the Python signature."""
     return cast("Callable[[F], F]", numba.njit(signature, cache=True, nogil=True))
 
 
 def njit_instruction(function: Callable[..., Any]) -> Any:
-    """Make a function that writes LLVM code callable from compiled ones."""
+    """Make a function that generates LLVM code callable from compiled functions."""
     return numba.extending.intrinsic(function)
 
 
@@ -155,20 +155,24 @@ def _crc_by_tables(crc: Any, data: Any, position: int, end: int) -> Any:
     return crc
 
 
-# Both carry the running value in the inverted form that CRC-32C uses inside.
+# Both take and return the CRC in the inverted form that CRC-32C uses internally.
 CRC_SIGNATURE = types.uint32(types.uint32, BYTES_IN, types.int64, types.int64)
-crc_by_tables = typed_njit(CRC_SIGNATURE)(_crc_by_tables)
-crc_run = typed_njit(CRC_SIGNATURE)(_crc_by_instruction) if HAS_CRC_INSTRUCTION else crc_by_tables
+crc_by_tables = njit_with_signature(CRC_SIGNATURE)(_crc_by_tables)
+crc_run = (
+    njit_with_signature(CRC_SIGNATURE)(_crc_by_instruction)
+    if HAS_CRC_INSTRUCTION
+    else crc_by_tables
+)
 
 
 SPAN = types.Tuple((BYTES_IN, types.int64, types.int64))
 
 
-@typed_njit(types.uint32(SPAN, types.int64, SPAN, SPAN))
+@njit_with_signature(types.uint32(SPAN, types.int64, SPAN, SPAN))
 def _checksum(value: Any, checksum_at: int, key: Any, headers: Any) -> Any:
     """CRC-32C over the value up to the checksum, key, header section, rest of the value.
 
-    Of what is not a message (a marker), over the value alone.
+    For a marker or manifest, over the value only.
     """
     data, value_at, value_end = value
     crc = crc_run(np.uint32(0xFFFFFFFF), data, value_at, checksum_at)
@@ -179,9 +183,9 @@ def _checksum(value: Any, checksum_at: int, key: Any, headers: Any) -> Any:
     return crc ^ np.uint32(0xFFFFFFFF)
 
 
-@typed_njit(types.void(BYTES_IN, LONGS_IN, LONGS_IN, INTS))
+@njit_with_signature(types.void(BYTES_IN, LONGS_IN, LONGS_IN, INTS))
 def check_spans(data: Any, starts: Any, lengths: Any, checks: Any) -> None:
-    """CRC-32C of each span, as a signed number; 1 for those that are null."""
+    """CRC-32C of each span, as a signed number; 1 for a null."""
     for row in range(starts.size):
         checks[row] = 1
         if lengths[row] >= 0:
@@ -192,9 +196,9 @@ def check_spans(data: Any, starts: Any, lengths: Any, checks: Any) -> None:
 # ---------------------------------------------------------------- writing
 
 
-@typed_njit(types.int64(BYTES, types.int64, types.int64))
+@njit_with_signature(types.int64(BYTES, types.int64, types.int64))
 def _put_decimal(out: Any, position: int, number: int) -> int:
-    """Write a number that is not negative in ASCII digits; where it ends."""
+    """Write a non-negative number in ASCII digits; return the position after it."""
     digits = 1
     rest = number // 10
     while rest > 0:
@@ -206,7 +210,7 @@ def _put_decimal(out: Any, position: int, number: int) -> int:
     return position + digits
 
 
-@typed_njit(types.void(BYTES, types.int64, types.uint64, types.int64))
+@njit_with_signature(types.void(BYTES, types.int64, types.uint64, types.int64))
 def _put_big_endian(out: Any, position: int, number: Any, width: int) -> None:
     for place in range(width):
         shift = np.uint64(8 * (width - 1 - place))
@@ -215,7 +219,7 @@ def _put_big_endian(out: Any, position: int, number: Any, width: int) -> None:
 
 @njit_instruction
 def _copy(_typing: Any, out: Any, _position: Any, source: Any, _start: Any, _length: Any) -> Any:
-    """Copy `length` bytes. Numba's slices and loops cost more than ten times as much."""
+    """Copy `length` bytes; more than ten times faster than numba's slices and loops."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -232,7 +236,7 @@ def _copy(_typing: Any, out: Any, _position: Any, source: Any, _start: Any, _len
     return types.void(out, types.int64, source, types.int64, types.int64), generate
 
 
-@typed_njit(types.int64(BYTES, types.int64, BYTES_IN))
+@njit_with_signature(types.int64(BYTES, types.int64, BYTES_IN))
 def _put_bytes(out: Any, position: int, source: Any) -> int:
     _copy(out, position, source, 0, source.size)
     return position + int(source.size)
@@ -241,7 +245,7 @@ def _put_bytes(out: Any, position: int, source: Any) -> int:
 COLUMN_IN = types.Tuple((BYTES_IN, LONGS_IN, LONGS_IN))
 
 
-@typed_njit(
+@njit_with_signature(
     types.void(
         BYTES,
         types.UniTuple(LONGS_IN, 3),
@@ -251,12 +255,12 @@ COLUMN_IN = types.Tuple((BYTES_IN, LONGS_IN, LONGS_IN))
     )
 )
 def write_values(out: Any, identities: Any, fixed: Any, parts: Any, filler: Any) -> None:
-    """Fill `out` with one message after the other, all of one size.
+    """Fill `out` with messages of equal size.
 
-    `identities` are numbers, lanes and sequences. `fixed` is what all messages share: the
-    text before the number, the text after it, the identity block, what follows the block.
-    `parts` are the key and the header section of each message, which the checksum covers.
-    `filler` is a pool of bytes and where to begin in it.
+    `identities` are numbers, lanes and sequences. `fixed` is what all messages share: the text
+    before the number, the text after it, the identity block, the bytes after the block. `parts`
+    are the key and the header section of each message, which the checksum covers. `filler` is a
+    pool of bytes and the first position to use in it.
     """
     numbers, lanes, sequences = identities
     before, after, block, tail = fixed
@@ -291,7 +295,7 @@ def write_values(out: Any, identities: Any, fixed: Any, parts: Any, filler: Any)
         _put_big_endian(out, checksum_at, np.uint64(crc), 4)
 
 
-@typed_njit(types.void(BYTES, LONGS, LONGS, LONGS_IN, BYTES_IN))
+@njit_with_signature(types.void(BYTES, LONGS, LONGS, LONGS_IN, BYTES_IN))
 def write_headers(out: Any, starts: Any, lengths: Any, numbers: Any, before: Any) -> None:
     """Write the header section of each message: `before`, then the number's length and digits.
 
@@ -311,16 +315,16 @@ def write_headers(out: Any, starts: Any, lengths: Any, numbers: Any, before: Any
 # ---------------------------------------------------------------- keys
 
 
-@typed_njit(types.uint64(types.uint64, types.uint64))
+@njit_with_signature(types.uint64(types.uint64, types.uint64))
 def _murmur_step(value: Any, word: Any) -> Any:
-    """Four bytes more of Kafka's variant of murmur2; see `client.partitioner`."""
+    """Add four bytes to Kafka's variant of murmur2; see `client.produce.partitioner`."""
     word = (word * np.uint64(MURMUR_FACTOR)) & np.uint64(0xFFFFFFFF)
     word ^= word >> np.uint64(24)
     word = (word * np.uint64(MURMUR_FACTOR)) & np.uint64(0xFFFFFFFF)
     return ((value * np.uint64(MURMUR_FACTOR)) & np.uint64(0xFFFFFFFF)) ^ word
 
 
-@typed_njit(types.uint64(types.uint64, types.uint64))
+@njit_with_signature(types.uint64(types.uint64, types.uint64))
 def _murmur_partition(value: Any, partitions: Any) -> Any:
     value ^= value >> np.uint64(13)
     value = (value * np.uint64(MURMUR_FACTOR)) & np.uint64(0xFFFFFFFF)
@@ -328,7 +332,7 @@ def _murmur_partition(value: Any, partitions: Any) -> Any:
     return (value & np.uint64(0x7FFFFFFF)) % partitions
 
 
-@typed_njit(types.uint64(BYTES, types.int64))
+@njit_with_signature(types.uint64(BYTES, types.int64))
 def _little_endian(data: Any, position: int) -> Any:
     word = np.uint64(0)
     for place in range(3, -1, -1):
@@ -336,21 +340,21 @@ def _little_endian(data: Any, position: int) -> Any:
     return word
 
 
-@typed_njit(types.void(BYTES, types.int64, types.int64))
+@njit_with_signature(types.void(BYTES, types.int64, types.int64))
 def _put_letters(out: Any, position: int, number: int) -> None:
-    """Four of 36 letters and digits."""
+    """Write a number as four letters and digits, base 36."""
     for place in range(4):
         digit = number % 36
         out[position + place] = 48 + digit if digit < 10 else 87 + digit
         number //= 36
 
 
-@typed_njit(types.void(BYTES, LONGS_IN, LONGS_IN, types.int64, BYTES_IN))
+@njit_with_signature(types.void(BYTES, LONGS_IN, LONGS_IN, types.int64, BYTES_IN))
 def write_keys(out: Any, numbers: Any, lanes: Any, lane_count: int, before: Any) -> None:
-    """Fill `out` with one key of 32 bytes after the other: `before`, a number, four letters.
+    """Fill `out` with keys of 32 bytes: `before`, a number, four letters.
 
-    The letters are searched so that Kafka's default partitioner sends the key to its lane. As
-    they are its last word for the hash, a try costs a few nanoseconds; one in `lane_count` fits.
+    The letters are chosen so that Kafka's default partitioner sends the key to its lane. They are
+    the last word of the hash, so a try costs a few nanoseconds; one in `lane_count` fits.
     """
     for row in range(numbers.size):
         key_at = row * KEY_SIZE
@@ -365,15 +369,15 @@ def write_keys(out: Any, numbers: Any, lanes: Any, lane_count: int, before: Any)
             value = _murmur_step(value, _little_endian(out, place))
         for letters in range(36**4):
             _put_letters(out, letters_at, letters)
-            told = _murmur_step(value, _little_endian(out, letters_at))
-            if _murmur_partition(told, np.uint64(lane_count)) == np.uint64(lanes[row]):
+            hashed = _murmur_step(value, _little_endian(out, letters_at))
+            if _murmur_partition(hashed, np.uint64(lane_count)) == np.uint64(lanes[row]):
                 break
 
 
 # ---------------------------------------------------------------- reading
 
 
-@typed_njit(types.uint64(BYTES_IN, types.int64, types.int64))
+@njit_with_signature(types.uint64(BYTES_IN, types.int64, types.int64))
 def _big_endian(data: Any, position: int, width: int) -> Any:
     number = np.uint64(0)
     for place in range(width):
@@ -381,7 +385,7 @@ def _big_endian(data: Any, position: int, width: int) -> Any:
     return number
 
 
-@typed_njit(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
+@njit_with_signature(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
 def _starts_with(data: Any, position: int, end: int, prefix: Any) -> bool:
     if end - position < prefix.size:
         return False
@@ -391,9 +395,9 @@ def _starts_with(data: Any, position: int, end: int, prefix: Any) -> bool:
     return matches
 
 
-@typed_njit(types.int64(BYTES_IN, types.int64, types.int64, types.int64))
+@njit_with_signature(types.int64(BYTES_IN, types.int64, types.int64, types.int64))
 def _find_semicolon(data: Any, position: int, end: int, longest: int) -> int:
-    """Where the next semicolon stands, at most `longest` bytes on; -1 if it does not."""
+    """The position of the next semicolon, at most `longest` bytes away; -1 if not found."""
     limit = min(end, position + longest + 1)
     while position < limit:
         if data[position] == SEMICOLON:
@@ -402,9 +406,9 @@ def _find_semicolon(data: Any, position: int, end: int, longest: int) -> int:
     return -1
 
 
-@typed_njit(types.int64(BYTES_IN, types.int64, types.int64))
+@njit_with_signature(types.int64(BYTES_IN, types.int64, types.int64))
 def _decimal(data: Any, position: int, end: int) -> Any:
-    """The number that these ASCII digits say; -1 if they say none."""
+    """The number in ASCII digits; -1 if it is not a number."""
     if end <= position or end - position > 19:
         return np.int64(-1)
     number = np.int64(0)
@@ -417,16 +421,16 @@ def _decimal(data: Any, position: int, end: int) -> Any:
     return number if number >= 0 else np.int64(-1)
 
 
-@typed_njit(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
+@njit_with_signature(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
 def _has_block(data: Any, position: int, end: int, block_start: Any) -> bool:
-    """Whether an identity block of a version that we read begins there, and is whole."""
+    """Whether a complete identity block of a known version starts there."""
     if end - position < BLOCK_SIZE or not _starts_with(data, position, end, block_start):
         return False
     version = data[position + VERSION_AT]
     return bool(version >= 1 and version <= NEWEST_VERSION)
 
 
-@typed_njit(types.UniTuple(types.uint64, 3)(BYTES_IN, types.int64))
+@njit_with_signature(types.UniTuple(types.uint64, 3)(BYTES_IN, types.int64))
 def _stream_of(data: Any, block_at: int) -> Any:
     """Lane, sequence and incarnation, as the block's version lays them out."""
     if data[block_at + VERSION_AT] == 1:
@@ -436,11 +440,11 @@ def _stream_of(data: Any, block_at: int) -> Any:
     return lane, sequence, _big_endian(data, block_at + 24, 4)
 
 
-@typed_njit(types.UniTuple(types.int64, 4)(BYTES_IN, types.int64, types.int64, BYTES_IN))
+@njit_with_signature(types.UniTuple(types.int64, 4)(BYTES_IN, types.int64, types.int64, BYTES_IN))
 def _locate(data: Any, position: int, end: int, block_start: Any) -> Any:
-    """Where the identity block and the producer's name are, and the time in the text.
+    """The positions of the identity block and the producer's name, and the time in the text.
 
-    (-1, …) if this is no message in either format.
+    (-1, …) if this is not a message in either format.
     """
     nothing = (np.int64(-1), np.int64(0), np.int64(0), np.int64(-1))
     if _has_block(data, position, end, block_start):
@@ -464,7 +468,7 @@ def _locate(data: Any, position: int, end: int, block_start: Any) -> Any:
     return block_at, position, name_end, sent_ns
 
 
-@typed_njit(types.uint64(BYTES_IN, types.int64, types.int64))
+@njit_with_signature(types.uint64(BYTES_IN, types.int64, types.int64))
 def _hash(data: Any, position: int, end: int) -> Any:
     """FNV-1a, 64 bits."""
     mixed = np.uint64(FNV_START)
@@ -474,14 +478,14 @@ def _hash(data: Any, position: int, end: int) -> Any:
     return mixed
 
 
-@typed_njit(types.void(BYTES_IN, LONGS_IN, LONGS_IN, LONGS))
+@njit_with_signature(types.void(BYTES_IN, LONGS_IN, LONGS_IN, LONGS))
 def hash_spans(data: Any, starts: Any, lengths: Any, hashes: Any) -> None:
-    """A number of 64 bits for each span."""
+    """A hash of 64 bits for each span."""
     for row in range(starts.size):
         hashes[row] = np.int64(_hash(data, starts[row], starts[row] + lengths[row]))
 
 
-@typed_njit(
+@njit_with_signature(
     types.void(
         BYTES_IN,
         types.UniTuple(LONGS_IN, 6),
@@ -501,10 +505,10 @@ def hash_spans(data: Any, starts: Any, lengths: Any, hashes: Any) -> None:
     )
 )
 def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None:
-    """Say of every record what it is. `known`: how blocks begin, and our keys' prefix.
+    """Identify every record. `known`: the first bytes of a block, and the prefix of shoal's keys.
 
-    `found` is where to write it; of producers, a hash of name and incarnation, where the name
-    begins, its length, and the incarnation.
+    The result is written to `found`. For producers that is a hash of name and incarnation, the
+    position of the name, its length, and the incarnation.
     """
     key_starts, key_lengths, value_starts, value_lengths, header_starts, header_lengths = spans
     block_start, key_prefix = known
@@ -529,7 +533,7 @@ def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None
         crc = _checksum(value, sum_at, (data, key_at, key_end), (data, header_at, header_end))
         intact[row] = np.uint64(crc) == _big_endian(data, sum_at, 4)
         if _big_endian(data, block_at + 4, 8) != run:
-            # An intact message of another run is foreign, whatever its key.
+            # An intact message of another run is foreign, even if its key has the prefix.
             kinds[row] = FOREIGN if intact[row] else kinds[row]
             continue
         lane, sequence, incarnation = _stream_of(data, block_at)

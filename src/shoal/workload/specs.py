@@ -1,10 +1,10 @@
-"""What a producer, a consumer and a scan are told to do: plain data that travels as JSON.
+"""The specs of a producer, a consumer and a scan: plain data that is sent as JSON.
 
 Rules:
-- A spec says what, never where: addresses and secrets belong to the client that is handed in.
-- Fields are written under the names beside their types (`shoal.model.serialised`). `from_json`
-  refuses unknown, missing and mistyped ones by a `ConfigError` that names them.
-- Defaults are here and nowhere else.
+- A spec says what to do, never where: addresses and secrets are properties of the client.
+- The serialised name of a field is beside its type (`shoal.model.serialised`). For unknown, missing
+  and mistyped fields `from_json` raises a `ConfigError` that names them.
+- Defaults are defined here and nowhere else.
 """
 
 import math
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class JsonSpec:
-    """Gives a frozen dataclass of plain fields its way to JSON and back."""
+    """Converts a frozen dataclass of plain fields to JSON and back."""
 
     def to_json(self) -> Json:
         body: Json = to_plain(self)
@@ -43,7 +43,7 @@ class ProducedTopic(JsonSpec):
     partitions: Annotated[int, "partitions"]
     # One for each partition of the target topic.
     lanes: Annotated[int, "lanes"]
-    # Whether it is known to be compacted, on either side; a producer also asks its own cluster.
+    # Whether it is known to be compacted, on either side; a producer also checks its own cluster.
     compacted: Annotated[bool, "compacted"] = False
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class ProducedTopic(JsonSpec):
 DRIVERS = ("raw", "confluent")
 SHAPES = ("steady", "burst", "ramp")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# A broker remembers this many batches of a producer, and no more.
-MOST_IN_FLIGHT_IDEMPOTENT = 5
+# A broker keeps only this many batches of an idempotent producer to detect duplicates.
+MAX_IN_FLIGHT_IDEMPOTENT = 5
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class ProducerSpec(JsonSpec):
     run: Annotated[str, "run"]
     producer: Annotated[str, "producer"]
     topics: Annotated[tuple[ProducedTopic, ...], "topics"]
-    rate_per_s: Annotated[float, "rate_per_s"]  # to each topic: never more, whatever the shape
+    rate_per_s: Annotated[float, "rate_per_s"]  # to each topic; a maximum for all shapes
     messages: Annotated[int | None, "messages"] = (
-        None  # in all, evenly over the topics; None: until told to finish
+        None  # total, spread evenly over the topics; None: until finishing
     )
     duration_s: Annotated[float | None, "duration_s"] = (
-        None  # None: until all messages are sent, or told to finish
+        None  # None: until all messages are sent, or finishing
     )
     start_us: Annotated[int, "start_us"] = 0  # when the first message is due; 0: at once
     size_bytes: Annotated[int, "size_bytes"] = 1024
@@ -80,16 +80,16 @@ class ProducerSpec(JsonSpec):
     idempotent: Annotated[bool, "idempotent"] = True
     delivery_timeout_ms: Annotated[int, "delivery_timeout_ms"] = 30_000
     request_timeout_ms: Annotated[int, "request_timeout_ms"] = 10_000
-    # Batches to one partition without an answer; of librdkafka, requests to one broker.
+    # Batches in flight to one partition; with librdkafka, requests in flight to one broker.
     max_in_flight: Annotated[int, "max_in_flight"] = 5
     max_batch_bytes: Annotated[int, "max_batch_bytes"] = 512 * 1024
-    # How long a message may wait for others that are due soon. It is the floor of the
-    # pacing error; half of it is its mean.
+    # How long a message may wait for others that are due soon. The mean pacing error is at least
+    # half of it.
     linger_us: Annotated[int, "linger_us"] = 500
     drain_timeout_s: Annotated[float, "drain_timeout_s"] = 600.0  # 0: no markers
-    driver: Annotated[str, "driver"] = "raw"  # our own client, or "confluent": librdkafka
-    # "steady"; "burst": the rate for `burst_s`, nothing for `pause_s`, and so on; "ramp": from
-    # that part of the rate, `ramp_from`, to the whole in `ramp_s`, then steady.
+    driver: Annotated[str, "driver"] = "raw"  # "raw": shoal's own client; "confluent": librdkafka
+    # "steady"; "burst": the rate for `burst_s`, then nothing for `pause_s`, repeated; "ramp": from
+    # the fraction `ramp_from` of the rate to the full rate in `ramp_s`, then steady.
     shape: Annotated[str, "shape"] = "steady"
     burst_s: Annotated[float, "burst_s"] = 1.0
     pause_s: Annotated[float, "pause_s"] = 1.0
@@ -103,7 +103,7 @@ class ProducerSpec(JsonSpec):
     transaction_messages: Annotated[int, "transaction_messages"] = 0
     abort_every: Annotated[int, "abort_every"] = 0
     transaction_timeout_ms: Annotated[int, "transaction_timeout_ms"] = 60_000
-    # What it drew when its ledger was new; 0: it draws one now.
+    # The incarnation of its ledger; 0: the ledger is new, and the producer draws one.
     incarnation: Annotated[int, "incarnation"] = 0
     # The first message number, by topic: where the reservations from before a restart end.
     first_numbers: Annotated[dict[str, int], "first_numbers"] = field(default_factory=dict)
@@ -122,9 +122,9 @@ class ProducerSpec(JsonSpec):
                 "an idempotent producer needs acks -1 (all)",
                 remedy="wait for all replicas, or set idempotent to false",
             )
-        if self.idempotent and self.max_in_flight > MOST_IN_FLIGHT_IDEMPOTENT:
+        if self.idempotent and self.max_in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
             raise ConfigError(
-                f"an idempotent producer has at most {MOST_IN_FLIGHT_IDEMPOTENT} batches in"
+                f"an idempotent producer has at most {MAX_IN_FLIGHT_IDEMPOTENT} batches in"
                 f" flight (max_in_flight), not {self.max_in_flight}"
             )
         for name, value, choices in (
@@ -136,7 +136,7 @@ class ProducerSpec(JsonSpec):
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r:.40}")
         if self.max_in_flight < 1 or self.transaction_messages < 0 or self.abort_every < 0:
             raise ConfigError(
-                "max_in_flight, transaction_messages and abort_every cannot be so low"
+                "max_in_flight must be 1 or more, transaction_messages and abort_every 0 or more"
             )
         if self.is_transactional and not self.idempotent:
             raise ConfigError("transactions need an idempotent producer (idempotent, acks all)")
@@ -149,20 +149,20 @@ class ProducerSpec(JsonSpec):
 
     @property
     def transactional_id(self) -> str:
-        """The same after a restart, which so ends what was left open; another one for each
-        incarnation, so that two producers with one id do not fence each other."""
+        """The same after a restart, so that the restart ends an open transaction; different for
+        each incarnation, so that two producers with one id do not fence each other."""
         own = f".{self.incarnation:08x}" if self.incarnation else ""
         return f"shoal.{self.run}.{self.producer}{own}"
 
     def messages_to(self, topic: ProducedTopic) -> int | None:
-        """How many of the messages go to that topic; the first topics take what is left over."""
+        """How many of the messages go to that topic; the first topics get the remainder."""
         if self.messages is None:
             return None
         share, rest = divmod(self.messages, len(self.topics))
         return share + (self.topics.index(topic) < rest)
 
     def client_properties(self) -> dict[str, str]:
-        """What the client that is handed to this producer must be configured with."""
+        """The properties that the client of this producer must have."""
         return {
             "acks": str(self.acks),
             "enable.idempotence": str(self.idempotent).lower(),
@@ -175,12 +175,12 @@ class ProducerSpec(JsonSpec):
 
 @dataclass(frozen=True)
 class StartingPoint(JsonSpec):
-    """Where to begin in one partition."""
+    """The offset at which to start reading one partition."""
 
     topic: Annotated[str, "topic"]  # its name on the cluster that is read
     partition: Annotated[int, "partition"]
     offset: Annotated[int, "offset"]
-    # How the producers call that topic, where a mirror gave it another name.
+    # The producers' name of the topic, if a mirror gave it another name; "": `topic`.
     recorded_as: Annotated[str, "recorded_as"] = ""
 
     @property
@@ -194,23 +194,23 @@ class StartingPoint(JsonSpec):
 
 @dataclass(frozen=True)
 class FetchSettings(JsonSpec):
-    """How to read."""
+    """Settings of fetches."""
 
     isolation: Annotated[str, "isolation"] = "read_uncommitted"
     max_wait_ms: Annotated[int, "max_wait_ms"] = 250
     max_bytes: Annotated[int, "max_bytes"] = 16 * 1024 * 1024
     partition_max_bytes: Annotated[int, "partition_max_bytes"] = 4 * 1024 * 1024
-    rack: Annotated[str, "rack"] = ""  # read from the broker there, as long as it is in sync
+    rack: Annotated[str, "rack"] = ""  # read from a replica in this rack while it is in sync
 
 
 @dataclass(frozen=True)
 class ConsumerSpec(JsonSpec):
     """One consumer, with a fixed assignment or as a member of a group.
 
-    A fixed assignment shares nothing: `group` is only what its receipts are judged under. A
+    With a fixed assignment, `group` is only the group under which its receipts are judged. A
     member (`in_group`) shares the topics of `partitions` with all members of Kafka's group
-    `group_id`; partitions are given out and taken back while it runs, and begin where the group
-    has committed, else where `partitions` says.
+    `group_id`: partitions are assigned and revoked while it runs. Reading starts at the committed
+    offset of the group, else at the offset in `partitions`.
     """
 
     run: Annotated[str, "run"]
@@ -220,7 +220,7 @@ class ConsumerSpec(JsonSpec):
     partitions: Annotated[tuple[StartingPoint, ...], "partitions"] = ()
     cluster: Annotated[str, "cluster"] = "target"
     from_start: Annotated[bool, "from_start"] = (
-        True  # whether everything of the run lies at or above the starting points
+        True  # whether all messages of the run are at or above the starting points
     )
     fetching: Annotated[FetchSettings, "fetching"] = field(default_factory=FetchSettings)
     in_group: Annotated[bool, "in_group"] = False
@@ -228,17 +228,17 @@ class ConsumerSpec(JsonSpec):
     # How partitions are shared: range, roundrobin or cooperative-sticky.
     assignor: Annotated[str, "assignor"] = "range"
     session_timeout_ms: Annotated[int, "session_timeout_ms"] = (
-        10_000  # a member that is killed is missed after so long
+        10_000  # after which the coordinator removes a killed member
     )
-    # Read from this broker where it has a replica; elsewhere, and while it is down, from leaders.
+    # Read from this broker if it has a replica; else, and while it is down, from the leader.
     broker_id: Annotated[int | None, "broker_id"] = None
 
-    def recorded_names(self) -> dict[str, str]:
-        """How the producers call the topics that are read."""
+    def producer_topic_names(self) -> dict[str, str]:
+        """The producers' names of the topics that are read."""
         return {start.topic: start.recorded_name for start in self.partitions}
 
     def client_properties(self) -> dict[str, str]:
-        """What the client that is handed to this consumer must be configured with."""
+        """The properties that the client of this consumer must have."""
         fetching = self.fetching
         properties = {"client.rack": fetching.rack, "isolation.level": fetching.isolation}
         if not self.in_group:
@@ -249,7 +249,7 @@ class ConsumerSpec(JsonSpec):
             "partition.assignment.strategy": self.assignor,
             "session.timeout.ms": str(self.session_timeout_ms),
             "heartbeat.interval.ms": str(min(self.session_timeout_ms // 3, 3_000)),
-            # A broken batch is a finding, and no reason to stop.
+            # A batch with a wrong CRC is a finding, not a reason to stop.
             "check.crcs": "false",
             "fetch.max.wait.ms": str(fetching.max_wait_ms),
             "fetch.max.bytes": str(fetching.max_bytes),
@@ -259,7 +259,7 @@ class ConsumerSpec(JsonSpec):
 
 @dataclass(frozen=True)
 class ScanSpec(JsonSpec):
-    """Logs to read in full, from these offsets to where they end now."""
+    """Logs to read completely, from these offsets to their current ends."""
 
     run: Annotated[str, "run"]
     cluster: Annotated[str, "cluster"]  # "source" or "target"

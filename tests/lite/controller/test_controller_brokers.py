@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.records import BrokerRecord, PartitionRecord
 from shoal.lite.metadata.data.requests import (
     AllocateProducerIds,
-    BrokersDied,
+    ControllerRequest,
     Heartbeat,
     Reassign,
     RegisterBroker,
+    ReportBrokerExits,
     ReportLosses,
-    Request,
     UnregisterBroker,
 )
 from shoal.lite.metadata.data.state import ClusterState
@@ -22,8 +22,8 @@ from shoal.model.topics import TopicPartition
 from support.controller_cluster import SESSION_MS, ControllerCluster
 
 
-def refusal(cluster: ControllerCluster, request: Request[object]) -> Code:
-    with pytest.raises(Refused) as refused:
+def refusal(cluster: ControllerCluster, request: ControllerRequest[object]) -> Code:
+    with pytest.raises(ApiError) as refused:
         cluster.ask(request)
     return refused.value.code
 
@@ -90,7 +90,7 @@ def test_a_late_beat_of_a_dead_process_does_not_bring_it_back() -> None:
 
 def test_a_late_registration_of_a_dead_process_is_refused() -> None:
     cluster = ControllerCluster(1)
-    cluster.ask(BrokersDied({2: "stillborn"}))
+    cluster.ask(ReportBrokerExits({2: "stillborn"}))
     request = RegisterBroker(2, "stillborn", "h", 1, "b", "f")
     assert refusal(cluster, request) is Code.DUPLICATE_BROKER_REGISTRATION
     cluster.start(2)

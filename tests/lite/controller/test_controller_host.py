@@ -12,10 +12,10 @@ import pytest
 
 from shoal.client.errors import ConnectionLost
 from shoal.client.transport.connection import connect
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.base.dial import Peer
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.dial import NodeAddress
 from shoal.lite.metadata.data.records import Record
-from shoal.lite.metadata.data.requests import CreateTopic, Heartbeat, NewTopic, RegisterBroker
+from shoal.lite.metadata.data.requests import CreateTopic, Heartbeat, NewTopicSpec, RegisterBroker
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.server.host import ControllerHost
 from shoal.lite.metadata.server.link import ControllerLink
@@ -32,7 +32,9 @@ REGISTRATION = RegisterBroker(1, uuid.uuid4().hex, "h", 9092, "boot", uuid.uuid4
 class Observer:
     """A node that follows the metadata."""
 
-    def __init__(self, node_id: int, controllers: list[Peer], cluster_id: str = CLUSTER) -> None:
+    def __init__(
+        self, node_id: int, controllers: list[NodeAddress], cluster_id: str = CLUSTER
+    ) -> None:
         self.state = ClusterState()
         self.loaded = 0
         key = ReplicaKey(node_id, uuid.uuid4())
@@ -54,14 +56,14 @@ class Observer:
 
 
 @asynccontextmanager
-async def alone(folder: Path, snapshot_records: int = 1000) -> AsyncIterator[list[Peer]]:
+async def alone(folder: Path, snapshot_records: int = 1000) -> AsyncIterator[list[NodeAddress]]:
     """A quorum of one; where it is found."""
     format_alone(folder, 100)
     host = ControllerHost(folder, CLUSTER, {}, snapshot_records=snapshot_records)
     port = host.bind(HOST, 0)
     await host.start(HOST, port)
     try:
-        yield [Peer(100, HOST, port)]
+        yield [NodeAddress(100, HOST, port)]
     finally:
         await host.close()
 
@@ -75,12 +77,12 @@ async def test_an_answer_comes_when_its_effect_is_seen(tmp_path: Path) -> None:
     async with alone(tmp_path) as peers, Observer(1, peers) as observer:
         await registered(observer)
         topic_id = UUID(int=5)
-        await observer.link.submit(CreateTopic(NewTopic("t", 3, 1), topic_id))
+        await observer.link.submit(CreateTopic(NewTopicSpec("t", 3, 1), topic_id))
         assert len(observer.state.topics["t"].partitions) == 3
         # Asked again, as after a controller's death: it is done, and once.
-        await observer.link.submit(CreateTopic(NewTopic("t", 3, 1), topic_id))
-        with pytest.raises(Refused) as refused:
-            await observer.link.submit(CreateTopic(NewTopic("t", 3, 1), UUID(int=6)))
+        await observer.link.submit(CreateTopic(NewTopicSpec("t", 3, 1), topic_id))
+        with pytest.raises(ApiError) as refused:
+            await observer.link.submit(CreateTopic(NewTopicSpec("t", 3, 1), UUID(int=6)))
         assert refused.value.code == Code.TOPIC_ALREADY_EXISTS
 
 
@@ -91,9 +93,9 @@ async def test_who_comes_late_loads_a_snapshot(tmp_path: Path) -> None:
     ):
         await registered(first)
         for number in range(30):
-            await first.link.submit(CreateTopic(NewTopic(f"t{number}", 1, 1), uuid.uuid4()))
+            await first.link.submit(CreateTopic(NewTopicSpec(f"t{number}", 1, 1), uuid.uuid4()))
         async with Observer(2, peers) as late:
-            await late.link.submit(CreateTopic(NewTopic("last", 1, 1), uuid.uuid4()))
+            await late.link.submit(CreateTopic(NewTopicSpec("last", 1, 1), uuid.uuid4()))
             assert late.loaded == 1
             assert late.state.topics.keys() == {f"t{n}" for n in range(30)} | {"last"}
 
@@ -101,14 +103,14 @@ async def test_who_comes_late_loads_a_snapshot(tmp_path: Path) -> None:
 async def test_many_calls_at_once_are_all_answered(tmp_path: Path) -> None:
     async with alone(tmp_path) as peers, Observer(1, peers) as observer:
         await registered(observer)
-        wishes = [CreateTopic(NewTopic(f"t{n}", 1, 1), uuid.uuid4()) for n in range(200)]
+        wishes = [CreateTopic(NewTopicSpec(f"t{n}", 1, 1), uuid.uuid4()) for n in range(200)]
         await asyncio.gather(*map(observer.link.submit, wishes))
         assert len(observer.state.topics) == 200
 
 
 async def test_another_cluster_is_not_followed(tmp_path: Path) -> None:
     async with alone(tmp_path) as peers, Observer(1, peers, "west") as stranger:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             await stranger.link.submit(REGISTRATION)
         assert refused.value.code == Code.INCONSISTENT_CLUSTER_ID
         assert stranger.state.applied_count == 0
@@ -136,7 +138,9 @@ async def test_rubbish_costs_the_connection_and_no_more(tmp_path: Path, rubbish:
 
 async def test_three_elect_one_and_again_when_it_resigns(tmp_path: Path) -> None:
     ports = free_ports(3)
-    peers = [Peer(node_id, HOST, port) for node_id, port in zip((1, 2, 3), ports, strict=True)]
+    peers = [
+        NodeAddress(node_id, HOST, port) for node_id, port in zip((1, 2, 3), ports, strict=True)
+    ]
     voters = Voters(Voter(peer.node_id, uuid.uuid4(), HOST, peer.port) for peer in peers)
     hosts = {}
     for voter in voters:
@@ -151,7 +155,7 @@ async def test_three_elect_one_and_again_when_it_resigns(tmp_path: Path) -> None
             assert first is not None
             epoch = hosts[first.node_id].node.raft.epoch
             await hosts[first.node_id].resign()
-            await observer.link.submit(CreateTopic(NewTopic("t", 1, 1), uuid.uuid4()))
+            await observer.link.submit(CreateTopic(NewTopicSpec("t", 1, 1), uuid.uuid4()))
             second = observer.link.active
             assert second is not None
             # Another one, or the same that was elected again: in any case by a new election.

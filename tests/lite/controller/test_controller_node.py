@@ -5,12 +5,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.requests import (
     AllocateProducerIds,
     CreateTopic,
     Heartbeat,
-    NewTopic,
+    NewTopicSpec,
     RegisterBroker,
 )
 from shoal.lite.metadata.rules import commands
@@ -19,7 +19,7 @@ from shoal.lite.metadata.server.node import ControllerNode
 from shoal.lite.nodes.embedded_controller import format_alone
 from shoal.lite.raft.actions import StorageAction
 from shoal.lite.raft.errors import StorageFailed
-from shoal.lite.raft.messages import FetchRequest, FetchResponse, Message
+from shoal.lite.raft.messages import RaftFetchRequest, RaftFetchResponse, RaftMessage
 from shoal.lite.raft.storage.storage import FileStorage
 from shoal.model.errors import SystemFailure
 
@@ -31,9 +31,9 @@ class Sent:
     """What the node sent to observers."""
 
     def __init__(self) -> None:
-        self.messages: list[tuple[int, Message]] = []
+        self.messages: list[tuple[int, RaftMessage]] = []
 
-    def __call__(self, to: int, message: Message) -> None:
+    def __call__(self, to: int, message: RaftMessage) -> None:
         self.messages.append((to, message))
 
 
@@ -49,12 +49,12 @@ async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
     node = opened(tmp_path)
     epoch = (await node.submit(REGISTRATION)).answer.broker_epoch
     await node.submit(Heartbeat(1, epoch, node.state.applied_count))
-    created = await node.submit(CreateTopic(NewTopic("t", 3, 1), TOPIC_ID))
+    created = await node.submit(CreateTopic(NewTopicSpec("t", 3, 1), TOPIC_ID))
     assert created.end_offset == node.raft.high_watermark
     block = (await node.submit(AllocateProducerIds(1, epoch))).answer
     assert (block.first, block.count) == (0, commands.PRODUCER_ID_BLOCK)
-    with pytest.raises(Refused) as refused:
-        await node.submit(CreateTopic(NewTopic("t", 3, 1), uuid4()))
+    with pytest.raises(ApiError) as refused:
+        await node.submit(CreateTopic(NewTopicSpec("t", 3, 1), uuid4()))
     assert refused.value.code == Code.TOPIC_ALREADY_EXISTS
     # Not closed: the process is gone, and the last write was torn.
     log = next((tmp_path / "__cluster_metadata-0").glob("*.log"))
@@ -65,7 +65,7 @@ async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
     assert again.state.next_producer_id == commands.PRODUCER_ID_BLOCK
     assert again.state.brokers == node.state.brokers
     again.close()
-    with pytest.raises(SystemFailure, match="of cluster cluster"):
+    with pytest.raises(SystemFailure, match="belongs to cluster cluster"):
         opened(tmp_path, "another")
     node.close()
 
@@ -79,10 +79,10 @@ async def test_a_controller_that_cannot_write_has_failed_for_good(
     node = opened(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(FileStorage, "perform", full_disk)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             await node.submit(REGISTRATION)
     assert refused.value.code == Code.NOT_CONTROLLER
-    with pytest.raises(Refused, match="no space left"):
+    with pytest.raises(ApiError, match="no space left"):
         await node.submit(REGISTRATION)
     node.close()
 
@@ -94,18 +94,18 @@ async def test_observers_hear_what_is_committed_and_many_records_become_a_snapsh
     node = opened(tmp_path, sent=sent)
     epoch = (await node.submit(REGISTRATION)).answer.broker_epoch
     await node.submit(Heartbeat(1, epoch, node.state.applied_count))
-    fetch = FetchRequest(node.raft.epoch, 1, UUID(int=1), 0, 0, 0)
+    fetch = RaftFetchRequest(node.raft.epoch, 1, UUID(int=1), 0, 0, 0)
     node.receive(1, fetch)
     [(to, answer)] = sent.messages
     assert to == 1
-    assert isinstance(answer, FetchResponse)
+    assert isinstance(answer, RaftFetchResponse)
     assert answer.entries
     for number in range(20):
-        await node.submit(CreateTopic(NewTopic(f"t{number}", 1, 1), uuid4()))
+        await node.submit(CreateTopic(NewTopicSpec(f"t{number}", 1, 1), uuid4()))
     sent.messages.clear()
     node.receive(1, fetch)
     [(_, answer)] = sent.messages
-    assert isinstance(answer, FetchResponse)
+    assert isinstance(answer, RaftFetchResponse)
     assert answer.snapshot is not None
     node.close()
     again = opened(tmp_path)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.requests import (
     AlterConfigs,
     AlterPartitions,
-    ConfigChange,
+    ConfigEdit,
     DeleteTopic,
     Election,
     ElectLeaders,
@@ -42,7 +42,7 @@ def cluster_with_topic(
 
 def configure(cluster: ControllerCluster, name: str, value: str, topic: str = "t") -> None:
     kind, owner = (TOPIC, topic) if topic else (BROKER, ALL_BROKERS)
-    cluster.ask(AlterConfigs(kind, owner, [ConfigChange(name, requests.SET, value)]))
+    cluster.ask(AlterConfigs(kind, owner, [ConfigEdit(name, requests.SET, value)]))
 
 
 # Proposals of leaders: KIP-497, KIP-841, KIP-903
@@ -122,7 +122,7 @@ def test_each_proposal_of_a_request_is_granted_by_itself() -> None:
         Code.UNKNOWN_TOPIC_OR_PARTITION,
         Code.UNKNOWN_TOPIC_ID,
     ]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         cluster.ask(AlterPartitions(1, epoch - 1, changes))
     assert refused.value.code is Code.STALE_BROKER_EPOCH
 
@@ -192,8 +192,8 @@ def test_a_default_for_all_renews_what_it_applies_to() -> None:
 
 def test_one_broker_has_no_min_insync_of_its_own() -> None:
     cluster = cluster_with_topic()
-    change = ConfigChange("min.insync.replicas", requests.SET, "1")
-    with pytest.raises(Refused) as refused:
+    change = ConfigEdit("min.insync.replicas", requests.SET, "1")
+    with pytest.raises(ApiError) as refused:
         cluster.ask(AlterConfigs(BROKER, "1", [change]))
     assert refused.value.code is Code.INVALID_CONFIG
 
@@ -255,7 +255,7 @@ def test_leaderships_stay_where_nobody_wants_them_spread() -> None:
     for index in range(4):
         cluster.expand(2, partition=TopicPartition("t", index))
     cluster.wait(10_000)
-    assert cluster.state.led[1] == 4
+    assert cluster.state.leader_counts[1] == 4
 
 
 def report(cluster: ControllerCluster, broker_id: int, last_epoch: int, end: int) -> None:

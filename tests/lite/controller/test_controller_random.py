@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from shoal.lite.base.codes import Refused
+from shoal.lite.base.codes import ApiError
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.requests import (
     SET,
     AlterConfigs,
-    ConfigChange,
+    ConfigEdit,
     MoveLeader,
     Reassign,
     ReportFailures,
@@ -24,7 +24,7 @@ from shoal.lite.metadata.data.requests import (
 )
 from shoal.lite.metadata.data.state import TOPIC, ClusterState
 from shoal.lite.metadata.data.status import why_offline
-from shoal.lite.metadata.rules.partitions import choose, ordered
+from shoal.lite.metadata.rules.partitions import choose_leader, in_replica_order
 from shoal.model.topics import TopicPartition
 from support.controller_data import DataCluster
 
@@ -69,7 +69,7 @@ class History:
             step = self.random.choice(self.steps)
             try:
                 step()
-            except Refused as refused:
+            except ApiError as refused:
                 self.counts[f"refused with {refused.code.name}"] += 1
             self.counts[step.__name__] += 1
             self.cluster.check_candidates()
@@ -173,7 +173,7 @@ class History:
         return self.random.sample(range(1, self.brokers + 1), count)
 
     def configure(self) -> None:
-        change = ConfigChange("min.insync.replicas", SET, self.random.choice("123"))
+        change = ConfigEdit("min.insync.replicas", SET, self.random.choice("123"))
         self.cluster.ask(AlterConfigs(TOPIC, self.random.choice(TOPICS), [change]))
 
     def move(self) -> None:
@@ -263,7 +263,7 @@ def elect_anyone(state: ClusterState, partition: PartitionRecord) -> tuple[Seque
     live = [b for b in partition.replicas if state.can_serve(partition, b)]
     if partition.leader in live or not live:
         return partition.in_sync, partition.leader
-    leader = choose(state, live)
+    leader = choose_leader(state, live)
     return [leader], leader
 
 
@@ -271,14 +271,14 @@ def keep_eligible(
     _: ClusterState, partition: PartitionRecord, in_sync: Sequence[int]
 ) -> tuple[int, ...]:
     complete = {*partition.in_sync, *partition.eligible}
-    return ordered(complete.difference(in_sync), partition.replicas)
+    return in_replica_order(complete.difference(in_sync), partition.replicas)
 
 
 @pytest.mark.parametrize(
     ("target", "sabotage"),
     [
         ("brokers._has_its_data", lambda _before, _request: True),
-        ("partitions._elected", elect_anyone),
+        ("partitions._elect", elect_anyone),
         ("partitions._eligible", keep_eligible),
     ],
     ids=["trust after power losses", "elect anyone", "stay eligible"],

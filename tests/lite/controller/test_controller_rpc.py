@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data import requests, rpc
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.values import decode_value, encode_value
@@ -15,17 +15,17 @@ from shoal.lite.raft.messages import (
     BeginQuorumEpochResponse,
     EndQuorumEpoch,
     EndQuorumEpochResponse,
-    FetchRequest,
-    FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     RaftCode,
-    Request,
-    Response,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftRequest,
+    RaftResponse,
     VoteRequest,
     VoteResponse,
 )
-from shoal.lite.raft.model import Entry, EntryKind, EpochEnd, SnapshotId
+from shoal.lite.raft.model import EntryKind, RaftEntry, RaftEpochEnd, RaftSnapshotId
 from shoal.model.topics import TopicPartition
 from shoal.wire.errors import Malformed, WireError
 from shoal.wire.framing import Part
@@ -38,7 +38,7 @@ PROCESS = UUID(int=11).hex
 # What a leader is told of a partition: not who its replicas are.
 PARTITION = PartitionRecord(TOPIC_ID, 0, (), (1, 2), 1, 4, 5)
 
-CALLS: list[tuple[requests.Request[Any], Any]] = [
+CALLS: list[tuple[requests.ControllerRequest[Any], Any]] = [
     (
         requests.RegisterBroker(
             1,
@@ -52,11 +52,11 @@ CALLS: list[tuple[requests.Request[Any], Any]] = [
             clean_incarnation=PROCESS,
             rack="rack",
         ),
-        requests.Registered(7),
+        requests.RegistrationAnswer(7),
     ),
     (
         requests.RegisterBroker(1, PROCESS, "host", 9092, "boot", TOPIC_ID.hex),
-        requests.Registered(8),
+        requests.RegistrationAnswer(8),
     ),
     (
         requests.Heartbeat(1, 2, 3, want_fence=True, want_shutdown=False),
@@ -80,17 +80,17 @@ CALLS: list[tuple[requests.Request[Any], Any]] = [
     ),
     (requests.AllocateProducerIds(1, 2), requests.ProducerIdBlock(3000, 1000)),
     (
-        requests.CreateTopic(requests.NewTopic("t", 1, 3, {0: [1, 2]}, {"a": None}), TOPIC_ID),
+        requests.CreateTopic(requests.NewTopicSpec("t", 1, 3, {0: [1, 2]}, {"a": None}), TOPIC_ID),
         None,
     ),
     (
         requests.ElectLeaders(requests.Election.UNCLEAN, [TopicPartition("t", 1)]),
-        [requests.PartitionAnswer(TopicPartition("t", 1), Code.ELECTION_NOT_NEEDED, "why")],
+        [requests.PartitionResult(TopicPartition("t", 1), Code.ELECTION_NOT_NEEDED, "why")],
     ),
     (requests.Reassign({TopicPartition("t", 1): [1, 2], TopicPartition("t", 2): None}), []),
     (requests.ReportFailures(1, 2, [(TOPIC_ID, 3)]), None),
     (requests.ReportLosses(1, 2, [(TOPIC_ID, 3)]), None),
-    (requests.BrokersDied({1: PROCESS}), None),
+    (requests.ReportBrokerExits({1: PROCESS}), None),
 ]
 
 
@@ -110,7 +110,7 @@ def test_a_call_and_its_answer_come_as_they_were(call: Any, answer: Any) -> None
 @pytest.mark.parametrize("call", [call for call, _ in CALLS])
 def test_a_refusal_says_why(call: Any) -> None:
     header = decode_request_header(received(rpc.encode_call(call, CLUSTER, 5)))
-    refused = Refused(Code.STALE_BROKER_EPOCH, "another process came")
+    refused = ApiError(Code.STALE_BROKER_EPOCH, "another process came")
     reply = rpc.decode_reply(call, received(rpc.encode_reply(header, rpc.Reply(None, refused, 7))))
     assert reply.refused is not None
     assert (reply.refused.code, str(reply.refused)) == (refused.code, str(refused))
@@ -119,14 +119,17 @@ def test_a_refusal_says_why(call: Any) -> None:
 
 def test_a_broker_of_another_cluster_is_refused() -> None:
     frame = received(rpc.encode_call(CALLS[0][0], "another", 5))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         rpc.decode_call(decode_request_header(frame), frame, CLUSTER)
     assert refused.value.code == Code.INCONSISTENT_CLUSTER_ID
 
 
-ENTRIES = (Entry(3, (b"\x00\xff", b""), EntryKind.DATA), Entry(4, (b"x",), EntryKind.VOTERS))
-SNAPSHOT = FetchSnapshotRequest(1, 2, TOPIC_ID, SnapshotId(3, 4), 5)
-MESSAGES: list[tuple[Request, Response]] = [
+ENTRIES = (
+    RaftEntry(3, (b"\x00\xff", b""), EntryKind.DATA),
+    RaftEntry(4, (b"x",), EntryKind.VOTERS),
+)
+SNAPSHOT = FetchSnapshotRequest(1, 2, TOPIC_ID, RaftSnapshotId(3, 4), 5)
+MESSAGES: list[tuple[RaftRequest, RaftResponse]] = [
     (
         VoteRequest(1, 2, TOPIC_ID, OTHER_ID, 3, 4, pre_vote=True),
         VoteResponse(1, None, granted=True, pre_vote=True),
@@ -141,47 +144,52 @@ MESSAGES: list[tuple[Request, Response]] = [
     ),
     (EndQuorumEpoch(1, 2, (3, 4)), EndQuorumEpochResponse(1, None)),
     (
-        FetchRequest(4, 2, TOPIC_ID, 10, 3, 5),
-        FetchResponse(4, 1, 10, 3, entries=ENTRIES, high_watermark=9),
+        RaftFetchRequest(4, 2, TOPIC_ID, 10, 3, 5),
+        RaftFetchResponse(4, 1, 10, 3, entries=ENTRIES, high_watermark=9),
     ),
     (
-        FetchRequest(4, 2, TOPIC_ID, 10, 3, 5),
-        FetchResponse(4, 1, 10, 3, diverging=EpochEnd(1, 2), snapshot=SnapshotId(3, 4)),
+        RaftFetchRequest(4, 2, TOPIC_ID, 10, 3, 5),
+        RaftFetchResponse(4, 1, 10, 3, diverging=RaftEpochEnd(1, 2), snapshot=RaftSnapshotId(3, 4)),
     ),
     (
-        FetchRequest(4, 2, TOPIC_ID, 10, 3, 5),
-        FetchResponse(5, None, 10, 3, error=RaftCode.NOT_LEADER_OR_FOLLOWER),
+        RaftFetchRequest(4, 2, TOPIC_ID, 10, 3, 5),
+        RaftFetchResponse(5, None, 10, 3, error=RaftCode.NOT_LEADER_OR_FOLLOWER),
     ),
-    (SNAPSHOT, FetchSnapshotResponse(1, 2, SnapshotId(3, 4), 5, 9, b"data")),
+    (SNAPSHOT, FetchSnapshotResponse(1, 2, RaftSnapshotId(3, 4), 5, 9, b"data")),
     (
         SNAPSHOT,
-        FetchSnapshotResponse(1, None, SnapshotId(3, 4), 5, error=RaftCode.SNAPSHOT_NOT_FOUND),
+        FetchSnapshotResponse(1, None, RaftSnapshotId(3, 4), 5, error=RaftCode.SNAPSHOT_NOT_FOUND),
     ),
 ]
-ENVELOPE = wire.Envelope(1, CLUSTER, "127.0.0.1", 9093, 500)
+ENVELOPE = wire.RequestContext(1, CLUSTER, "127.0.0.1", 9093, 500)
 
 
 @pytest.mark.parametrize(("request_", "response"), MESSAGES)
-def test_messages_of_the_quorum_come_as_they_were(request_: Request, response: Response) -> None:
-    frame = received(wire.encode_message(request_, ENVELOPE, 5))
+def test_messages_of_the_quorum_come_as_they_were(
+    request_: RaftRequest, response: RaftResponse
+) -> None:
+    frame = received(wire.encode_raft_request(request_, ENVELOPE, 5))
     header = decode_request_header(frame)
-    assert wire.decode_message(header, frame) == wire.Received(2, CLUSTER, request_)
-    assert wire.decode_answer(request_, received(wire.encode_answer(header, response))) == response
+    assert wire.decode_raft_request(header, frame) == wire.ReceivedRequest(2, CLUSTER, request_)
+    assert (
+        wire.decode_raft_response(request_, received(wire.encode_raft_response(header, response)))
+        == response
+    )
 
 
 @pytest.mark.parametrize("request_", [request for request, _ in MESSAGES])
-def test_nodes_of_another_cluster_are_told_so(request_: Request) -> None:
-    header = decode_request_header(received(wire.encode_message(request_, ENVELOPE, 5)))
+def test_nodes_of_another_cluster_are_told_so(request_: RaftRequest) -> None:
+    header = decode_request_header(received(wire.encode_raft_request(request_, ENVELOPE, 5)))
     with pytest.raises(wire.WrongCluster):
-        wire.decode_answer(request_, received(wire.refuse_cluster(header)))
+        wire.decode_raft_response(request_, received(wire.encode_wrong_cluster(header)))
 
 
 def test_entries_that_do_not_follow_are_refused() -> None:
-    asked = FetchRequest(4, 2, TOPIC_ID, 10, 3, 5)
-    header = decode_request_header(received(wire.encode_message(asked, ENVELOPE, 5)))
-    answer = wire.encode_answer(header, FetchResponse(4, 1, 11, 3, entries=ENTRIES))
+    asked = RaftFetchRequest(4, 2, TOPIC_ID, 10, 3, 5)
+    header = decode_request_header(received(wire.encode_raft_request(asked, ENVELOPE, 5)))
+    answer = wire.encode_raft_response(header, RaftFetchResponse(4, 1, 11, 3, entries=ENTRIES))
     with pytest.raises(Malformed, match="begins at 11"):
-        wire.decode_answer(asked, received(answer))
+        wire.decode_raft_response(asked, received(answer))
 
 
 @pytest.mark.parametrize(
@@ -206,10 +214,10 @@ def test_only_requests_can_be_asked() -> None:
     values = {"request_data": encode_value([1]), "request_principal": None}
     message = request_class(58, 0)(**values, client_host_address=b"")
     frame = memoryview(encode_request(message, correlation_id=1, client_id=None))
-    with pytest.raises(WireError, match="cannot be asked"):
+    with pytest.raises(WireError, match="is not a request to a controller"):
         rpc.decode_call(decode_request_header(frame), frame, CLUSTER)
 
 
 def test_what_is_not_known_does_not_travel() -> None:
-    with pytest.raises(TypeError, match="does not travel"):
+    with pytest.raises(TypeError, match="cannot be serialised"):
         encode_value(object())

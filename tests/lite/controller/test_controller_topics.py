@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.records import (
     BrokerRecord,
@@ -23,7 +23,7 @@ from shoal.lite.metadata.data.records import (
     decode_record,
     encode_record,
 )
-from shoal.lite.metadata.data.requests import ConfigChange, NewTopic
+from shoal.lite.metadata.data.requests import ConfigEdit, NewTopicSpec
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules import commands
 
@@ -57,9 +57,9 @@ def cluster_of(brokers: int) -> ClusterState:
     return state_of(*[BrokerRecord(i, "x", "localhost", 9000 + i) for i in range(1, brokers + 1)])
 
 
-def refusal(wish: NewTopic, *, brokers: int = 1) -> Code:
-    with pytest.raises(Refused) as refused:
-        commands.create_topic(cluster_of(brokers), wish, uuid4())
+def refusal(wanted: NewTopicSpec, *, brokers: int = 1) -> Code:
+    with pytest.raises(ApiError) as refused:
+        commands.create_topic(cluster_of(brokers), wanted, uuid4())
     return refused.value.code
 
 
@@ -93,8 +93,8 @@ def test_a_record_with_more_or_less_than_its_version_has_is_refused() -> None:
 
 def test_topics_come_and_go() -> None:
     state = cluster_of(1)
-    wish = NewTopic("t", 2, 1, configs={"retention.ms": "5"})
-    for record in commands.create_topic(state, wish, TOPIC_ID):
+    wanted = NewTopicSpec("t", 2, 1, configs={"retention.ms": "5"})
+    for record in commands.create_topic(state, wanted, TOPIC_ID):
         state.apply(record)
     assert state.topics["t"].partitions.keys() == {0, 1}
     assert state.topic_configs("t") == {"retention.ms": "5"}
@@ -109,33 +109,33 @@ def test_topics_come_and_go() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("wanted", "code"),
     [
-        (NewTopic("", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("..", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("a/b", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("x" * 250, 1, 1), Code.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("t", 0, 1), Code.INVALID_PARTITIONS),
-        (NewTopic("t", -5, 1), Code.INVALID_PARTITIONS),
-        (NewTopic("t", 10_001, 1), Code.POLICY_VIOLATION),
-        (NewTopic("t", 1, 2), Code.INVALID_REPLICATION_FACTOR),
-        (NewTopic("t", 1, 0), Code.INVALID_REPLICATION_FACTOR),
-        (NewTopic("t", -1, -1, {0: [2]}), Code.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", -1, -1, {0: [1, 1]}), Code.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", -1, -1, {1: [1]}), Code.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", -1, -1, {0: []}), Code.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", 1, 1, configs={"no.such": "1"}), Code.INVALID_CONFIG),
-        (NewTopic("t", 1, 1, configs={"retention.ms": "long"}), Code.INVALID_CONFIG),
-        (NewTopic("t", 1, 1, configs={"retention.ms": None}), Code.INVALID_CONFIG),
-        (NewTopic("t", 1, 1, configs={"min.insync.replicas": "0"}), Code.INVALID_CONFIG),
-        (NewTopic("t", 1, 1, configs={"cleanup.policy": "shred"}), Code.INVALID_CONFIG),
-        (NewTopic("t", 1, 1, configs={"preallocate": "yes"}), Code.INVALID_CONFIG),
-        (NewTopic("t", 1, 1, configs={"min.cleanable.dirty.ratio": "2"}), Code.INVALID_CONFIG),
-        (NewTopic("t", 1, 1, configs={"segment.bytes": "2147483648"}), Code.INVALID_CONFIG),
+        (NewTopicSpec("", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopicSpec("..", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopicSpec("a/b", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopicSpec("x" * 250, 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopicSpec("t", 0, 1), Code.INVALID_PARTITIONS),
+        (NewTopicSpec("t", -5, 1), Code.INVALID_PARTITIONS),
+        (NewTopicSpec("t", 10_001, 1), Code.POLICY_VIOLATION),
+        (NewTopicSpec("t", 1, 2), Code.INVALID_REPLICATION_FACTOR),
+        (NewTopicSpec("t", 1, 0), Code.INVALID_REPLICATION_FACTOR),
+        (NewTopicSpec("t", -1, -1, {0: [2]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopicSpec("t", -1, -1, {0: [1, 1]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopicSpec("t", -1, -1, {1: [1]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopicSpec("t", -1, -1, {0: []}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopicSpec("t", 1, 1, configs={"no.such": "1"}), Code.INVALID_CONFIG),
+        (NewTopicSpec("t", 1, 1, configs={"retention.ms": "long"}), Code.INVALID_CONFIG),
+        (NewTopicSpec("t", 1, 1, configs={"retention.ms": None}), Code.INVALID_CONFIG),
+        (NewTopicSpec("t", 1, 1, configs={"min.insync.replicas": "0"}), Code.INVALID_CONFIG),
+        (NewTopicSpec("t", 1, 1, configs={"cleanup.policy": "shred"}), Code.INVALID_CONFIG),
+        (NewTopicSpec("t", 1, 1, configs={"preallocate": "yes"}), Code.INVALID_CONFIG),
+        (NewTopicSpec("t", 1, 1, configs={"min.cleanable.dirty.ratio": "2"}), Code.INVALID_CONFIG),
+        (NewTopicSpec("t", 1, 1, configs={"segment.bytes": "2147483648"}), Code.INVALID_CONFIG),
     ],
 )
-def test_wishes_that_cannot_be(wish: NewTopic, code: Code) -> None:
-    assert refusal(wish) is code
+def test_wishes_that_cannot_be(wanted: NewTopicSpec, code: Code) -> None:
+    assert refusal(wanted) is code
 
 
 def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
@@ -144,19 +144,19 @@ def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
         ("a.b", Code.TOPIC_ALREADY_EXISTS),
         ("a_b", Code.INVALID_TOPIC_EXCEPTION),
     ):
-        with pytest.raises(Refused) as refused:
-            commands.create_topic(state, NewTopic(name, 1, 1), uuid4())
+        with pytest.raises(ApiError) as refused:
+            commands.create_topic(state, NewTopicSpec(name, 1, 1), uuid4())
         assert refused.value.code is code
 
 
 @given(brokers=st.integers(1, 6), partitions=st.integers(1, 30), factor=st.integers(1, 6))
 def test_partitions_are_spread_evenly(brokers: int, partitions: int, factor: int) -> None:
-    wish = NewTopic("t", partitions, factor)
+    wanted = NewTopicSpec("t", partitions, factor)
     if factor > brokers:
-        assert refusal(wish, brokers=brokers) is Code.INVALID_REPLICATION_FACTOR
+        assert refusal(wanted, brokers=brokers) is Code.INVALID_REPLICATION_FACTOR
         return
     records = commands.create_topic(
-        cluster_of(brokers), NewTopic("t", partitions, factor), TOPIC_ID
+        cluster_of(brokers), NewTopicSpec("t", partitions, factor), TOPIC_ID
     )
     made = [record for record in records if isinstance(record, PartitionRecord)]
     assert [record.partition for record in made] == list(range(partitions))
@@ -168,26 +168,26 @@ def test_partitions_are_spread_evenly(brokers: int, partitions: int, factor: int
 def test_settings_are_changed_all_or_none() -> None:
     state = state_of(*RECORDS[:4])
 
-    def changed(*changes: ConfigChange) -> dict[str, str]:
+    def changed(*changes: ConfigEdit) -> dict[str, str]:
         for record in commands.alter_configs(state, "topic", "t", changes):
             state.apply(record)
         return state.topic_configs("t")
 
-    assert changed(ConfigChange("cleanup.policy", requests.APPEND, "compact")) == {
+    assert changed(ConfigEdit("cleanup.policy", requests.APPEND, "compact")) == {
         "cleanup.policy": "delete,compact"
     }
-    assert changed(ConfigChange("cleanup.policy", requests.SUBTRACT, "delete")) == {
+    assert changed(ConfigEdit("cleanup.policy", requests.SUBTRACT, "delete")) == {
         "cleanup.policy": "compact"
     }
     bad = [
-        [ConfigChange("retention.ms", requests.SET, "5"), ConfigChange("x", requests.SET, "5")],
-        [ConfigChange("retention.ms", requests.APPEND, "5")],
-        [ConfigChange("retention.ms", 9, "5")],
-        [ConfigChange("retention.ms", requests.SET, None)],
-        [ConfigChange("retention.ms", requests.SET, "5")] * 2,
+        [ConfigEdit("retention.ms", requests.SET, "5"), ConfigEdit("x", requests.SET, "5")],
+        [ConfigEdit("retention.ms", requests.APPEND, "5")],
+        [ConfigEdit("retention.ms", 9, "5")],
+        [ConfigEdit("retention.ms", requests.SET, None)],
+        [ConfigEdit("retention.ms", requests.SET, "5")] * 2,
     ]
     for changes in bad:
-        with pytest.raises(Refused):
+        with pytest.raises(ApiError):
             changed(*changes)
     assert state.topic_configs("t") == {"cleanup.policy": "compact"}
-    assert changed(ConfigChange("cleanup.policy", requests.DELETE, None)) == {}
+    assert changed(ConfigEdit("cleanup.policy", requests.DELETE, None)) == {}

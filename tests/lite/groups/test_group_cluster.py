@@ -1,4 +1,4 @@
-"""Groups on several brokers: what is committed stays, what cannot be committed is refused."""
+"""Groups on several brokers: committed offsets survive, and failed commits have no effect."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ def coordinator(cluster: LiteCluster, group: str) -> int:
             with Member(address(cluster, found), group) as member:
                 return bool(member.described().error_code == 0)
         except OSError:
-            # It was killed, and not everybody knows yet.
+            # It was killed, and not every broker knows it yet.
             return False
 
     eventually(is_found)
@@ -76,7 +76,7 @@ def test_only_one_broker_coordinates_a_group() -> None:
         for node in {1, 2, 3} - {chosen}:
             with Member(address(cluster, node), GROUP) as member:
                 member.send_join()
-                assert member.hear_join().error_code == NOT_COORDINATOR
+                assert member.receive_join().error_code == NOT_COORDINATOR
                 assert member.commit("t", 1) == NOT_COORDINATOR
                 assert member.heartbeat() == NOT_COORDINATOR
                 assert member.described().error_code == NOT_COORDINATOR
@@ -96,7 +96,7 @@ def test_below_min_insync_offsets_are_read_and_not_committed() -> None:
             eventually(lambda: topic_of(cluster).partitions[index].isrs == [chosen])
             assert member.commit("t", 6) == NOT_AVAILABLE
             assert member.committed("t") == (5, "", 0)
-            # A generation that cannot be written down does not begin.
+            # A generation whose record cannot be committed does not begin.
             member.join()
             assert member.sync(assignments={member.member_id: b"A"}).error_code == NOT_AVAILABLE
             for node in {1, 2, 3} - {chosen}:
@@ -109,7 +109,7 @@ def test_below_min_insync_offsets_are_read_and_not_committed() -> None:
                 return bool(synced.assignment == b"A")
 
             eventually(is_in_again)
-            # Nothing of what was refused has come to count.
+            # Nothing of the failed commits took effect.
             assert member.committed("t")[0] == 5
 
 
@@ -131,21 +131,21 @@ def test_offsets_expire_and_empty_groups_with_them() -> None:
             commit_for(client, "late", kept_ms=DAY_MS)
             commit_for(client, GROUP, kept_ms=1, member=member)
 
-            def listed() -> set[str]:
+            def list_group_ids() -> set[str]:
                 groups = client.request(ApiKey.LIST_GROUPS, 0).groups
                 return {str(item.group_id) for item in groups}
 
-            eventually(lambda: listed() == {"late", GROUP})
-            # While there are members that may want it, it stays.
+            eventually(lambda: list_group_ids() == {"late", GROUP})
+            # It stays while the group has members that may need it.
             assert member.committed("t")[0] == 3
             member.leave()
-            eventually(lambda: listed() == {"late"})
+            eventually(lambda: list_group_ids() == {"late"})
             with Member(cluster.bootstrap, "late") as late:
                 assert late.committed("t")[0] == 3
 
 
 def commit_for(client: Talker, group: str, *, kept_ms: int, member: Member | None = None) -> None:
-    """Commit 3 as old clients do, who name a time to keep it for."""
+    """Commit offset 3 as old clients do, with a retention time."""
     partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": None}
     answer = client.request(
         ApiKey.OFFSET_COMMIT,
@@ -189,8 +189,8 @@ def test_many_groups_are_spread_over_the_brokers() -> None:
                 for number, group in enumerate(mine):
                     member.group = group
                     eventually(lambda: member.commit("t", number) == 0)  # noqa: B023
-                listed = member.client.request(ApiKey.LIST_GROUPS, 0)
-                assert {item.group_id for item in listed.groups} >= set(mine)
+                list_group_ids = member.client.request(ApiKey.LIST_GROUPS, 0)
+                assert {item.group_id for item in list_group_ids.groups} >= set(mine)
         # Each is still known when its broker has gone.
         cluster.kill(1)
         with member_of(cluster, next(group for group in groups if homes[group] == 1)) as member:

@@ -1,23 +1,23 @@
-"""Any order of events leaves a group consistent, and nobody who waits is forgotten."""
+"""Any order of events leaves a group consistent, and every waiting request is answered."""
 
 from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.coordinator.groups.group import State
-from shoal.lite.coordinator.groups.machine import Groups
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.coordinator.groups.group import ClassicGroupState
+from shoal.lite.coordinator.groups.machine import GroupMachine
 from shoal.lite.coordinator.groups.messages import (
-    Answer,
-    Identity,
-    Join,
+    GroupProtocol,
     JoinAnswer,
-    Leaving,
+    JoinRequest,
+    LeavingMember,
+    MemberIdentity,
     Moment,
-    Protocol,
-    Store,
-    Sync,
+    SendAnswer,
+    StoreGroup,
+    SyncRequest,
 )
 from shoal.lite.coordinator.groups.records import StoredGroup
 from shoal.lite.coordinator.groups.settings import GroupSettings
@@ -51,13 +51,13 @@ class World:
         self.waiting: set[int] = set()
         self.asked: dict[int, str] = {}
         self.dropped: set[int] = set()
-        self.writes: list[Store] = []
+        self.writes: list[StoreGroup] = []
         self.log: StoredGroup | None = None
-        self.told_generation = 0
+        self.seen_generation = 0
         self.groups = self.machine()
 
-    def machine(self) -> Groups:
-        return Groups(
+    def machine(self) -> GroupMachine:
+        return GroupMachine(
             self.settings, new_id=lambda: str(next(self.numbers)), has_offsets=lambda _: False
         )
 
@@ -68,25 +68,25 @@ class World:
     def play(self, name: str, who: str, detail: str) -> None:
         instance = who if who in {"c", "d"} else None
         member_id = self.ids.get(who, "")
-        identity = Identity(member_id, self.generations.get(who, -1), instance)
+        identity = MemberIdentity(member_id, self.generations.get(who, -1), instance)
         if name == "join":
-            protocols = tuple(Protocol(one, who.encode()) for one in detail)
+            protocols = tuple(GroupProtocol(one, who.encode()) for one in detail)
             token = self.ask(who)
-            join = Join(GROUP, member_id, "t", protocols, 6_000, 2_000, instance, who)
+            join = JoinRequest(GROUP, member_id, "t", protocols, 6_000, 2_000, instance, who)
             self.groups.join(self.now, join, token)
         elif name == "sync":
             known = self.groups.groups.get(GROUP)
             shares = tuple((one, one.encode()) for one in (known.members if known else ()))
-            sync = Sync(GROUP, identity, assignments=shares)
+            sync = SyncRequest(GROUP, identity, assignments=shares)
             self.groups.sync(self.now, sync, self.ask(who))
         elif name == "beat":
             self.groups.heartbeat(self.now, GROUP, identity)
         elif name == "leave":
-            self.groups.leave(self.now, GROUP, [Leaving(member_id, instance)])
+            self.groups.leave(self.now, GROUP, [LeavingMember(member_id, instance)])
         elif name == "commit":
             try:
                 self.groups.check_commit(self.now, GROUP, identity, is_transactional=False)
-            except Refused:
+            except ApiError:
                 return
         elif name == "wait":
             self.wait(int(who))
@@ -100,7 +100,7 @@ class World:
         token = next(self.numbers)
         self.waiting.add(token)
         self.asked[token] = who
-        # A process that asks again has given up on its last question.
+        # A process that sends again has given up on its last request.
         self.dropped |= {one for one in self.waiting if one != token and self.asked[one] == who}
         return token
 
@@ -115,12 +115,12 @@ class World:
         self.now_ms = end_ms
 
     def reload(self) -> None:
-        """Another broker; who waited at this one is told by the shell."""
+        """Load the group on another broker; the shell fails the requests that wait here."""
         self.groups = self.machine()
         self.writes.clear()
         self.waiting.clear()
-        # A generation that was not written down may come again, with other members.
-        self.told_generation = 0 if self.log is None else self.log.generation
+        # A generation whose record was not written may be used again, with other members.
+        self.seen_generation = 0 if self.log is None else self.log.generation
         if self.log is not None:
             self.groups.load(self.now, {GROUP: self.log})
 
@@ -128,45 +128,49 @@ class World:
         write = self.writes.pop(0)
         if code == Code.NONE:
             self.log = write.stored
-        self.groups.stored(self.now, write.number, code)
+        self.groups.on_stored(self.now, write.number, code)
 
     def settle(self) -> None:
         deadline_ms = self.groups.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= self.now_ms:
             self.groups.tick(self.now)
         for action in self.groups.take_actions():
-            if isinstance(action, Answer):
-                self.hear(action)
+            if isinstance(action, SendAnswer):
+                self.check_answer(action)
             else:
                 self.writes.append(action)
         self.check()
 
-    def hear(self, told: Answer) -> None:
-        # Everybody hears once.
-        self.waiting.remove(told.token)
-        answer = told.answer
+    def check_answer(self, action: SendAnswer) -> None:
+        # Each request is answered once.
+        self.waiting.remove(action.token)
+        answer = action.answer
         if isinstance(answer, JoinAnswer) and answer.code == Code.NONE:
-            who = self.asked[told.token]
+            who = self.asked[action.token]
             self.ids[who] = answer.member_id
             self.generations[who] = answer.generation
-            assert answer.generation >= self.told_generation
-            self.told_generation = answer.generation
+            assert answer.generation >= self.seen_generation
+            self.seen_generation = answer.generation
 
     def check(self) -> None:
         group = self.groups.groups.get(GROUP)
         if group is None:
             return
-        if group.state in {State.EMPTY, State.COMPLETING, State.STABLE}:
-            assert (group.state is State.EMPTY) == (not group.members)
+        if group.state in {
+            ClassicGroupState.EMPTY,
+            ClassicGroupState.COMPLETING,
+            ClassicGroupState.STABLE,
+        }:
+            assert (group.state is ClassicGroupState.EMPTY) == (not group.members)
         if group.members:
             assert group.leader in group.members
         assert group.unsynced <= group.members.keys()
         assert set(group.static_ids.values()) <= group.members.keys()
         for member_id, member in group.members.items():
             assert member.member_id == member_id
-            assert member.join is None or group.state is State.PREPARING
-            assert member.sync is None or group.state is State.COMPLETING
-        if group.state in {State.COMPLETING, State.STABLE}:
+            assert member.join is None or group.state is ClassicGroupState.PREPARING
+            assert member.sync is None or group.state is ClassicGroupState.COMPLETING
+        if group.state in {ClassicGroupState.COMPLETING, ClassicGroupState.STABLE}:
             assert group.protocol is not None
             assert all(
                 group.protocol in {one.name for one in member.protocols}
@@ -184,7 +188,7 @@ def test_a_group_stays_consistent_and_answers_everybody(
     world = World(delay_ms)
     for event in events:
         world.play(*event)
-    # With time and a log that works everything comes to rest: nobody sends heartbeats.
+    # Without heartbeats and with a working log, the group becomes empty in the end.
     for _ in range(10):
         world.wait(LONG_MS)
         while world.writes:
@@ -192,4 +196,4 @@ def test_a_group_stays_consistent_and_answers_everybody(
             world.settle()
     assert world.waiting <= world.dropped
     group = world.groups.groups.get(GROUP)
-    assert group is None or (group.state is State.EMPTY and not group.members)
+    assert group is None or (group.state is ClassicGroupState.EMPTY and not group.members)

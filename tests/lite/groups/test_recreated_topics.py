@@ -61,8 +61,8 @@ class GroupClient(TransactionClient):
 
         eventually(is_committed)
 
-    def fetched(self, version: int = 7, **topic: Any) -> int:
-        """The committed offset, once the coordinator has one or knows that there is none."""
+    def fetch_committed(self, version: int = 7, **topic: Any) -> int:
+        """Return the committed offset, or -1, once the coordinator is loaded."""
         wanted = [{"name": TOPIC, "partition_indexes": [0], **topic}]
         found: list[Any] = []
 
@@ -91,7 +91,7 @@ def cluster() -> Iterator[LiteCluster]:
 
 
 @contextmanager
-def connected(cluster: LiteCluster, broker_id: int) -> Iterator[GroupClient]:
+def connect(cluster: LiteCluster, broker_id: int) -> Iterator[GroupClient]:
     node = next(node for node in cluster.nodes() if node.id == broker_id)
     with GroupClient(f"{node.host}:{node.port}") as client:
         yield client
@@ -106,7 +106,7 @@ def create_topics(client: GroupClient) -> UUID:
 
 
 @contextmanager
-def paused(cluster: LiteCluster) -> Iterator[None]:
+def pause_coordinator(cluster: LiteCluster) -> Iterator[None]:
     """What happens meanwhile reaches the coordinator in one batch of metadata."""
     cluster.pause(COORDINATOR)
     try:
@@ -116,7 +116,7 @@ def paused(cluster: LiteCluster) -> Iterator[None]:
 
 
 @contextmanager
-def restarted(cluster: LiteCluster) -> Iterator[None]:
+def restart_coordinator(cluster: LiteCluster) -> Iterator[None]:
     """What happens meanwhile is known to the coordinator before it loads."""
     cluster.stop_node(COORDINATOR)
     try:
@@ -128,36 +128,36 @@ def restarted(cluster: LiteCluster) -> Iterator[None]:
 Absence = Callable[[LiteCluster], Any]
 
 
-@pytest.mark.parametrize("absent", [paused, restarted])
+@pytest.mark.parametrize("absent", [pause_coordinator, restart_coordinator])
 def test_offsets_of_the_topic_before_are_absent(cluster: LiteCluster, absent: Absence) -> None:
-    with connected(cluster, OTHER) as other:
-        with connected(cluster, COORDINATOR) as client:
+    with connect(cluster, OTHER) as other:
+        with connect(cluster, COORDINATOR) as client:
             old_id = create_topics(client)
             client.commit(100)
-            assert client.fetched() == 100
+            assert client.fetch_committed() == 100
         with absent(cluster):
             other.delete(TOPIC)
             new_id = other.create(TOPIC, OTHER)
-        with connected(cluster, COORDINATOR) as client:
+        with connect(cluster, COORDINATOR) as client:
             eventually(lambda: _knows(client, new_id))
-            assert client.fetched() == -1
-            assert client.fetched(10, topic_id=new_id) == -1
+            assert client.fetch_committed() == -1
+            assert client.fetch_committed(10, topic_id=new_id) == -1
             assert client.all_topics() == []
             refused = client.request(ApiKey.OFFSET_FETCH, 10, groups=[_by_id(old_id)])
             [partition] = refused.groups[0].topics[0].partitions
             assert partition.error_code == Code.UNKNOWN_TOPIC_ID
             client.commit(7)
-            assert client.fetched() == 7
+            assert client.fetch_committed() == 7
         # Removing what is left of the topic before does not take the new offset with it.
-        with restarted(cluster):
+        with restart_coordinator(cluster):
             pass
-        with connected(cluster, COORDINATOR) as client:
-            assert client.fetched() == 7
-            assert client.fetched(10, topic_id=new_id) == 7
+        with connect(cluster, COORDINATOR) as client:
+            assert client.fetch_committed() == 7
+            assert client.fetch_committed(10, topic_id=new_id) == 7
 
 
 def test_a_transaction_commits_offsets_of_a_topic_that_is_gone(cluster: LiteCluster) -> None:
-    with connected(cluster, OTHER) as other, connected(cluster, COORDINATOR) as client:
+    with connect(cluster, OTHER) as other, connect(cluster, COORDINATOR) as client:
         create_topics(client)
         client.commit(1)
         found: list[tuple[Code, Producer]] = []
@@ -169,31 +169,31 @@ def test_a_transaction_commits_offsets_of_a_topic_that_is_gone(cluster: LiteClus
         eventually(is_started)
         producer = found[-1][1]
         assert client.commit_offsets(producer, TOPIC, version=5) == Code.NONE
-        with paused(cluster):
+        with pause_coordinator(cluster):
             other.delete(TOPIC)
             new_id = other.create(TOPIC, OTHER)
         eventually(lambda: _knows(client, new_id))
-        # Nothing is pending for the new topic: a stable offset can be told, and there is none.
-        assert client.fetched(10, topic_id=new_id) == -1
+        # Nothing is pending for the new topic: its stable offset is absent.
+        assert client.fetch_committed(10, topic_id=new_id) == -1
         assert client.all_topics() == []
         assert client.end(producer, commits=True, version=5)[0] == Code.NONE
         eventually(lambda: client.describe(GROUP).transaction_state == "CompleteCommit")
-        assert client.fetched() == -1
+        assert client.fetch_committed() == -1
         client.commit(3)
-        assert client.fetched() == 3
+        assert client.fetch_committed() == 3
 
 
 def test_offsets_without_a_topic_id_go_with_the_topic(cluster: LiteCluster) -> None:
     """Commits that name a time to keep them for have no place for a topic id in their format."""
-    with connected(cluster, OTHER) as other, connected(cluster, COORDINATOR) as client:
+    with connect(cluster, OTHER) as other, connect(cluster, COORDINATOR) as client:
         create_topics(client)
         client.commit(100, retention_time=NEVER_MS)
-        assert client.fetched() == 100
-        with paused(cluster):
+        assert client.fetch_committed() == 100
+        with pause_coordinator(cluster):
             other.delete(TOPIC)
             new_id = other.create(TOPIC, OTHER)
         eventually(lambda: _knows(client, new_id))
-        assert client.fetched() == -1
+        assert client.fetch_committed() == -1
 
 
 def _knows(client: GroupClient, topic_id: UUID) -> bool:

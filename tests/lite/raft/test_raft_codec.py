@@ -10,7 +10,7 @@ from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
 from kio.schema.voters_record.v0.data import VotersRecord
 from kio.serial import entity_reader
 
-from shoal.lite.raft.model import Entry, EntryKind, Voter, Voters
+from shoal.lite.raft.model import EntryKind, RaftEntry, Voter, Voters
 from shoal.lite.raft.storage.codec import (
     decode_entries,
     decode_snapshot,
@@ -28,20 +28,20 @@ VOTERS = Voters(
     [Voter(100, UUID(int=7), "host-a", 9093), Voter(102, UUID(int=9)), Voter(101, UUID(int=8))]
 )
 ENTRIES = (
-    Entry(1, (encode_leader_change(100, VOTERS, [100, 102]),), EntryKind.LEADER_CHANGE),
-    Entry(1, (b"one", b"", b"three")),
-    Entry(4, (encode_voters(VOTERS),), EntryKind.VOTERS),
-    Entry(4, (b"x" * 100_000,)),
+    RaftEntry(1, (encode_leader_change(100, VOTERS, [100, 102]),), EntryKind.LEADER_CHANGE),
+    RaftEntry(1, (b"one", b"", b"three")),
+    RaftEntry(4, (encode_voters(VOTERS),), EntryKind.VOTERS),
+    RaftEntry(4, (b"x" * 100_000,)),
 )
 
 records = st.lists(st.binary(max_size=30), min_size=1, max_size=4).map(tuple)
 entries_of_any_kind = st.lists(
-    st.builds(Entry, st.integers(0, 2**31 - 1), records), min_size=1, max_size=5
+    st.builds(RaftEntry, st.integers(0, 2**31 - 1), records), min_size=1, max_size=5
 )
 
 
 @given(entries_of_any_kind, st.integers(0, 2**40))
-def test_entries_come_back(entries: list[Entry], base_offset: int) -> None:
+def test_entries_come_back(entries: list[RaftEntry], base_offset: int) -> None:
     data = encode_entries(entries, base_offset)
     offset = base_offset
     for found_offset, entry in decode_entries(memoryview(data)):
@@ -113,5 +113,5 @@ def test_damage_is_refused_and_nothing_worse() -> None:
 
 def test_a_batch_that_does_not_belong_into_the_log_is_refused() -> None:
     snapshot = encode_snapshot(VOTERS, (b"a",), 3)
-    with pytest.raises(WireError, match="no kind"):
+    with pytest.raises(WireError, match="does not belong in the metadata log"):
         list(decode_entries(memoryview(snapshot)))

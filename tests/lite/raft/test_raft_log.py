@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.raft.errors import RaftBroken
+from shoal.lite.raft.errors import RaftInvariantViolated
 from shoal.lite.raft.log import RaftLog
 from shoal.lite.raft.model import (
-    Entry,
     EntryKind,
-    EpochEnd,
-    Snapshot,
-    SnapshotId,
+    RaftEntry,
+    RaftEpochEnd,
+    RaftSnapshot,
+    RaftSnapshotId,
     StoredState,
     Voter,
     Voters,
@@ -26,11 +26,11 @@ VOTERS = Voters([Voter(1, UUID(int=1)), Voter(2, UUID(int=2))])
 
 def log_of(*epochs: int) -> RaftLog:
     """A log with an entry of two records for each epoch."""
-    return RaftLog(StoredState(VOTERS, entries=tuple(Entry(e, (b"a", b"b")) for e in epochs)))
+    return RaftLog(StoredState(VOTERS, entries=tuple(RaftEntry(e, (b"a", b"b")) for e in epochs)))
 
 
-def snapshot_at(end_offset: int, epoch: int, voters: Voters = VOTERS) -> Snapshot:
-    return Snapshot(SnapshotId(end_offset, epoch), encode_snapshot(voters, (b"s",), epoch))
+def snapshot_at(end_offset: int, epoch: int, voters: Voters = VOTERS) -> RaftSnapshot:
+    return RaftSnapshot(RaftSnapshotId(end_offset, epoch), encode_snapshot(voters, (b"s",), epoch))
 
 
 @st.composite
@@ -56,8 +56,8 @@ def test_cutting_at_each_parting_ends_at_the_common_beginning(
     ours, theirs, common = logs
     leader = log_of(*ours)
     follower = log_of(*theirs)
-    while parting := leader.parting(follower.end_offset, follower.last_epoch):
-        assert isinstance(parting, EpochEnd)
+    while parting := leader.find_divergence(follower.end_offset, follower.last_epoch):
+        assert isinstance(parting, RaftEpochEnd)
         found = follower.end_of_epoch(parting.epoch)
         end_offset = found.end_offset
         if found.epoch == parting.epoch:
@@ -82,13 +82,13 @@ def test_a_log_behind_a_snapshot_sends_those_who_are_too_far_back_to_it() -> Non
     log = log_of(1, 2, 2, 3)
     log.compact(snapshot_at(4, 2))
     assert (log.start_offset, log.end_offset) == (4, 8)
-    assert log.parting(2, 1) == (4, 2)
-    assert log.parting(6, 1) == (4, 2)
-    assert log.parting(4, 2) is None
-    assert log.parting(6, 2) is None
-    assert log.parting(10, 2) == EpochEnd(2, 6)
+    assert log.find_divergence(2, 1) == (4, 2)
+    assert log.find_divergence(6, 1) == (4, 2)
+    assert log.find_divergence(4, 2) is None
+    assert log.find_divergence(6, 2) is None
+    assert log.find_divergence(10, 2) == RaftEpochEnd(2, 6)
     assert log.epoch_before(4) == 2
-    with pytest.raises(RaftBroken):
+    with pytest.raises(RaftInvariantViolated):
         log.read(2, 100)
 
 
@@ -98,25 +98,25 @@ def test_reading_gives_one_entry_and_what_fits() -> None:
     assert len(log.read(0, log.read(0, 0)[0].size_bytes * 2)) == 2
     assert len(log.read(2, 10_000)) == 2
     assert log.read(6, 10_000) == ()
-    assert log.between(2, 4) == (Entry(1, (b"a", b"b")),)
+    assert log.entries_between(2, 4) == (RaftEntry(1, (b"a", b"b")),)
 
 
 def test_what_cannot_be_is_refused() -> None:
     log = log_of(2)
-    with pytest.raises(RaftBroken, match="epoch 1 behind"):
-        log.append(Entry(1, (b"x",)))
-    with pytest.raises(RaftBroken, match="without records"):
-        log.append(Entry(2, ()))
+    with pytest.raises(RaftInvariantViolated, match="epoch 1 follows"):
+        log.append(RaftEntry(1, (b"x",)))
+    with pytest.raises(RaftInvariantViolated, match="has no records"):
+        log.append(RaftEntry(2, ()))
     for offset in (1, 3, -1):
-        with pytest.raises(RaftBroken, match="no entry begins"):
+        with pytest.raises(RaftInvariantViolated, match="no entry begins"):
             log.truncate_to(offset)
 
 
 def test_voters_count_when_written_and_come_back_when_cut() -> None:
     more = VOTERS.with_voter(Voter(3, UUID(int=3)))
     log = log_of(1)
-    log.append(Entry(1, (encode_voters(more),), EntryKind.VOTERS))
-    log.append(Entry(1, (b"x",)))
+    log.append(RaftEntry(1, (encode_voters(more),), EntryKind.VOTERS))
+    log.append(RaftEntry(1, (b"x",)))
     assert (log.voters, log.voters_offset) == (more, 2)
     assert log.voters_at(2) == VOTERS
     assert log.voters_at(3) == more
@@ -129,8 +129,8 @@ def test_voters_count_when_written_and_come_back_when_cut() -> None:
 def test_voters_survive_in_snapshots() -> None:
     more = VOTERS.with_voter(Voter(3, UUID(int=3)))
     log = log_of(1)
-    log.append(Entry(1, (encode_voters(more),), EntryKind.VOTERS))
-    log.append(Entry(1, (encode_voters(VOTERS),), EntryKind.VOTERS))
+    log.append(RaftEntry(1, (encode_voters(more),), EntryKind.VOTERS))
+    log.append(RaftEntry(1, (encode_voters(VOTERS),), EntryKind.VOTERS))
     log.compact(snapshot_at(3, 1, more))
     assert log.voters == VOTERS
     log.truncate_to(3)
@@ -143,8 +143,8 @@ def test_voters_survive_in_snapshots() -> None:
 def test_a_voter_is_an_id_and_a_disk() -> None:
     key = Voter(2, UUID(int=22)).key
     assert not VOTERS.has(key)
-    assert VOTERS.contradict(key)
-    assert not VOTERS.contradict(Voter(3, UUID(int=22)).key)
+    assert VOTERS.has_other_directory(key)
+    assert not VOTERS.has_other_directory(Voter(3, UUID(int=22)).key)
     assert VOTERS.without(2).ids == (1,)
     assert {n: Voters(Voter(i, UUID(int=i)) for i in range(n)).majority for n in range(1, 6)} == {
         1: 1,

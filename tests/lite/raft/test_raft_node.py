@@ -14,36 +14,36 @@ from shoal.lite.raft.actions import (
     Committed,
     PersistVote,
     ResignedLeader,
-    Send,
+    SendToPeer,
 )
 from shoal.lite.raft.config import RaftConfig
-from shoal.lite.raft.errors import NotLeader, RaftBroken, VoterChangeRefused
+from shoal.lite.raft.errors import NotLeader, RaftInvariantViolated, VoterChangeRefused
 from shoal.lite.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
-    FetchRequest,
-    FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    Message,
     RaftCode,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftMessage,
     VoteRequest,
     VoteResponse,
 )
 from shoal.lite.raft.model import (
-    Entry,
-    EpochEnd,
     QuorumState,
+    RaftEntry,
+    RaftEpochEnd,
+    RaftSnapshotId,
     ReplicaKey,
-    SnapshotId,
     StoredState,
     Voter,
     Voters,
 )
-from shoal.lite.raft.node import RaftNode, Role
+from shoal.lite.raft.node import RaftNode, RaftRole
 from shoal.lite.raft.storage.codec import encode_snapshot
-from shoal.lite.raft.storage.driver import drive
-from shoal.lite.raft.storage.memory import ForgetfulStorage
+from shoal.lite.raft.storage.driver import perform_actions
+from shoal.lite.raft.storage.memory import MemoryStorage
 from shoal.model.errors import ConfigError
 
 KEYS = {i: ReplicaKey(i, UUID(int=i)) for i in range(1, 6)}
@@ -63,12 +63,12 @@ def settled(node: RaftNode, now_ms: int = 0) -> list[Action]:
     done: list[Action] = []
     while actions := node.take_actions():
         done += actions
-        node.persisted(now_ms, node.log.end_offset)
+        node.on_persisted(now_ms, node.log.end_offset)
     return done
 
 
-def sent(node: RaftNode, now_ms: int = 0) -> list[Message]:
-    return [action.message for action in settled(node, now_ms) if isinstance(action, Send)]
+def sent(node: RaftNode, now_ms: int = 0) -> list[RaftMessage]:
+    return [action.message for action in settled(node, now_ms) if isinstance(action, SendToPeer)]
 
 
 def follower_of(leader_id: int) -> RaftNode:
@@ -78,10 +78,10 @@ def follower_of(leader_id: int) -> RaftNode:
     return node
 
 
-def answer(node: RaftNode, **changes: Any) -> FetchResponse:
+def answer(node: RaftNode, **changes: Any) -> RaftFetchResponse:
     """What the leader could say to the fetch that the node has sent."""
     log = node.log
-    response = FetchResponse(node.epoch, node.leader_id, log.end_offset, log.last_epoch)
+    response = RaftFetchResponse(node.epoch, node.leader_id, log.end_offset, log.last_epoch)
     return replace(response, **changes)
 
 
@@ -100,9 +100,9 @@ def leader_of_three() -> RaftNode:
 
 def fetch(
     replica_id: int, node: RaftNode, *, offset: int, last_epoch: int, high_watermark: int = 0
-) -> FetchRequest:
+) -> RaftFetchRequest:
     directory = KEYS[replica_id].directory
-    return FetchRequest(node.epoch, replica_id, directory, offset, last_epoch, high_watermark)
+    return RaftFetchRequest(node.epoch, replica_id, directory, offset, last_epoch, high_watermark)
 
 
 # Cost
@@ -120,7 +120,7 @@ def test_an_idle_single_voter_does_nothing() -> None:
     settled(node)
     for now_ms in range(0, 10**9, 10**7):
         node.tick(now_ms)
-        node.persisted(now_ms, node.log.end_offset)
+        node.on_persisted(now_ms, node.log.end_offset)
         assert node.take_actions() == []
 
 
@@ -131,7 +131,7 @@ def test_proposals_before_a_sync_share_it() -> None:
     [append] = node.take_actions()
     assert isinstance(append, AppendEntries)
     assert [entry.records for entry in append.entries] == [(b"a",), (b"b", b"c")]
-    node.persisted(6, ends[-1])
+    node.on_persisted(6, ends[-1])
     [committed] = node.take_actions()
     assert isinstance(committed, Committed)
     assert committed.high_watermark == ends[-1] == 4
@@ -143,21 +143,21 @@ def test_nothing_is_committed_before_it_is_on_the_leaders_disk() -> None:
     node.propose(5, [b"a"])
     node.take_actions()
     assert node.high_watermark == 1
-    node.persisted(6, 1)
+    node.on_persisted(6, 1)
     assert node.take_actions() == []
 
 
 def test_a_follower_fetches_on_only_when_everything_is_on_its_disk() -> None:
     node = follower_of(2)
-    node.receive(0, 2, answer(node, entries=(Entry(1, (b"a",)),)))
+    node.receive(0, 2, answer(node, entries=(RaftEntry(1, (b"a",)),)))
     [append] = node.take_actions()
     assert isinstance(append, AppendEntries)
     node.tick(1)
     assert node.take_actions() == []
-    node.persisted(2, 1)
+    node.on_persisted(2, 1)
     [send] = node.take_actions()
-    assert isinstance(send, Send)
-    assert isinstance(send.message, FetchRequest)
+    assert isinstance(send, SendToPeer)
+    assert isinstance(send.message, RaftFetchRequest)
     assert send.message.offset == 1
 
 
@@ -178,12 +178,12 @@ def test_deadlines_are_when_something_happens() -> None:
 
 def test_only_answers_to_the_present_position_count() -> None:
     node = follower_of(2)
-    late = answer(node, diverging=EpochEnd(0, 0))
-    node.receive(0, 2, answer(node, entries=(Entry(1, (b"a",)), Entry(1, (b"b",)))))
+    late = answer(node, diverging=RaftEpochEnd(0, 0))
+    node.receive(0, 2, answer(node, entries=(RaftEntry(1, (b"a",)), RaftEntry(1, (b"b",)))))
     settled(node)
     node.receive(0, 2, late)
-    node.receive(0, 3, answer(node, entries=(Entry(1, (b"of another",)),)))
-    node.receive(0, 2, answer(node, offset=1, entries=(Entry(1, (b"b",)),)))
+    node.receive(0, 3, answer(node, entries=(RaftEntry(1, (b"of another",)),)))
+    node.receive(0, 2, answer(node, offset=1, entries=(RaftEntry(1, (b"b",)),)))
     assert settled(node) == []
     assert node.log.end_offset == 2
 
@@ -192,7 +192,7 @@ def test_a_lost_fetch_is_sent_again() -> None:
     node = follower_of(2)
     assert sent(node) == []
     node.tick(RaftConfig().request_timeout_ms)
-    assert [type(message) for message in sent(node)] == [FetchRequest]
+    assert [type(message) for message in sent(node)] == [RaftFetchRequest]
 
 
 def test_whoever_asks_again_does_not_wait_from_the_start() -> None:
@@ -200,32 +200,32 @@ def test_whoever_asks_again_does_not_wait_from_the_start() -> None:
     node = node_of(1)
     settled(node)
     end_offset, epoch = node.log.end_offset, node.epoch
-    asked = FetchRequest(epoch, 5, KEYS[5].directory, end_offset, epoch, end_offset)
+    asked = RaftFetchRequest(epoch, 5, KEYS[5].directory, end_offset, epoch, end_offset)
     until_ms = RaftConfig().fetch_max_wait_ms
     for now_ms in range(0, until_ms, 100):
         node.receive(now_ms, 5, asked)
         assert not sent(node, now_ms)
     node.tick(until_ms)
-    assert [type(message) for message in sent(node, until_ms)] == [FetchResponse]
+    assert [type(message) for message in sent(node, until_ms)] == [RaftFetchResponse]
 
 
 def test_the_log_is_never_cut_below_the_high_watermark() -> None:
     node = follower_of(2)
-    node.receive(0, 2, answer(node, entries=(Entry(1, (b"a",)),), high_watermark=1))
+    node.receive(0, 2, answer(node, entries=(RaftEntry(1, (b"a",)),), high_watermark=1))
     settled(node)
-    with pytest.raises(RaftBroken, match="cut at 0, but is committed up to 1"):
-        node.receive(0, 2, answer(node, diverging=EpochEnd(0, 0)))
+    with pytest.raises(RaftInvariantViolated, match="truncated to 0, but is committed up to 1"):
+        node.receive(0, 2, answer(node, diverging=RaftEpochEnd(0, 0)))
 
 
 def test_a_snapshot_never_takes_committed_entries_back() -> None:
     node = follower_of(2)
-    entries = (Entry(1, (b"a", b"b", b"c")),)
+    entries = (RaftEntry(1, (b"a", b"b", b"c")),)
     node.receive(0, 2, answer(node, entries=entries, high_watermark=3))
-    node.receive(0, 2, answer(node, snapshot=SnapshotId(2, 1)))
+    node.receive(0, 2, answer(node, snapshot=RaftSnapshotId(2, 1)))
     settled(node)
     data = encode_snapshot(voters(3), (), 1)
-    response = FetchSnapshotResponse(1, 2, SnapshotId(2, 1), 0, len(data), data)
-    with pytest.raises(RaftBroken, match="3 is committed"):
+    response = FetchSnapshotResponse(1, 2, RaftSnapshotId(2, 1), 0, len(data), data)
+    with pytest.raises(RaftInvariantViolated, match="3 is already committed"):
         node.receive(0, 2, response)
 
 
@@ -234,7 +234,7 @@ def test_a_leader_ignores_who_claims_its_epoch() -> None:
     node.receive(5001, 3, BeginQuorumEpoch(node.epoch, 3, KEYS[1].directory))
     node.receive(5001, 3, EndQuorumEpoch(node.epoch, 3, (1,)))
     node.receive(5001, 3, BeginQuorumEpoch(node.epoch, 3, KEYS[2].directory))
-    assert node.role is Role.LEADER
+    assert node.role is RaftRole.LEADER
     assert [message.leader_id for message in sent(node, 5001)] == [1, 1, 1]  # type: ignore[union-attr]
 
 
@@ -243,7 +243,7 @@ def test_a_fetch_from_within_an_entry_is_refused() -> None:
     node.propose(5001, [b"a", b"b"])
     settled(node, 5001)
     node.receive(5001, 3, fetch(3, node, offset=2, last_epoch=1))
-    [response] = [m for m in sent(node, 5001) if isinstance(m, FetchResponse)]
+    [response] = [m for m in sent(node, 5001) if isinstance(m, RaftFetchResponse)]
     assert response.error is RaftCode.OFFSET_OUT_OF_RANGE
     follower = follower_of(2)
     follower.receive(0, 2, answer(follower, error=RaftCode.OFFSET_OUT_OF_RANGE))
@@ -257,9 +257,9 @@ def test_votes_of_strangers_and_of_other_elections_do_not_count() -> None:
     for sender, pre_vote in ((4, True), (2, False), (2, True), (2, True), (4, False)):
         node.receive(5000, sender, VoteResponse(node.epoch, None, granted=True, pre_vote=pre_vote))
         roles.append(node.role)
-    assert roles == [Role.PROSPECTIVE] * 2 + [Role.CANDIDATE] * 3
+    assert roles == [RaftRole.PROSPECTIVE] * 2 + [RaftRole.CANDIDATE] * 3
     node.receive(5000, 2, VoteResponse(0, None, granted=True, pre_vote=False))
-    assert node.role is Role.CANDIDATE
+    assert node.role is RaftRole.CANDIDATE
 
 
 def test_a_vote_is_given_once_and_repeated_to_the_same() -> None:
@@ -289,7 +289,7 @@ def test_a_vote_is_given_once_and_repeated_to_the_same() -> None:
 
 def downloading() -> tuple[RaftNode, bytes]:
     node = follower_of(2)
-    node.receive(0, 2, answer(node, snapshot=SnapshotId(9, 1)))
+    node.receive(0, 2, answer(node, snapshot=RaftSnapshotId(9, 1)))
     [request] = sent(node)
     assert isinstance(request, FetchSnapshotRequest)
     return node, encode_snapshot(voters(3), (b"state",), 1)
@@ -298,7 +298,7 @@ def downloading() -> tuple[RaftNode, bytes]:
 def chunk(whole: bytes, position: int = 0, **changes: Any) -> FetchSnapshotResponse:
     """What is left of a snapshot from a position on, or something else."""
     response = FetchSnapshotResponse(
-        1, 2, SnapshotId(9, 1), position, size=len(whole), data=whole[position:]
+        1, 2, RaftSnapshotId(9, 1), position, size=len(whole), data=whole[position:]
     )
     return replace(response, **changes)
 
@@ -317,7 +317,7 @@ def test_a_download_that_makes_no_sense_is_given_up(fields: dict[str, Any]) -> N
     node.receive(0, 2, chunk(data, **fields))
     assert settled(node) == []
     node.tick(50)
-    assert [type(message) for message in sent(node, 50)] == [FetchRequest]
+    assert [type(message) for message in sent(node, 50)] == [RaftFetchRequest]
 
 
 def test_a_damaged_snapshot_is_fetched_again() -> None:
@@ -325,7 +325,7 @@ def test_a_damaged_snapshot_is_fetched_again() -> None:
     node.receive(0, 2, chunk(data[:-1] + b"?"))
     assert settled(node) == []
     node.tick(50)
-    assert [type(message) for message in sent(node, 50)] == [FetchRequest]
+    assert [type(message) for message in sent(node, 50)] == [RaftFetchRequest]
     assert node.log.end_offset == 0
 
 
@@ -346,11 +346,11 @@ def test_a_snapshot_holds_only_what_is_committed() -> None:
     node = node_of(1)
     settled(node)
     node.propose(1, [b"a"])
-    with pytest.raises(RaftBroken, match="a snapshot at 2"):
+    with pytest.raises(RaftInvariantViolated, match="a snapshot at 2"):
         node.save_snapshot(2, [b"a"])
     settled(node)
     node.save_snapshot(2, [b"a"])
-    with pytest.raises(RaftBroken, match="a snapshot at 2"):
+    with pytest.raises(RaftInvariantViolated, match="a snapshot at 2"):
         node.save_snapshot(2, [b"a"])
 
 
@@ -358,9 +358,9 @@ def test_a_snapshot_holds_only_what_is_committed() -> None:
 
 
 def test_only_an_established_leader_takes_proposals() -> None:
-    with pytest.raises(NotLeader, match="nobody is known"):
+    with pytest.raises(NotLeader, match="the leader is unknown"):
         node_of(3).propose(0, [b"a"])
-    with pytest.raises(NotLeader, match="node 2 does") as caught:
+    with pytest.raises(NotLeader, match="the leader is node 2") as caught:
         follower_of(2).propose(0, [b"a"])
     assert caught.value.leader_id == 2
     node = node_of(1)
@@ -376,8 +376,8 @@ def test_resigning_is_told_to_the_state_machine_and_to_those_who_wait() -> None:
     node.resign(5001)
     done = settled(node, 5001)
     assert ResignedLeader(1) in done
-    waiting = [a.message for a in done if isinstance(a, Send) and a.to == 2]
-    assert [type(message) for message in waiting] == [EndQuorumEpoch, FetchResponse]
+    waiting = [a.message for a in done if isinstance(a, SendToPeer) and a.to == 2]
+    assert [type(message) for message in waiting] == [EndQuorumEpoch, RaftFetchResponse]
     node.resign(5002)
     assert settled(node, 5002) == []
 
@@ -394,9 +394,9 @@ def test_a_voter_must_catch_up_before_it_votes() -> None:
     node.receive(0, 4, fetch(4, node, offset=1, last_epoch=1))
     with pytest.raises(VoterChangeRefused, match="has not caught up"):
         node.add_voter(2001, newcomer)
-    with pytest.raises(VoterChangeRefused, match="votes already"):
+    with pytest.raises(VoterChangeRefused, match="is already a voter"):
         node.add_voter(0, Voter(1, KEYS[1].directory))
-    with pytest.raises(VoterChangeRefused, match="does not vote"):
+    with pytest.raises(VoterChangeRefused, match="is not a voter"):
         node.remove_voter(0, KEYS[4])
     end_offset = node.add_voter(0, newcomer)
     settled(node)
@@ -410,7 +410,7 @@ def test_a_leader_remembers_a_bounded_number_of_observers() -> None:
     node = node_of(1)
     settled(node)
     for replica_id in range(10, 1100):
-        request = FetchRequest(1, replica_id, UUID(int=replica_id), 0, 0, 0)
+        request = RaftFetchRequest(1, replica_id, UUID(int=replica_id), 0, 0, 0)
         node.receive(replica_id, replica_id, request)
     assert len(node.progress) == 1000
     assert 10 not in node.progress
@@ -425,30 +425,30 @@ def test_an_observer_without_a_disk_follows_from_the_beginning() -> None:
     observer = RaftNode(
         KEYS[4], StoredState(voters(1)), now_ms=0, random=Random(1), config=RaftConfig()
     )
-    storage = ForgetfulStorage()
+    storage = MemoryStorage()
     applied: list[bytes] = []
-    queue: list[Message] = []
+    queue: list[RaftMessage] = []
 
     def perform(action: Action) -> None:
-        if isinstance(action, Send):
+        if isinstance(action, SendToPeer):
             queue.append(action.message)
         if isinstance(action, Committed):
             applied.extend(record for entry in action.entries[1:] for record in entry.records)
 
     observer.tick(0)
-    drive(observer, storage, perform, 0)
+    perform_actions(observer, storage, perform, 0)
     while queue:
         leader.receive(0, 4, queue.pop(0))
         for message in sent(leader):
             observer.receive(0, 1, message)
-            drive(observer, storage, perform, 0)
+            perform_actions(observer, storage, perform, 0)
     assert applied == [b"a", b"b"]
     assert storage.end_offset == 3
     assert not observer.is_voter
 
 
 def test_time_outs_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ConfigError, match="must rise"):
+    with pytest.raises(ConfigError, match="must hold"):
         RaftConfig(fetch_max_wait_ms=1000, request_timeout_ms=900)
     with pytest.raises(ConfigError, match="positive"):
         RaftConfig(election_timeout_ms=0)

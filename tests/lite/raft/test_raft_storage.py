@@ -16,18 +16,18 @@ from shoal.lite.raft.actions import (
     LoadSnapshot,
     PersistVote,
     SaveSnapshot,
-    Send,
+    SendToPeer,
     StorageAction,
-    TruncateTo,
+    TruncateEntries,
 )
-from shoal.lite.raft.errors import NotFormatted, RaftBroken, StorageFailed
+from shoal.lite.raft.errors import NotFormatted, RaftInvariantViolated, StorageFailed
 from shoal.lite.raft.messages import VoteResponse
 from shoal.lite.raft.model import (
-    Entry,
     QuorumState,
+    RaftEntry,
+    RaftSnapshot,
+    RaftSnapshotId,
     ReplicaKey,
-    Snapshot,
-    SnapshotId,
     StoredState,
     Voter,
     Voters,
@@ -35,7 +35,7 @@ from shoal.lite.raft.model import (
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.raft.storage import storage
 from shoal.lite.raft.storage.codec import decode_snapshot, encode_entries, encode_snapshot
-from shoal.lite.raft.storage.driver import drive
+from shoal.lite.raft.storage.driver import perform_actions
 from shoal.lite.raft.storage.storage import FileStorage, format_storage
 from shoal.lite.storage.files import DamagedFile
 
@@ -43,7 +43,7 @@ KEY = ReplicaKey(100, UUID(int=5))
 VOTERS = Voters([Voter(100, UUID(int=5), "localhost", 19093), Voter(101, UUID(int=6))])
 # Of a batch; like its base offset they are outside of the checksum.
 EPOCH_BYTES = range(12, 16)
-A, B, C, D = (Entry(epoch, (b"a", b"%d" % epoch)) for epoch in (1, 1, 2, 5))
+A, B, C, D = (RaftEntry(epoch, (b"a", b"%d" % epoch)) for epoch in (1, 1, 2, 5))
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def stored_in(folder: Path) -> StoredState:
         return stored
 
 
-def snapshot_at(end_offset: int, epoch: int) -> Snapshot:
-    return Snapshot(SnapshotId(end_offset, epoch), encode_snapshot(VOTERS, (b"s",), epoch))
+def snapshot_at(end_offset: int, epoch: int) -> RaftSnapshot:
+    return RaftSnapshot(RaftSnapshotId(end_offset, epoch), encode_snapshot(VOTERS, (b"s",), epoch))
 
 
 def test_a_new_disk_is_empty_and_knows_whose_it_is(folder: Path) -> None:
@@ -93,9 +93,9 @@ def test_everything_comes_back(folder: Path) -> None:
 
 
 def test_a_cut_log_goes_on_where_it_was_cut(folder: Path) -> None:
-    perform(folder, AppendEntries(0, (A, B, C)), TruncateTo(2), AppendEntries(2, (D,)))
+    perform(folder, AppendEntries(0, (A, B, C)), TruncateEntries(2), AppendEntries(2, (D,)))
     assert stored_in(folder).entries == (A, D)
-    perform(folder, TruncateTo(4), TruncateTo(0))
+    perform(folder, TruncateEntries(4), TruncateEntries(0))
     assert stored_in(folder).entries == ()
 
 
@@ -254,7 +254,7 @@ def test_appending_and_cutting_end_with_a_sync(
         disk.perform(AppendEntries(0, (A, B)))
         assert recorder.events == ["pwrite", "fsync"]
         recorder.events.clear()
-        disk.perform(TruncateTo(2))
+        disk.perform(TruncateEntries(2))
         assert recorder.events == ["ftruncate", "fsync"]
         recorder.events.clear()
         disk.perform(PersistVote(QuorumState(3)))
@@ -279,16 +279,16 @@ def test_a_vote_is_on_the_disk_before_it_is_told(
         recorder = Recorder(monkeypatch)
 
         def send(action: object) -> None:
-            assert isinstance(action, Send)
+            assert isinstance(action, SendToPeer)
             recorder.events.append(type(action.message).__name__)
 
         node.tick(5000)
-        drive(node, disk, send, 5000)
+        perform_actions(node, disk, send, 5000)
         # A pre-vote promises nothing.
         assert recorder.events == ["VoteRequest"]
         recorder.events.clear()
         node.receive(5000, 101, VoteResponse(0, None, granted=True, pre_vote=True))
-        drive(node, disk, send, 5000)
+        perform_actions(node, disk, send, 5000)
         assert recorder.events == ["pwrite", "fsync", "fsync", "VoteRequest"]
     assert stored_in(folder).quorum == QuorumState(1, KEY, None)
 
@@ -297,7 +297,7 @@ def test_a_vote_is_on_the_disk_before_it_is_told(
 
 
 def test_an_empty_folder_is_no_member(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(NotFormatted, match="not the disk of a member"):
+    with pytest.raises(NotFormatted, match="not formatted as the disk of a quorum member"):
         FileStorage.open(tmp_path)
     with pytest.raises(DamagedFile, match="already"):
         format_storage(folder, KEY, VOTERS)
@@ -349,7 +349,9 @@ def test_no_changed_digit_passes(folder: Path) -> None:
 
 def test_a_log_that_is_ahead_of_the_votes_is_an_error(folder: Path) -> None:
     perform(folder, PersistVote(QuorumState(3)), AppendEntries(0, (A, D)))
-    with pytest.raises(RaftBroken, match="epoch 5, but the votes that are remembered end"):
+    with pytest.raises(
+        RaftInvariantViolated, match="epoch 5, but the stored quorum state is of epoch"
+    ):
         RaftNode(KEY, stored_in(folder), now_ms=0, random=Random(1))
 
 
@@ -360,12 +362,15 @@ def test_a_damaged_snapshot_is_an_error(folder: Path) -> None:
     with pytest.raises(DamagedFile, match="checkpoint is damaged"):
         FileStorage.open(folder)
     path.unlink()
-    with pytest.raises(DamagedFile, match="begins behind the last snapshot"):
+    with pytest.raises(DamagedFile, match="begins after the end of the last snapshot"):
         FileStorage.open(folder)
 
 
 def test_a_gap_is_refused(folder: Path) -> None:
-    with opened(folder) as (disk, _), pytest.raises(RaftBroken, match="a gap before 3"):
+    with (
+        opened(folder) as (disk, _),
+        pytest.raises(RaftInvariantViolated, match="entries at 3 are appended"),
+    ):
         disk.perform(AppendEntries(3, (A,)))
 
 
@@ -392,18 +397,18 @@ def test_a_member_with_real_files_keeps_its_promises(tmp_path: Path) -> None:
     for life in range(6):
         with opened(folder) as (disk, stored):
             node = RaftNode(KEY, stored, now_ms=life, random=Random(life))
-            drive(node, disk, lambda _: None, life)
+            perform_actions(node, disk, lambda _: None, life)
             assert node.is_leader
             assert node.epoch == life + 1
             for number in range(3):
                 record = b"%d.%d" % (life, number)
                 end_offset = node.propose(life, [record])
-                drive(node, disk, lambda _: None, life)
+                perform_actions(node, disk, lambda _: None, life)
                 assert node.high_watermark == end_offset
                 promised.append(record)
             if life % 2:
                 node.save_snapshot(node.high_watermark, promised)
-                drive(node, disk, lambda _: None, life)
+                perform_actions(node, disk, lambda _: None, life)
                 assert node.log.start_offset == node.high_watermark
             assert node.next_deadline_ms() is None
     stored = stored_in(folder)

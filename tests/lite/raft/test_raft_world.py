@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from shoal.lite.raft.election import Ballot
-from shoal.lite.raft.leader import Leader
+from shoal.lite.raft.leader import RaftLeader
 from shoal.lite.raft.log import RaftLog
-from shoal.lite.raft.model import EpochEnd, SnapshotId, StoredState
+from shoal.lite.raft.model import RaftEpochEnd, RaftSnapshotId, StoredState
 from support.raft_world import Weather, World, first_violation
 
 # Leaders are hunted: each is cut off or killed soon after its election.
@@ -76,8 +76,8 @@ def test_a_history_is_the_same_again() -> None:
 class ForgetfulWorld(World):
     """Whoever starts again has forgotten its vote."""
 
-    def stored(self, node_id: int) -> StoredState:
-        stored = super().stored(node_id)
+    def load_state(self, node_id: int) -> StoredState:
+        stored = super().load_state(node_id)
         return replace(stored, quorum=replace(stored.quorum, voted_for=None))
 
 
@@ -85,13 +85,13 @@ def wins_with_a_double_vote(ballot: Ballot) -> bool:
     return len(ballot.granting) + 1 >= ballot._voters.majority
 
 
-def commits_anything(_leader: Leader, _end_offset: int) -> bool:
+def commits_anything(_leader: RaftLeader, _end_offset: int) -> bool:
     return True
 
 
 def compares_only_lengths(
     log: RaftLog, offset: int, last_epoch: int
-) -> EpochEnd | SnapshotId | None:
+) -> RaftEpochEnd | RaftSnapshotId | None:
     if offset < log.start_offset:
         return log.start
     return None if offset <= log.end_offset else log.end_of_epoch(last_epoch)
@@ -104,8 +104,13 @@ PATCHES: dict[str, tuple[type, str, Callable[..., object] | property, Weather]] 
         property(wins_with_a_double_vote),
         WEATHERS["ordinary"],
     ),
-    "entries of an older epoch are committed": (Leader, "_may_commit", commits_anything, HUNTED),
-    "truncation by epoch is skipped": (RaftLog, "parting", compares_only_lengths, HUNTED),
+    "entries of an older epoch are committed": (
+        RaftLeader,
+        "_can_commit",
+        commits_anything,
+        HUNTED,
+    ),
+    "truncation by epoch is skipped": (RaftLog, "find_divergence", compares_only_lengths, HUNTED),
 }
 
 

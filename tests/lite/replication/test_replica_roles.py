@@ -1,4 +1,4 @@
-"""A replica goes from role to role; and logs find out where they part."""
+"""Changes of a replica's role, and how logs find where they diverge."""
 
 import pytest
 from hypothesis import given
@@ -6,16 +6,18 @@ from hypothesis import strategies as st
 
 from shoal.lite.base.codes import Code
 from shoal.lite.replication.history import divergence, end_of_epoch, truncation_point
-from shoal.lite.replication.messages import Completed, ReplicationSettings
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.messages import AckResult, ReplicationSettings
+from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.storage.state.epochs import EpochHistory
 from support.replication_parts import LIVE, assignment, fetch_at, log_of
 from support.replication_world import Entry, MemoryLog
 
 
-def replica_of(log: MemoryLog, high_watermark: int = 0) -> Replica:
+def replica_of(log: MemoryLog, high_watermark: int = 0) -> PartitionReplica:
     settings = ReplicationSettings(min_insync_replicas=2)
-    return Replica(1, log, settings=settings, live_epochs=LIVE, high_watermark=high_watermark)
+    return PartitionReplica(
+        1, log, settings=settings, live_epochs=LIVE, high_watermark=high_watermark
+    )
 
 
 def test_the_high_watermark_goes_along() -> None:
@@ -25,7 +27,7 @@ def test_the_high_watermark_goes_along() -> None:
     assert replica.leader
     assert replica.leader.high_watermark == 2
     replica.leader.await_acks("x", 3, deadline_ms=9)
-    expected = [Completed("x", Code.NOT_LEADER_OR_FOLLOWER)]
+    expected = [AckResult("x", Code.NOT_LEADER_OR_FOLLOWER)]
     assert replica.assign(0, assignment(leader=2, leader_epoch=6, partition_epoch=2)) == expected
     assert replica.follower
     assert (replica.follower.leader, replica.follower.high_watermark) == (2, 2)
@@ -51,7 +53,7 @@ def test_settings_reach_every_role() -> None:
     assert replica.follower
     fetch = replica.follower.next_fetch(0)
     assert fetch
-    replica.follower.failed(0, fetch)
+    replica.follower.on_fetch_failed(0, fetch)
     assert replica.follower.next_deadline_ms() == 7
     replica.assign(0, assignment(leader=1, isr=(1, 2), leader_epoch=6, partition_epoch=2))
     assert replica.leader
@@ -63,9 +65,9 @@ def test_settings_reach_every_role() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        # More are needed now, and one who has less is only eligible.
+        # min.insync.replicas is raised, and a replica with fewer records is only eligible.
         (((1, 2), 1), ((1,), 2)),
-        # Fewer are needed now, and one who has everything left.
+        # min.insync.replicas is lowered, and a replica with all records left the ISR.
         (((1, 2), 3), ((1,), 2)),
     ],
 )
@@ -79,7 +81,7 @@ def test_an_in_sync_set_and_its_least_size_change_at_once(
     replica.assign(0, assignment(isr=isr, partition_epoch=1), settings)
     assert replica.leader
     fetch = fetch_at(1, last_fetched_epoch=5)
-    replica.leader.follower_fetched(0, 2, fetch, broker_epoch=LIVE[2])
+    replica.leader.on_follower_fetch(0, 2, fetch, broker_epoch=LIVE[2])
     committed = replica.leader.high_watermark
     log.append([Entry(5, "x")])
     isr, least = after
@@ -96,7 +98,7 @@ def test_the_end_of_an_epoch(epoch: int, expected: tuple[int, int] | None) -> No
     assert end_of_epoch(EpochHistory([(1, 0), (2, 10), (5, 30)]), epoch, 40) == expected
 
 
-# Leaders take turns; each writes some records on its own log, and some of them reach the other.
+# The replicas lead alternately; each writes records, and some of them reach the other.
 terms = st.lists(
     st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=8
 )
@@ -104,7 +106,7 @@ terms = st.lists(
 
 @given(terms)
 def test_truncation_ends_where_the_logs_are_equal(history: list[tuple[bool, int, int]]) -> None:
-    """Two replicas that led in turns agree after a few answers, and keep all they share."""
+    """Two replicas that led alternately agree after a few answers and keep all common records."""
     one, other = MemoryLog(), MemoryLog()
     for epoch, (one_leads, shared, alone) in enumerate(history):
         leader, follower = (one, other) if one_leads else (other, one)
@@ -124,7 +126,7 @@ def test_truncation_ends_where_the_logs_are_equal(history: list[tuple[bool, int,
 
 
 def follow(leader: MemoryLog, follower: MemoryLog, *, fetches: bool = True) -> None:
-    """Truncate as the leader says, and then copy all that it has."""
+    """Truncate as the leader requires, then copy its records."""
     answers = 0
     while found := divergence(leader, follower.end_offset, follower.epochs.latest):
         follower.truncate_to(truncation_point(follower, found))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.replica import PartitionReplica
 from support.replication_histories import History
 from support.replication_invariants import InvariantBroken
 from support.replication_sabotage import SABOTAGES
@@ -33,7 +33,7 @@ def test_a_history_depends_on_its_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_sabotage_is_found(sabotage: type[Replica]) -> None:
+def test_sabotage_is_found(sabotage: type[PartitionReplica]) -> None:
     def look_for_it() -> None:
         for seed in range(MOST_SEEDS):
             History(seed, sabotage).run(STEPS)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.mirror.control import order
+from shoal.mirror.control import send_command
 from shoal.model.errors import ShoalError
 from support.lifecycle.judging import Said
 
@@ -79,7 +79,7 @@ class MirrorProcess:
     def give(self, command: str) -> dict[str, Any] | None:
         """What it answers to an order; None if it does not."""
         try:
-            answers = order(command, self.name)
+            answers = send_command(command, self.name)
         except ShoalError:
             return None
         bodies = [answer["flows"].get(self.name) for answer in answers]

@@ -64,8 +64,8 @@ def main() -> int:
 
         def show(result: Result) -> None:
             keep_result(file, result, code)
-            sign = "ok  " if result.is_good else "FAIL"
-            at = f"{time.monotonic() - began:7.1f} s  {sign} {result.seconds:5.1f} s"
+            write_identity = "ok  " if result.is_good else "FAIL"
+            at = f"{time.monotonic() - began:7.1f} s  {write_identity} {result.seconds:5.1f} s"
             _say(f"{at}  {result.cell}: {result.verdict.outcome} {result.verdict.detail}")
 
         _, planted = play_cells(left, options.keep or Path(folder), _run_options(options), show)

@@ -113,7 +113,7 @@ def _summary(results: Sequence[Result], event: str, when: When) -> str:
 
 
 def outcome_table() -> str:
-    """The allowed outcomes of each event, as docs/mirror-delivery.md states them."""
+    """The allowed outcomes of each event, as docs/reference/mirror-delivery.md states them."""
     lines = ["| to | what happens | outcome | with compare-and-append |", "|---|---|---|---|"]
     for event in EVENTS.values():
         other = dict(event.by_delivery).get(Delivery.COMPARE_AND_APPEND)

@@ -52,7 +52,7 @@ def _ports(file: Path) -> list[str]:
 
 def skip_batches(prefix: str) -> None:
     """Pass over every second batch, silently."""
-    fetched = Intake.fetched
+    fetched = Intake.on_fetched
 
     def skipping(self: Intake, records: memoryview, **rest: Any) -> bool:
         if not self.partition.topic.startswith(prefix):
@@ -65,7 +65,7 @@ def skip_batches(prefix: str) -> None:
                 is_good = fetched(self, batch.view, **rest)
         return is_good
 
-    Intake.fetched = skipping  # type: ignore[method-assign]
+    Intake.on_fetched = skipping  # type: ignore[method-assign]
 
 
 def _from(batches: Iterable[Any], position: int) -> list[Any]:

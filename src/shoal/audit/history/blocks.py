@@ -1,11 +1,11 @@
-"""Histories in blocks of lines, for those that are too long to be read line by line.
+"""Reads long histories in blocks of lines, which is faster than line by line.
 
 Rules:
-- A block is whole lines. Arrow reads it as a table; if everything in it is plainly well-formed,
-  its columns are handed on as they are, checked as a whole.
-- If anything is odd, the block is handed on as text, and `lines` reads it line by line: it
-  either has an explanation for the oddity or names the line. So there is one place only that
-  says what is malformed, and this one may be as strict as it likes.
+- A block consists of whole lines. Arrow reads it as a table. If all of it is plainly well-formed,
+  its columns are returned as they are, checked as a whole.
+- Otherwise the block is returned as text, and `lines` reads it line by line: it accepts the lines
+  or names the malformed one. So only `lines` decides what is malformed, and this module may be
+  stricter than the format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from shoal.audit.history.lines import (
     LONGEST_LINE_BYTES,
     LONGEST_NAME,
     TIME_SHIFT_US,
-    Malformed,
+    MalformedLine,
     Values,
     parse_line,
 )
@@ -78,7 +78,7 @@ _OPTIONAL: Final = {
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of texts: numbers into a short list; NONE where there is none."""
+    """A column of texts as indices into a short list; NONE for an absent text."""
 
     codes: Ints
     names: list[str]
@@ -90,10 +90,10 @@ Columns = dict[str, Column]
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of a history, the first of which has this number.
+    """A block of lines of a history; `first_line` is the number of its first line.
 
-    Either `columns` by kind, and the lines of all other kinds; or everything as `text`. Numbers
-    and times are NONE where there is none, times are shifted, `intact` is true.
+    Contains either `columns` by kind and the lines of all other kinds as `others`, or everything as
+    `text`. Absent numbers and times are NONE, times are shifted, an absent `intact` is true.
     """
 
     first_line: int
@@ -102,8 +102,8 @@ class Block:
     others: Sequence[tuple[str, Values]] = ()
 
 
-class _Odd(Exception):
-    """Something that only a reading line by line can explain."""
+class _NotBulkReadable(Exception):
+    """The block must be read line by line."""
 
 
 def read_blocks(path: Path) -> Iterator[Block]:
@@ -115,9 +115,12 @@ def read_blocks(path: Path) -> Iterator[Block]:
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The file in pieces that end with a line, but for the last; none much longer than a block."""
+    """Return the file in pieces that end with a newline, except perhaps the last.
+
+    No piece is much longer than a block.
+    """
     while text := file.read(BLOCK_BYTES):
-        # A line that is longer than it may be is for `lines` to refuse.
+        # `lines` refuses a line that is too long.
         yield text if text.endswith(b"\n") else text + file.readline(LONGEST_LINE_BYTES + 1)
 
 
@@ -132,38 +135,38 @@ def _block(text: bytes, number: int) -> Block:
             rows = table.filter(mask)
             rest &= ~mask.to_numpy(zero_copy_only=False)
             if rows.num_rows:
-                columns[kind] = _checked(kind, rows)
+                columns[kind] = _check_columns(kind, rows)
         others = _others(text, np.flatnonzero(rest).tolist(), is_first=number == 1)
-    except (_Odd, Malformed, pa.ArrowException):
+    except (_NotBulkReadable, MalformedLine, pa.ArrowException):
         return Block(number, text)
     return Block(number, columns=columns, others=others)
 
 
 def _others(text: bytes, places: list[int], *, is_first: bool) -> list[tuple[str, Values]]:
-    """The few lines of kinds that have no columns."""
+    """Parse the few lines of kinds that have no columns."""
     lines = text.split(b"\n") if places else []
     others = [parse_line(lines[place]) for place in places]
     late = others[1:] if is_first and places[:1] == [0] else others
     if any(kind == "run" for kind, _ in late):
-        raise _Odd
+        raise _NotBulkReadable
     return others
 
 
 def _table(text: bytes) -> Any:
-    """All lines as a table, one row for each."""
+    """Parse all lines as a table with one row for each."""
     starts = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(starts == ord("\n"))
     if not len(ends) or ends[-1] != len(text) - 1:
-        raise _Odd  # the last line of a file that ends without a newline
+        raise _NotBulkReadable  # the last line of a file that ends without a newline
     begins = np.append(0, ends[:-1] + 1)
     if (starts[begins] != ord("{")).any() or (starts[ends - 1] != ord("}")).any():
-        raise _Odd
+        raise _NotBulkReadable
     if int((ends - begins).max()) >= LONGEST_LINE_BYTES:
-        raise _Odd
+        raise _NotBulkReadable
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        raise _Odd from error
+        raise _NotBulkReadable from error
     table = pj.read_json(
         pa.BufferReader(text),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -172,18 +175,18 @@ def _table(text: bytes) -> Any:
         ),
     )
     if table.num_rows != len(ends) or table.column("kind").null_count:
-        raise _Odd
+        raise _NotBulkReadable
     return table
 
 
-def _checked(kind: str, rows: Any) -> Columns:
+def _check_columns(kind: str, rows: Any) -> Columns:
     columns: Columns = {}
     for name in (*_NEEDED[kind], *_OPTIONAL[kind]):
         column = rows.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks)
         if column.null_count and name in _NEEDED[kind]:
-            raise _Odd
+            raise _NotBulkReadable
         if name in _TEXTS:
             columns[name] = _texts(name, column)
         elif name in _FLAGS:
@@ -197,9 +200,9 @@ def _texts(name: str, column: Any) -> Texts:
     coded = column.dictionary_encode()
     names = coded.dictionary.to_pylist()
     if any(len(text) > LONGEST_NAME for text in names):
-        raise _Odd
+        raise _NotBulkReadable
     if name in _CHOICES and not _CHOICES[name].issuperset(names):
-        raise _Odd
+        raise _NotBulkReadable
     codes = coded.indices.fill_null(NONE).to_numpy(zero_copy_only=False).astype(np.int64)
     return Texts(codes, names)
 
@@ -208,7 +211,7 @@ def _numbers(name: str, column: Any) -> Ints:
     low, high = _LIMITS.get(name, _TIME_LIMITS)
     found = pc.min_max(column).as_py()
     if found["min"] is not None and not low <= found["min"] <= found["max"] <= high:
-        raise _Odd
+        raise _NotBulkReadable
     shift = TIME_SHIFT_US if name.endswith("_us") else 0
     values: Ints = column.fill_null(NONE - shift).to_numpy(zero_copy_only=False)
     return values + shift

@@ -1,14 +1,14 @@
-"""The lines of a history, read one by one and held to the format.
+"""Reads the lines of a history one by one and checks them against the format.
 
 Rules:
-- A line that is not what `docs/history-format.md` says is a `UsageError` that names the file,
-  the number of the line and the reason; nothing of such a history is judged.
-- Fields that the format does not know are ignored; `null` is the same as leaving out; blank
-  lines are skipped.
-- What is well-formed and contradicts itself (two outcomes of one attempt) passes: it is for the
-  judge.
-- Times may be any whole numbers. They are kept shifted by `TIME_SHIFT_US`, so that none of them
-  is the -1 that stands for "none" in ledgers.
+- A line that is not what `docs/reference/history-format.md` says is a `UsageError` that names the
+  file, the number of the line and the reason; nothing of such a history is judged.
+- Fields that the format does not know are ignored; a `null` field is an absent field; blank lines
+  are skipped.
+- Well-formed lines that contradict each other (two outcomes of one attempt) are accepted: the
+  audit judges them.
+- Times may be any whole numbers. They are stored shifted by `TIME_SHIFT_US`, so that none of them
+  is -1, which means "none" in ledgers.
 """
 
 import json
@@ -25,7 +25,7 @@ LONGEST_LINE_BYTES: Final = 1 << 20
 LONGEST_NAME: Final = 32_768
 TIME_SHIFT_US: Final = 1 << 60
 
-# No real log or run comes near these; beyond them numbers no longer fit together into 64 bits.
+# No real log or run comes near these limits. Larger numbers could not be packed into 64 bits.
 LARGEST_OFFSET: Final = (1 << 44) - 2
 LARGEST_PARTITION: Final = (1 << 18) - 1
 LARGEST_ASSIGNMENT: Final = (1 << 22) - 1
@@ -35,8 +35,8 @@ Values = tuple[Any, ...]
 Check = Callable[[Any], Any]
 
 
-class Malformed(Exception):
-    """A value that its field cannot have; the text is the end of a sentence."""
+class MalformedLine(Exception):
+    """A value that its field does not allow; the text is the end of a sentence."""
 
 
 def _whole(low: int, high: int) -> Check:
@@ -44,9 +44,9 @@ def _whole(low: int, high: int) -> Check:
         if type(value) is float and value.is_integer():
             value = int(value)
         if type(value) is not int:
-            raise Malformed("is not a whole number")
+            raise MalformedLine("is not a whole number")
         if not low <= value <= high:
-            raise Malformed(f"is not between {low} and {high}")
+            raise MalformedLine(f"is not between {low} and {high}")
         return value
 
     return check
@@ -58,41 +58,41 @@ def _time(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise Malformed("is not a text")
+        raise MalformedLine("is not a string")
     if len(value) > LONGEST_NAME:
-        raise Malformed(f"is longer than {LONGEST_NAME} characters")
+        raise MalformedLine(f"is longer than {LONGEST_NAME} characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise Malformed("holds half of a character") from error
+        raise MalformedLine("contains an unpaired surrogate") from error
     return value
 
 
 def _label(value: Any) -> str:
-    """A key or a transaction: a text or a whole number, told apart."""
+    """Return a key or a transaction; the prefix distinguishes a string from a whole number."""
     return f"#{value}" if type(value) is int else f"'{_text(value)}"
 
 
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise Malformed("is neither true nor false")
+        raise MalformedLine("is neither true nor false")
     return value
 
 
 def _one_of(*choices: str) -> Check:
     def check(value: Any) -> str:
         if type(value) is not str or value not in choices:
-            raise Malformed(f"is none of {', '.join(choices)}")
+            raise MalformedLine(f"is not one of {', '.join(choices)}")
         return value
 
     return check
 
 
 def _acks(value: Any) -> str:
-    told = str(value) if type(value) is int else value
-    if told not in ("all", "-1", "1", "0"):
-        raise Malformed("is none of all, 1, 0")
-    return str(told)
+    acks = str(value) if type(value) is int else value
+    if acks not in ("all", "-1", "1", "0"):
+        raise MalformedLine("is not one of all, 1, 0")
+    return str(acks)
 
 
 _any_time = _whole(1 - TIME_SHIFT_US, TIME_SHIFT_US - 1)
@@ -101,7 +101,7 @@ _offset = _whole(0, LARGEST_OFFSET)
 _sequence = _whole(0, LARGEST_SEQUENCE)
 _cluster = _one_of("source", "target")
 
-# (name, what it must be, whether it must be there) of each kind of line.
+# The fields of each kind of line: (name, check, whether the field is required).
 KINDS: Final[dict[str, tuple[tuple[str, Check, bool], ...]]] = {
     "run": (
         ("format", _whole(FORMAT, FORMAT), False),
@@ -180,10 +180,10 @@ _NAMES: Final = {"kind", *(name for fields in KINDS.values() for name, _, _ in f
 
 
 def read_lines(file: BinaryIO, path: Path, *, first_line: int = 1) -> Iterator[tuple[str, Values]]:
-    """The kind of each line and its values, in the order of `KINDS`; None for what is absent.
+    """Return the kind of each line and its values, in the order of `KINDS`; None if absent.
 
-    `path` and the number of the first line are for messages. Where that is 1, a `run` line may
-    come first.
+    `path` and the number of the first line are for messages. If that number is 1, the first line
+    may be a `run` line.
     """
     number, is_first = first_line - 1, first_line == 1
     try:
@@ -193,55 +193,57 @@ def read_lines(file: BinaryIO, path: Path, *, first_line: int = 1) -> Iterator[t
                 kind, values = _parse(text, is_first)
                 is_first = False
                 yield kind, values
-    except Malformed as bad:
-        raise _malformed(path, number, bad) from None
+    except MalformedLine as bad:
+        raise _usage_error(path, number, bad) from None
 
 
 def _parse(text: bytes, is_first: bool) -> tuple[str, Values]:
     if len(text) > LONGEST_LINE_BYTES:
-        raise Malformed(f"is longer than {LONGEST_LINE_BYTES} bytes")
+        raise MalformedLine(f"is longer than {LONGEST_LINE_BYTES} bytes")
     if is_first:
         return parse_line(text.removeprefix(_BYTE_ORDER_MARK))
     kind, values = parse_line(text)
     if kind == "run":
-        raise Malformed("is a `run` line, which may stand only once, and first")
+        raise MalformedLine("is a `run` line, but only the first line of a history may be one")
     return kind, values
 
 
-def _malformed(path: Path, number: int, bad: Malformed) -> UsageError:
+def _usage_error(path: Path, number: int, bad: MalformedLine) -> UsageError:
     return UsageError(
         f"{path}: line {number} {bad}",
-        remedy="mend the line; docs/history-format.md says what each kind of line holds",
+        remedy="correct the line; docs/reference/history-format.md has the fields of each kind",
     )
 
 
 def parse_line(text: bytes) -> tuple[str, Values]:
-    """One line, held to the format."""
+    """Parse one line and check it against the format."""
     try:
         line = json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
     except UnicodeDecodeError as error:
-        raise Malformed("is not UTF-8") from error
+        raise MalformedLine("is not UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"is not JSON: {_reason(error)}") from error
+        raise MalformedLine(f"is not JSON: {_reason(error)}") from error
     if type(line) is not dict:
-        raise Malformed("is not a JSON object")
+        raise MalformedLine("is not a JSON object")
     kind = line.get("kind")
     if type(kind) is not str or kind not in KINDS:
-        raise Malformed(f"is of no kind that the format knows: {_shown(kind)}")
+        raise MalformedLine(f"has a `kind` that the format does not know: {_quote(kind)}")
     values: list[Any] = []
-    for name, check, is_needed in KINDS[kind]:
+    for name, check, is_required in KINDS[kind]:
         value = line.get(name)
         if value is None:
-            if is_needed:
-                raise Malformed(f"is a `{kind}` line without `{name}`")
+            if is_required:
+                raise MalformedLine(f"is a `{kind}` line without `{name}`")
             values.append(None)
             continue
         try:
             values.append(check(value))
-        except Malformed as bad:
-            raise Malformed(f"is a `{kind}` line whose `{name}` ({_shown(value)}) {bad}") from None
+        except MalformedLine as bad:
+            raise MalformedLine(
+                f"is a `{kind}` line whose `{name}` ({_quote(value)}) {bad}"
+            ) from None
     if kind == "scan" and values[4] < values[3]:
-        raise Malformed("is a `scan` line whose `end` lies before its `start`")
+        raise MalformedLine("is a `scan` line whose `end` is below its `start`")
     return kind, tuple(values)
 
 
@@ -252,19 +254,19 @@ def _reason(error: Exception) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; one that names a field of ours twice says two things at once."""
+    """Return a JSON object; refuse one that repeats a field of the format: it is ambiguous."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next((name for name in names if name in _NAMES and names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"it names `{twice}` twice")
+            raise ValueError(f"the field `{twice}` is present twice")
     return found
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     return f"{json.dumps(value, ensure_ascii=True):.60}"

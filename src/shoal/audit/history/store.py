@@ -1,8 +1,8 @@
-"""The lines of a history as a ledger, for the same kernels that judge every run.
+"""Imports the lines of a history as a ledger, for the same kernels that judge every run.
 
-One file is one run with one consumer group, whose name is that of its reader, `consumers`.
-Rows are kept as arrays; beyond `MOST_HELD_ROWS` they go to Parquet files in a folder that the
-caller gives and removes, so that memory does not grow with the file.
+One file is one run with one consumer group; the group has the name of its reader, `consumers`.
+Rows are kept as arrays in memory. Beyond `MOST_ROWS_IN_MEMORY` they are written to Parquet files in
+a folder that the caller provides and removes, so that memory does not grow with the file.
 """
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ from shoal.audit.arrays import NONE, Array, Ints, Rows, ints
 from shoal.audit.history.blocks import Column, Columns, Texts, read_blocks
 from shoal.audit.history.lines import Values, read_lines
 from shoal.audit.read.folder import Ledger, RowGroup, RunFolder
-from shoal.audit.read.read import Held, Piece
+from shoal.audit.read.read import MemoryPiece, Piece, RowGroupPiece
 from shoal.model.errors import UsageError
 from shoal.model.ledger import FATES, NO_INCARNATION, OPEN, OUTCOMES, TABLES
 
 GROUP: Final = "consumers"
 SHORT_BYTES: Final = 1 << 20  # shorter files are read line by line
 ROWS_PER_CHUNK: Final = 131_072
-MOST_HELD_ROWS: Final = 4_000_000
+MOST_ROWS_IN_MEMORY: Final = 4_000_000
 
 _OUTCOMES: Final = {name: number for number, name in enumerate(OUTCOMES)}
 _FATES: Final = {name: number for number, name in enumerate(FATES)}
@@ -42,16 +42,16 @@ _TYPES: Final[dict[str, type[np.generic]]] = {
 
 
 def key_number(key: str) -> int:
-    """A number that stands for a key."""
+    """Return the hash by which a key is stored in a ledger."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _texts(column: Column) -> Texts:
-    assert isinstance(column, Texts)  # noqa: S101 - which columns are texts is fixed
+    assert isinstance(column, Texts)  # noqa: S101 - the format fixes which columns are texts
     return column
 
 
-def _renumbered(column: Column, numbers: dict[str, int]) -> Ints:
+def _map_names(column: Column, numbers: dict[str, int]) -> Ints:
     texts = _texts(column)
     return ints([numbers[name] for name in texts.names])[texts.codes]
 
@@ -61,7 +61,7 @@ def _or_none(value: int | None) -> int:
 
 
 class _Table:
-    """Rows of one table, put away in chunks."""
+    """The rows of one table, stored in chunks."""
 
     def __init__(self, name: str, store: "_Store") -> None:
         self.name, self._store = name, store
@@ -72,9 +72,9 @@ class _Table:
     def append(self, row: Values) -> None:
         self.rows.append(row)
         if len(self.rows) >= ROWS_PER_CHUNK:
-            self.put_away()
+            self.flush()
 
-    def put_away(self) -> None:
+    def flush(self) -> None:
         if not self.rows:
             return
         kinds = TABLES[self.name]
@@ -99,13 +99,13 @@ class _Table:
 
 
 class _Store:
-    """All tables of one history, and where their rows are."""
+    """All tables of one history, in memory or in files."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self._path, self._folder = path, folder
         self._names: list[str] = []
         self._codes: dict[str, int] = {}
-        self._held = self._files = 0
+        self._row_count = self._files = 0
         self.tables = {name: _Table(name, self) for name in TABLES}
 
     def code(self, name: str) -> int:
@@ -115,15 +115,15 @@ class _Store:
             self._names.append(name)
         return known
 
-    def keep(self, table: str, columns: Rows, position: int) -> Piece | Held:
+    def keep(self, table: str, columns: Rows, position: int) -> Piece:
         count = len(next(iter(columns.values())))
-        self._held += count
-        if self._held <= MOST_HELD_ROWS:
-            return Held(str(self._path), columns, self._names, position)
+        self._row_count += count
+        if self._row_count <= MOST_ROWS_IN_MEMORY:
+            return MemoryPiece(str(self._path), columns, self._names, position)
         self._files += 1
         path = self._folder / f"{table}-{self._files}.parquet"
         pq.write_table(self._to_arrow(table, columns), path, compression="zstd")
-        return Piece(str(path), 0, position)
+        return RowGroupPiece(str(path), 0, position)
 
     def _to_arrow(self, table: str, columns: Rows) -> Any:
         arrays = []
@@ -135,25 +135,25 @@ class _Store:
         return pa.Table.from_arrays(arrays, names=[name for name, _ in TABLES[table]])
 
 
-class _Import:
-    """Takes lines and becomes a ledger."""
+class _Importer:
+    """Collects lines and converts them to a ledger."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
         self.store = _Store(path, folder)
         self.plan: dict[str, Any] = {"run": str(path), "groups": [GROUP], "promises": {}}
-        self.plan |= {"history": True, "one_clock": True}  # times have a common zero
+        self.plan |= {"history": True, "one_clock": True}  # all times are of one clock
         self.ends: list[bool] = []
         self.has_target = self.is_compacted = False
         self.transactions: dict[tuple[int, str], int] = {}
-        # Of each transaction: whether a fate was named, which, and when a commit was requested.
+        # By transaction: its fate (NONE if no line has one) and when its commit was requested.
         self.fates: list[int] = []
         self.requests: list[int] = []
 
-    def take(self, kind: str, values: Values) -> None:
-        getattr(self, f"_{kind}")(*values)
+    def add_line(self, kind: str, values: Values) -> None:
+        getattr(self, f"_on_{kind}")(*values)
 
-    def _run(self, *values: Any) -> None:
+    def _on_run(self, *values: Any) -> None:
         _, delivery, ordered, isolation, acks, mirror = values
         self.plan["promises"] = {
             "delivery": delivery or "at_least_once",
@@ -163,7 +163,7 @@ class _Import:
         self.plan["acks"] = acks or "all"
         self.has_target |= mirror is True
 
-    def _send(self, *values: Any) -> None:
+    def _on_send(self, *values: Any) -> None:
         producer, topic, lane, sequence, outcome, offset, key, *rest = values
         transaction, fate, requested_us, intended_us, sent_us, acked_us = rest
         code, tables = self.store.code, self.store.tables
@@ -179,26 +179,26 @@ class _Import:
     def _transaction(
         self, name: tuple[int, str], fate: str | None, requested_us: int | None
     ) -> int:
-        """Its number. Fates that contradict each other are as good as none: it is open."""
+        """Return the number of a transaction. With contradicting fates it counts as open."""
         number = self.transactions.setdefault(name, len(self.transactions))
         if number == len(self.fates):
             self.fates.append(NONE)
             self.requests.append(NONE)
         if fate is not None:
-            told, held = _FATES[fate], self.fates[number]
-            self.fates[number] = told if held in (NONE, told) else OPEN
+            new, known = _FATES[fate], self.fates[number]
+            self.fates[number] = new if known in (NONE, new) else OPEN
         if requested_us is not None:
-            held = self.requests[number]
-            self.requests[number] = requested_us if held == NONE else min(held, requested_us)
+            known = self.requests[number]
+            self.requests[number] = requested_us if known == NONE else min(known, requested_us)
         return number
 
-    def _manifest(self, *values: Any) -> None:
+    def _on_manifest(self, *values: Any) -> None:
         producer, topic, lane, count = values
         code = self.store.code
         row = (code(producer), NO_INCARNATION, code(topic), lane, count)
         self.store.tables["manifests"].append(row)
 
-    def _scan(self, *values: Any) -> None:
+    def _on_scan(self, *values: Any) -> None:
         cluster, topic, partition, start, end, compacted = values
         code = self.store.code
         row = (code(cluster), code(topic), code(""), partition, start, end, compacted is True)
@@ -206,7 +206,7 @@ class _Import:
         self.has_target |= cluster == "target"
         self.is_compacted |= compacted is True
 
-    def _log(self, *values: Any) -> None:
+    def _on_log(self, *values: Any) -> None:
         cluster, topic, partition, offset, producer, sequence, append_us, intact = values
         code = self.store.code
         message = (code(producer), NO_INCARNATION, partition, sequence)
@@ -215,13 +215,13 @@ class _Import:
         self.store.tables["log"].append(row)
         self.has_target |= cluster == "target"
 
-    def _assign(self, *values: Any) -> None:
+    def _on_assign(self, *values: Any) -> None:
         consumer, assignment, topic, partition, offset = values
         code = self.store.code
         row = (code(GROUP), code(consumer), assignment, code(topic), partition, offset, NONE)
         self.store.tables["assignments"].append(row)
 
-    def _receive(self, *values: Any) -> None:
+    def _on_receive(self, *values: Any) -> None:
         consumer, assignment, topic, partition, offset, producer, sequence, *rest = values
         received_us, intact = rest
         code = self.store.code
@@ -230,30 +230,30 @@ class _Import:
         row = (*reader, *message, NONE, received_us, intact is not False)
         self.store.tables["receipts"].append(row)
 
-    def _position(self, *values: Any) -> None:
+    def _on_position(self, *values: Any) -> None:
         reader, topic, partition, offset = values
         code = self.store.code
         self.store.tables["positions"].append((code(reader), code(topic), partition, offset))
 
-    def _end(self, drained: bool) -> None:
+    def _on_end(self, drained: bool) -> None:
         self.ends.append(drained)
 
-    def take_columns(self, kind: str, columns: Columns) -> None:
-        """Many lines of one kind at once."""
+    def add_columns(self, kind: str, columns: Columns) -> None:
+        """Add many lines of one kind at once."""
         plain = {name: self._plain(column) for name, column in columns.items()}
         count = len(plain["seq"])
         none = np.full(count, NONE)
         message = {"producer": plain["producer"], "topic": plain["topic"]}
-        # One number for all rows, without memory for each.
+        # Broadcast: all rows share one number, so that it takes no memory per row.
         message |= {"incarnation": np.broadcast_to(np.int64(NO_INCARNATION), count)}
         message |= {"lane": plain["partition"], "sequence": plain["seq"]}
         if kind == "send":
-            outcome = _renumbered(columns["outcome"], _OUTCOMES)
+            outcome = _map_names(columns["outcome"], _OUTCOMES)
             times = {name: plain[name] for name in ("intended_us", "sent_us", "acked_us")}
             own = {"outcome": outcome, "error": none, "offset": plain["offset"], **times}
             self._add("attempts", message | own)
-            self._take_keys(columns["key"], message)
-            self._take_transactions(columns, plain, message)
+            self._add_keys(columns["key"], message)
+            self._add_transactions(columns, plain, message)
         elif kind == "log":
             place = {"cluster": plain["cluster"], "partition": plain["partition"]}
             place |= {"offset": plain["offset"], "append_us": plain["append_us"]}
@@ -268,8 +268,8 @@ class _Import:
             self._add("receipts", message | place | {"timestamp_us": none})
 
     def _add(self, table: str, columns: Rows) -> None:
-        """Columns in chunks of the usual size, after the rows that came before."""
-        self.store.tables[table].put_away()
+        """Store columns in chunks of the usual size, after the rows that came before."""
+        self.store.tables[table].flush()
         count = len(columns["sequence"])
         for low in range(0, count, ROWS_PER_CHUNK):
             self.store.tables[table].add(
@@ -280,13 +280,13 @@ class _Import:
             )
 
     def _plain(self, column: Column) -> Array:
-        """Texts by the numbers of the whole history."""
+        """Return a column as numbers; texts get the numbers of the whole history."""
         if not isinstance(column, Texts):
             return column
         codes = ints([self.store.code(name) for name in column.names])
         return codes[column.codes] if len(codes) else column.codes
 
-    def _take_keys(self, column: Column, message: Rows) -> None:
+    def _add_keys(self, column: Column, message: Rows) -> None:
         keys = _texts(column)
         held = np.flatnonzero(keys.codes != NONE)
         if len(held):
@@ -294,20 +294,20 @@ class _Import:
             rows = {name: values[held] for name, values in message.items()}
             self._add("keys", rows | {"key": numbers[keys.codes[held]]})
 
-    def _take_transactions(self, columns: Columns, plain: Rows, message: Rows) -> None:
+    def _add_transactions(self, columns: Columns, plain: Rows, message: Rows) -> None:
         names, fates = _texts(columns["txn"]), _texts(columns["fate"])
         held = np.flatnonzero(names.codes != NONE)
         if not len(held):
             return
-        told = [plain["producer"], names.codes, fates.codes, plain["committed_us"]]
+        columns_used = [plain["producer"], names.codes, fates.codes, plain["committed_us"]]
         distinct, first, inverse = np.unique(
-            np.stack([column[held] for column in told], axis=1),
+            np.stack([column[held] for column in columns_used], axis=1),
             axis=0,
             return_index=True,
             return_inverse=True,
         )
         numbers = np.empty(len(distinct), np.int64)
-        # Numbered as they come, as by lines: witnesses name these numbers.
+        # Numbered in order of first occurrence, as line by line: witnesses contain these numbers.
         for place in np.argsort(first).tolist():
             producer, name, fate, requested_us = distinct[place].tolist()
             numbers[place] = self._transaction(
@@ -319,34 +319,34 @@ class _Import:
         rows |= {"transaction": numbers[inverse.ravel()], "fate": np.full(len(held), OPEN)}
         self._add("transactions", rows | {"requested_us": np.full(len(held), NONE)})
 
-    def ledger(self) -> Ledger:
+    def to_ledger(self) -> Ledger:
         for table in self.store.tables.values():
-            table.put_away()
-        self._settle_transactions()
+            table.flush()
+        self._apply_fates()
         self.plan["mirror"] = self.has_target
         self.plan["all_drained"] = bool(self.ends) and all(self.ends)
         tables = {name: table.groups for name, table in self.store.tables.items()}
         if not self.is_compacted:
-            tables["keys"] = []  # nobody asks for them
+            tables["keys"] = []  # only compacted logs need keys
         return Ledger([RunFolder(self.path, self.plan, [])], tables)
 
-    def _settle_transactions(self) -> None:
-        """Every row gets what all lines together say of its transaction."""
+    def _apply_fates(self) -> None:
+        """Set in every row the fate that all lines together give its transaction."""
         table = self.store.tables["transactions"]
         if not table.groups:
             return
         fates, requests = ints(self.fates), ints(self.requests)
         fates[fates == NONE] = OPEN
         table.groups = [
-            RowGroup(settled(group.piece, fates, requests), group.rows, group.ranges)
+            RowGroup(set_fates(group.piece, fates, requests), group.rows, group.ranges)
             for group in table.groups
         ]
 
 
-def settled(piece: Piece | Held, fates: Ints, requests: Ints) -> Held:
-    """A chunk of transactions with their fates; in memory, wherever it was."""
+def set_fates(piece: Piece, fates: Ints, requests: Ints) -> MemoryPiece:
+    """Return a chunk of transactions, in memory, with their fates set."""
     rows: Rows
-    if isinstance(piece, Held):
+    if isinstance(piece, MemoryPiece):
         rows, names = dict(piece.columns), piece.names
     else:
         content = pq.read_table(piece.path)
@@ -354,7 +354,7 @@ def settled(piece: Piece | Held, fates: Ints, requests: Ints) -> Held:
         rows = {name: _numbers(content.column(name)) for name in content.column_names}
     rows["fate"] = fates[rows["transaction"]].astype(np.int8)
     rows["requested_us"] = requests[rows["transaction"]]
-    return Held(piece.path, rows, names, piece.position)
+    return MemoryPiece(piece.path, rows, names, piece.position)
 
 
 def _numbers(column: Any) -> Array:
@@ -364,7 +364,7 @@ def _numbers(column: Any) -> Array:
 
 
 def import_history(path: Path, folder: Path) -> Ledger:
-    """A history as a ledger; `folder` takes what does not fit into memory."""
+    """Import a history file as a ledger; `folder` takes the rows that exceed the memory limit."""
     try:
         if path.stat().st_size < SHORT_BYTES:
             with path.open("rb") as file:
@@ -375,19 +375,19 @@ def import_history(path: Path, folder: Path) -> Ledger:
 
 
 def _import_blocks(path: Path, folder: Path) -> Ledger:
-    taken = _Import(path, folder)
+    importer = _Importer(path, folder)
     for block in read_blocks(path):
         lines = read_lines(BytesIO(block.text), path, first_line=block.first_line)
         for kind, values in chain(lines, block.others):
-            taken.take(kind, values)
+            importer.add_line(kind, values)
         for kind, columns in block.columns.items():
-            taken.take_columns(kind, columns)
-    return taken.ledger()
+            importer.add_columns(kind, columns)
+    return importer.to_ledger()
 
 
 def import_lines(lines: Iterable[tuple[str, Values]], path: Path, folder: Path) -> Ledger:
-    """Lines as `lines.parse_line` gives them; `path` is where they come from."""
-    taken = _Import(path, folder)
+    """Import lines as `lines.parse_line` returns them; `path` is the file they come from."""
+    importer = _Importer(path, folder)
     for kind, values in lines:
-        taken.take(kind, values)
-    return taken.ledger()
+        importer.add_line(kind, values)
+    return importer.to_ledger()

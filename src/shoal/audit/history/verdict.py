@@ -1,4 +1,4 @@
-"""A history judged, and its result in the shape that `docs/history-format.md` gives."""
+"""Judges a history; `docs/reference/history-format.md` documents the JSON of its result."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from shoal.model.result import GroupResult, Metrics, Result
 
 Json = dict[str, Any]
 
-# Metrics that the format names, in its order; others follow them.
+# The metrics that the format documents, in its order; all others follow them.
 _NAMED = (
     *("attempts", "ok", "failed", "unknown", "deliveries", "delivered", "re_reads", "recovered"),
     *("yield", "harvest", "completeness", "duplication", "F", "K", "latency_us", "range_us"),
@@ -22,7 +22,7 @@ _NAMED = (
 
 
 def judge_history(path: Path) -> Result:
-    """The verdict on one file."""
+    """Judge one history file."""
     with TemporaryDirectory(prefix="shoal-history-") as folder:
         result = audit(import_history(path, Path(folder)))
     return _with_true_times(result)
@@ -31,7 +31,7 @@ def judge_history(path: Path) -> Result:
 def judge_verifiable(
     producers: Sequence[Path], consumers: Sequence[Path], *, drained: bool
 ) -> Result:
-    """The verdict on one run of Apache Kafka's verifiable tools."""
+    """Judge one run of Apache Kafka's verifiable tools."""
     lines = read_verifiable(producers, consumers, drained=drained)
     with TemporaryDirectory(prefix="shoal-history-") as folder:
         result = audit(import_lines(lines, producers[0], Path(folder)))
@@ -43,7 +43,7 @@ def _with_true_times(result: Result) -> Result:
 
 
 def _unshift(group: GroupResult) -> GroupResult:
-    """With the times of witnesses as the history gave them."""
+    """Undo the shift of the times in witnesses, so that they are those of the history."""
     findings = {
         name: replace(found, witness=found.witness and _true_times(found.witness))
         for name, found in group.findings.items()
@@ -52,7 +52,10 @@ def _unshift(group: GroupResult) -> GroupResult:
 
 
 def to_json(name: str, result: Result) -> Json:
-    """One element of the array that `--output json` prints; `name` is the file as it was given."""
+    """Return one element of the array that `--output json` prints.
+
+    `name` is the file name as the user gave it.
+    """
     found = result.findings
     return {
         "history": name,
@@ -69,9 +72,9 @@ def to_json(name: str, result: Result) -> Json:
 
 
 def _metrics(metrics: Metrics) -> Json:
-    told = metrics.to_json()
-    return {name: told[name] for name in _NAMED} | {
-        name: value for name, value in told.items() if name not in _NAMED
+    values = metrics.to_json()
+    return {name: values[name] for name in _NAMED} | {
+        name: value for name, value in values.items() if name not in _NAMED
     }
 
 

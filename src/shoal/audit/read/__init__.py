@@ -1,1 +1,1 @@
-"""From run folders to the rows of one cell."""
+"""Reads run folders into the rows of one cell."""

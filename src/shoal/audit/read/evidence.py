@@ -1,9 +1,8 @@
-"""Where messages are known to have been: attempts, places in logs, deliveries.
+"""Evidence of where messages were: attempts, places in logs, deliveries.
 
-A place is a partition and an offset, packed into one integer that sorts by partition and
-then by offset. Whatever says that a message was at a place counts alike: a scan, a delivery
-from that log, an acknowledgement (never that of a failed send). A message at two places of
-one cluster has a copy.
+A place is a partition and an offset, packed into one integer that sorts by partition and then by
+offset. All evidence for a message at a place counts alike: a scan, a delivery from that log, an
+acknowledgement (never that of a failed send). A message at two places of one cluster has a copy.
 """
 
 from collections.abc import Sequence
@@ -11,30 +10,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, filled, ints, starts_of_groups
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, full_ints, ints, starts_of_groups
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import FAILED, OK, OPEN
 
-NEVER = 3  # the outcome of what was never attempted
+NEVER = 3  # the outcome of a message that was never attempted
 
 _OFFSET_BITS = 44
 _MOST_PARTITIONS = 1 << 18
 _POSITION_BITS = 40
 _MOST_ASSIGNMENTS = 1 << 22
 
-# Of several records of one attempt the best counts: acknowledged, then unknown, then failed.
+# Of several rows of one attempt the best outcome counts: ok, then unknown, then failed.
 _RANK = np.array([0, 2, 1], dtype=np.int8)
 
 
 def pack_places(partition: Array, offset: Array) -> Ints:
-    """Places from partitions and offsets, none of which may be absent."""
+    """Pack partitions and offsets into places; none of them may be absent."""
     if len(offset) and (
         int(offset.max()) >> _OFFSET_BITS
         or int(offset.min()) < 0
         or int(partition.max()) >= _MOST_PARTITIONS
         or int(partition.min()) < 0
     ):
-        raise LedgerError("a ledger holds an offset or a partition that no real log has")
+        raise LedgerError("a ledger contains an offset or a partition number that no real log has")
     return (partition.astype(np.int64) << _OFFSET_BITS) | offset
 
 
@@ -47,28 +46,28 @@ def offset_of(places: Ints) -> Ints:
 
 
 def arrival_keys(assignment: Array, position: Ints) -> Ints:
-    """Arrival within one partition: by assignment, then by place in the ledger."""
+    """Return keys that sort arrivals in one partition: by assignment, then by ledger order."""
     if len(position) and (
         int(position.max()) >> _POSITION_BITS
         or int(assignment.max()) >= _MOST_ASSIGNMENTS
         or int(assignment.min()) < 0
     ):
-        raise LedgerError("a ledger holds an assignment number or a row number beyond all limits")
+        raise LedgerError("a ledger contains an assignment number or a row number above the limit")
     return (assignment.astype(np.int64) << _POSITION_BITS) | position
 
 
 @dataclass(frozen=True)
 class Attempts:
-    """What producers said of each slot; NONE where they said nothing."""
+    """What producers recorded for each slot; NONE if nothing."""
 
-    outcome: Array  # as in the ledger; NEVER where no row is
+    outcome: Array  # as in the ledger; NEVER without a row
     intended_us: Ints
     sent_us: Ints
     acked_us: Ints
 
 
 def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
-    """One outcome for each slot. Contradictory rows: the best one, and of those the earliest."""
+    """Return one outcome for each slot; of contradictory rows the best, then the earliest."""
     counts = np.bincount(slots, minlength=1)
     if counts.max(initial=0) > 1:
         by_time = (rows["intended_us"], rows["acked_us"], rows["sent_us"])
@@ -80,7 +79,7 @@ def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
     outcome[slots] = rows["outcome"]
     times = []
     for name in ("intended_us", "sent_us", "acked_us"):
-        column = filled(size)
+        column = full_ints(size)
         column[slots] = rows[name]
         times.append(column)
     intended, sent, acked = times
@@ -89,8 +88,11 @@ def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
     return Attempts(outcome, intended, sent, acked)
 
 
-def reused_slots(rows: Rows, slots: Ints, columns: Sequence[str]) -> Ints:
-    """Slots with two acknowledged rows that differ in one of the columns; absent is no value."""
+def find_reused_slots(rows: Rows, slots: Ints, columns: Sequence[str]) -> Ints:
+    """Return slots with two acknowledged rows that differ in one of the columns.
+
+    An absent value does not count as different.
+    """
     ok = np.flatnonzero(rows["outcome"] == OK)
     again = np.flatnonzero(np.bincount(slots[ok], minlength=1) > 1)
     if not len(again):
@@ -105,7 +107,7 @@ def reused_slots(rows: Rows, slots: Ints, columns: Sequence[str]) -> Ints:
 
 
 def _with_several(slots: Ints, values: Array) -> Ints:
-    """Slots with more than one value."""
+    """Return the slots with more than one value."""
     distinct, _ = _distinct_pairs(slots, values)
     several: Ints = distinct[1:][distinct[1:] == distinct[:-1]]
     return several
@@ -113,7 +115,7 @@ def _with_several(slots: Ints, values: Array) -> Ints:
 
 @dataclass(frozen=True)
 class Memberships:
-    """The transaction of each slot, its fate and when its commit was requested; NONE if none."""
+    """The transaction of each slot, its fate and when its commit was requested; else NONE."""
 
     transaction: Ints
     fate: Array
@@ -121,11 +123,11 @@ class Memberships:
 
 
 def gather_memberships(rows: Rows, slots: Ints, size: int) -> Memberships:
-    """One transaction for each slot: of several rows the first whose transaction has ended."""
+    """Return one transaction for each slot; of several rows the first that has ended."""
     order = np.lexsort((-np.arange(len(slots)), rows["fate"] != OPEN))
     columns = []
     for name in ("transaction", "fate", "requested_us"):
-        column = filled(size)
+        column = full_ints(size)
         column[slots[order]] = rows[name][order]
         columns.append(column)
     return Memberships(*columns)
@@ -139,19 +141,19 @@ class Places:
     places: Ints
 
     def first(self, size: int) -> Ints:
-        """The lowest place of each slot, or NONE."""
-        found = filled(size)
+        """Return the lowest place of each slot, or NONE."""
+        found = full_ints(size)
         found[self.slots[::-1]] = self.places[::-1]
         return found
 
     def last(self, size: int) -> Ints:
-        """The highest place of each slot, or NONE."""
-        found = filled(size)
+        """Return the highest place of each slot, or NONE."""
+        found = full_ints(size)
         found[self.slots] = self.places
         return found
 
     def copies(self, size: int) -> Ints:
-        """How many places beyond the first each slot has."""
+        """Return how many places beyond the first each slot has."""
         return np.maximum(np.bincount(self.slots, minlength=size) - 1, 0)
 
     def of(self, slot: int) -> Ints:
@@ -160,8 +162,8 @@ class Places:
 
 
 def gather_places(slots: Ints, places: Ints, size: int) -> Places:
-    """Each distinct (slot, place) once. Sorts only what is not clear at once."""
-    one = filled(size)
+    """Return each distinct (slot, place) once. Sorts only the slots with several places."""
+    one = full_ints(size)
     one[slots] = places
     odd = one[slots] != places
     if not odd.any():
@@ -187,12 +189,12 @@ def _distinct_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class Deliveries:
-    """What one group received. Rows stand in order of arrival."""
+    """What one group received. Rows are in order of arrival."""
 
     rows: Ints  # row numbers in the table of receipts
     slots: Ints
-    first: Ints  # per slot the table's row of its first delivery, or NONE
-    distinct: int  # deliveries that are no re-reads
+    first: Ints  # for each slot the row of its first delivery, or NONE
+    distinct: int  # deliveries without the re-reads
     re_read_slots: Ints  # one entry for each re-read
 
     @property
@@ -202,12 +204,12 @@ class Deliveries:
 
 
 def gather_deliveries(receipts: Rows, slots: Ints, rows: Ints, size: int) -> Deliveries:
-    """Deliveries of the given rows of the table; `slots` and the columns are the table's."""
+    """Return the deliveries of `rows`; `receipts` and `slots` are those of the whole table."""
     keys = receipts["key"][rows]
     if len(keys) > 1 and not bool((keys[1:] > keys[:-1]).all()):
         rows = rows[np.argsort(keys, kind="stable")]
     own = slots[rows]
-    first = filled(size)
+    first = full_ints(size)
     first[own[::-1]] = rows[::-1]
     counts = np.bincount(own, minlength=size)
     if counts.max(initial=0) <= 1:
@@ -223,10 +225,9 @@ def gather_deliveries(receipts: Rows, slots: Ints, rows: Ints, size: int) -> Del
 
 
 def _settle_first(first: Ints, receipts: Rows, slots: Ints, again: Ints) -> None:
-    """Of a message that came from several partitions the earliest delivery is the first.
+    """Set the first delivery of messages that came from several partitions: the earliest.
 
-    Arrival keys are comparable within a partition only. `again` stands in the order of slot
-    and time.
+    Arrival keys are comparable within one partition only. `again` is sorted by slot and time.
     """
     partition = receipts["partition"][again]
     same = slots[again][1:] == slots[again][:-1]

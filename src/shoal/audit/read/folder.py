@@ -1,11 +1,11 @@
-"""Run folders as an audit finds them: what was planned, what was committed, where rows lie.
+"""Opens run folders for an audit: the plan, the commit log and the row groups.
 
-Several folders are joined into one ledger (producers and consumers that shared nothing);
-they must be of one run. Only segments in a commit log exist; only their footers are read
-here. Ledger order is folder, worker, epoch, number of the segment, row.
+Several folders of one run (of producers and consumers that shared nothing) are joined into one
+ledger. Only segments in a commit log count, and only their footers are read here. Ledger order is
+folder, worker, epoch, segment number, row.
 
-Every oddity is a `LedgerError` that names the file and says what is wrong; a last line of
-a commit log that was cut is not one.
+Every inconsistency is a `LedgerError` that names the file and the problem. An incomplete last line
+of a commit log is not an error.
 """
 
 import json
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST
-from shoal.audit.read.read import Held, Piece, Spelling, Vocabulary, read_rows
+from shoal.audit.read.read import NameAlias, Piece, RowGroupPiece, Vocabulary, read_rows
 from shoal.audit.run_file import read_run_file, require_same_promises
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import (
@@ -44,15 +44,15 @@ _RANGED: Final = ("sequence", "offset")
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A row group and what its footer says of it; a range is (smallest, largest)."""
+    """A row group and the statistics of its footer; a range is (smallest, largest)."""
 
-    piece: Piece | Held
+    piece: Piece
     rows: int
     ranges: Mapping[str, tuple[int, int]]
-    group: str | None = None  # the consumer group, where all rows are of one
+    group: str | None = None  # the consumer group, if all rows are of one
 
     def overlaps(self, column: str, low: int, high: int) -> bool:
-        """Whether a value of the column may lie in [low, high)."""
+        """Whether a value of the column may be in [low, high)."""
         smallest, largest = self.ranges.get(column, (-LARGEST, LARGEST))
         return smallest < high and largest >= low
 
@@ -70,8 +70,8 @@ class Ledger:
 
     folders: Sequence[RunFolder]
     tables: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
-    clock_skew_us: int | None = None  # by how much clocks of different places differ at most
-    deadline_us: int | None = None  # after so long what is missing is lost, drained or not
+    clock_skew_us: int | None = None  # the greatest difference between clocks, from the user
+    deadline_us: int | None = None  # a message missing for longer is lost, drained or not
 
     @property
     def run(self) -> str:
@@ -79,20 +79,23 @@ class Ledger:
         return next((name for name in names if name and not is_by_hash(name)), names[0])
 
     def commits(self, kind: str) -> Iterator[Json]:
-        spelt = _topic_codes(self.folders)
+        names = _topic_codes(self.folders)
         for folder in self.folders:
             for line in folder.commits:
                 if line["kind"] == kind:
-                    name = spelt.get(str(line.get("topic")))
+                    name = names.get(str(line.get("topic")))
                     yield line if name is None else {**line, "topic": name}
 
     def rows_of(self, table: str) -> int:
         return sum(group.rows for group in self.tables[table])
 
     def small_table(self, table: str) -> list[dict[str, Any]]:
-        """Every row of a table that is small by nature, in ledger order, with its names."""
+        """Return all rows of a small table as dictionaries, in ledger order."""
         if self.rows_of(table) > MOST_SMALL_ROWS:
-            raise LedgerError(f"table {table} of run {self.run} has {self.rows_of(table)} rows")
+            raise LedgerError(
+                f"table {table} of run {self.run} has {self.rows_of(table):,} rows;"
+                f" at most {MOST_SMALL_ROWS:,} are supported"
+            )
         names = [name for name, _ in TABLES[table]]
         words = {name for name, kind in TABLES[table] if kind == "dictionary"}
         vocabulary = Vocabulary()
@@ -113,15 +116,15 @@ def open_ledger(
 ) -> Ledger:
     """Join run folders; all must be of one run.
 
-    What the user may give: `clock_skew_us`, by how much clocks may differ that no coordinator has
-    compared; `deadline_us`, how long a message may take before it counts as lost.
+    From the user: `clock_skew_us` bounds the difference between clocks that no coordinator has
+    compared; `deadline_us` is how long a message may take before it counts as lost.
     """
     named = {Path(directory).resolve(): Path(directory) for directory in directories}
     folders = [_open_folder(directory) for directory in named.values()]
     if not folders:
-        raise UsageError("no run folder was named")
+        raise UsageError("no run folder was given", remedy="name one or more: shoal audit DIR")
     runs = sorted({str(folder.plan.get("run")) for folder in folders})
-    # A consumer that was told no run and met none is at home in every run.
+    # A consumer without a run id that received no message fits every run.
     if len({run_hash(run) for run in runs if run}) > 1:
         raise LedgerError(
             f"these folders are of different runs: {', '.join(runs)}",
@@ -130,11 +133,11 @@ def open_ledger(
     require_same_promises((folder.directory / "run.json", folder.plan) for folder in folders)
     tables = {table: _row_groups(folders, table) for table in TABLES}
     ledger = Ledger(folders, tables, clock_skew_us, deadline_us)
-    told_of_producers = any(ledger.commits("reserve")) or ledger.rows_of("attempts")
-    if ledger.rows_of("receipts") and not told_of_producers:
+    has_producers = any(ledger.commits("reserve")) or ledger.rows_of("attempts")
+    if ledger.rows_of("receipts") and not has_producers:
         raise LedgerError(
-            "none of these folders is of a producer: nobody tells what was sent",
-            remedy="name the producers' folders too: shoal audit DIR DIR…",
+            "none of these folders is of a producer, so what was sent is unknown",
+            remedy="name the folders of the producers too: shoal audit DIR DIR…",
         )
     return ledger
 
@@ -148,7 +151,7 @@ def _open_folder(directory: Path) -> RunFolder:
 
 
 def _with_incarnation(line: Json) -> Json:
-    """A line of format 1 as format 2 has it."""
+    """Convert a line of format 1 to format 2."""
     is_of_stream = line["kind"] in ("reserve", "drained")
     return {**line, "incarnation": NO_INCARNATION} if is_of_stream else line
 
@@ -160,7 +163,9 @@ def _read_commits(path: Path) -> Iterator[Json]:
             while text := file.readline(LONGEST_LINE_BYTES + 1):
                 number += 1
                 if len(text) > LONGEST_LINE_BYTES:
-                    raise LedgerError(f"{path}: line {number} is too long")
+                    raise LedgerError(
+                        f"{path}: line {number} is longer than {LONGEST_LINE_BYTES:,} bytes"
+                    )
                 if text.endswith(b"\n"):
                     yield _commit(text, f"{path}: line {number}")
     except OSError as error:
@@ -173,44 +178,45 @@ def _commit(text: bytes, where: str) -> Json:
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{where} is not JSON") from error
     if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
-        raise LedgerError(f"{where} is of no kind that ledger format {FORMAT} has")
+        raise LedgerError(f"{where} has a kind that is not in ledger format {FORMAT}")
     return line
 
 
 def _topic_codes(folders: Sequence[RunFolder]) -> dict[str, str]:
-    """What a consumer wrote that knew a topic only by its number, and the topic's name.
+    """Return the names of topics that a consumer recorded only by number.
 
-    It was alone with a mirror that gives topics other names; the producer's folder has both.
+    A consumer does so if it runs separately and the mirror renames topics. The folder of the
+    producer has both the number and the name.
     """
     plans = [folder.plan.get("topic_codes") or {} for folder in folders]
     return {str(code): str(name) for plan in plans for code, name in plan.items()}
 
 
-def _spellings(folders: Sequence[RunFolder]) -> list[tuple[Spelling, ...]]:
-    """Of each folder the names that mean something else there than in the others.
+def _name_aliases(folders: Sequence[RunFolder]) -> list[tuple[NameAlias, ...]]:
+    """Return for each folder the names that mean something else there than in the others.
 
-    Consumers in places that share nothing may have the same name, and are two all the same.
+    Consumers in places that share nothing may have the same name, but are two consumers.
     """
     codes = _topic_codes(folders).items()
-    topics = tuple(Spelling("topic", code, name) for code, name in codes)
+    topics = tuple(NameAlias("topic", code, name) for code, name in codes)
     roles = [str(folder.plan.get("role")) for folder in folders]
     found = []
     for place, role in enumerate(roles):
         kind, _, name = role.partition(" ")
         earlier = roles[:place].count(role) if kind == "consumer" else 0
-        other = (Spelling("consumer", name, f"{name} #{earlier + 1}"),) if earlier else ()
+        other = (NameAlias("consumer", name, f"{name} #{earlier + 1}"),) if earlier else ()
         found.append(topics + other)
     return found
 
 
 def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
-    """Row groups of the committed segments of a table, in ledger order."""
+    """Return the row groups of the committed segments of a table, in ledger order."""
     found: list[RowGroup] = []
     position = 0
-    for folder, spelt in zip(folders, _spellings(folders), strict=True):
+    for folder, aliases in zip(folders, _name_aliases(folders), strict=True):
         lines = [c for c in folder.commits if c["kind"] == "segment" and c.get("table") == table]
         for path, rows in _segments(folder, lines):
-            for group in _footer(path, table, rows, position, spelt=spelt):
+            for group in _footer(path, table, rows, position, aliases=aliases):
                 found.append(group)
                 position += group.rows
     return found
@@ -221,7 +227,9 @@ def _segments(folder: RunFolder, lines: Iterable[Json]) -> list[tuple[Path, int]
     for line in lines:
         path = PurePosixPath(str(line.get("path")))
         if path.is_absolute() or ".." in path.parts or path.parts[:1] != ("ledger",):
-            raise LedgerError(f"{folder.directory}: segment {str(path)!r:.200} is not in it")
+            raise LedgerError(
+                f"{folder.directory}: segment {str(path)!r:.200} is not in its ledger folder"
+            )
         try:
             key = (str(line["worker"]), int(line["epoch"]), int(line["number"]))
             segments[key] = (folder.directory / path, int(line["rows"]))
@@ -231,7 +239,7 @@ def _segments(folder: RunFolder, lines: Iterable[Json]) -> list[tuple[Path, int]
 
 
 def _footer(
-    path: Path, table: str, rows: int, position: int, *, spelt: tuple[Spelling, ...]
+    path: Path, table: str, rows: int, position: int, *, aliases: tuple[NameAlias, ...]
 ) -> Iterator[RowGroup]:
     try:
         with pq.ParquetFile(path) as file:
@@ -249,7 +257,7 @@ def _footer(
         if group.num_rows:
             ranges = {name: _range(group.column(place)) for name, place in places.items()}
             only = _only_name(group.column(0)) if schema.names[0] == "group" else None
-            piece = Piece(str(path), number, position, spelt)
+            piece = RowGroupPiece(str(path), number, position, aliases)
             yield RowGroup(piece, group.num_rows, ranges, only)
             position += group.num_rows
 

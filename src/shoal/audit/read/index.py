@@ -1,10 +1,10 @@
-"""Which message has which slot in the arrays of a cell.
+"""The slot of each message in the arrays of a cell.
 
-A cell holds a range of sequences of all streams. Its slots stand in the order of streams
-(by name) and then of sequences. Where sequences are dense, which is the rule, a slot is
-computed: stream * width + sequence - low. Where they are not (a garbled sequence, a huge
-reservation of which little was used) the distinct pairs are sorted once, and a slot is a
-pair's rank: so memory follows the rows, whatever the numbers in them.
+A cell holds a range of sequences of all streams. Its slots are in the order of streams (by name)
+and then of sequences. If sequences are dense, which is usual, a slot is computed: stream * width +
+sequence - low. If they are sparse (a garbled sequence, a huge reservation of which little was
+used), the distinct (stream, sequence) pairs are sorted once, and a slot is the rank of a pair. So
+memory depends on the number of rows, not on the numbers in them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.audit.arrays import Array, Ints, Rows, filled, ints
+from shoal.audit.arrays import Array, Ints, Rows, full_ints, ints
 from shoal.audit.context import Stream, sort_key
 from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary
 
-# A dense cell may have this many slots for each row, and this many in any case.
+# A dense cell may have this many slots for each row; up to `_DENSE_SLOTS` it is always dense.
 _DENSE_SLOTS_PER_ROW = 4
 _DENSE_SLOTS = 1 << 16
 _TABLE_SIZE = 1 << 22
@@ -24,12 +24,12 @@ _TABLE_SIZE = 1 << 22
 
 @dataclass(frozen=True)
 class Index:
-    """Streams of a cell and the slots of their messages."""
+    """The streams of a cell and the slots of their messages."""
 
     streams: list[Stream]
     low: int
-    width: int  # 0 if slots are not computed
-    pair_streams: Ints  # of each slot, where slots are not computed
+    width: int  # 0 if slots are sparse
+    pair_streams: Ints  # of each slot, if slots are sparse
     pair_sequences: Ints
 
     @property
@@ -43,11 +43,11 @@ class Index:
         return slots % self.width + self.low if self.width else self.pair_sequences[slots]
 
     def per_stream(self, slots: Ints) -> Ints:
-        """How many of these slots each stream has."""
+        """Return how many of these slots each stream has."""
         return np.bincount(self.stream_of(slots), minlength=len(self.streams)).astype(np.int64)
 
     def first_slots(self, limits: Ints) -> Ints:
-        """The slots of each stream whose sequence lies from 0 to that stream's limit."""
+        """Return the slots of each stream whose sequence is from 0 up to the stream's limit."""
         if self.low < 0:
             return ints()
         if self.width:
@@ -58,7 +58,7 @@ class Index:
 
 
 def _counting(counts: Ints) -> Ints:
-    """0, 1, … count - 1 for each count, one after another."""
+    """Return 0, 1, … count - 1 for each count, concatenated."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
@@ -67,9 +67,9 @@ def _counting(counts: Ints) -> Ints:
 def build_index(
     tables: Sequence[Rows], vocabulary: Vocabulary, *, low: int, extents: Mapping[Stream, int]
 ) -> tuple[Index, list[Ints]]:
-    """The index of all rows and all planned streams, and the slot of each row of each table.
+    """Return the index of all rows and planned streams, and the slot of each row.
 
-    `extents` says for streams that must be there, rows or not, below which sequence.
+    `extents` has the planned streams and the limit of their sequences; they need no rows.
     """
     streams, codes = _number_streams(tables, vocabulary, extents.keys())
     sequences = [table["sequence"] for table in tables]
@@ -96,7 +96,7 @@ def _sparse_index(
 def _number_streams(
     tables: Sequence[Rows], vocabulary: Vocabulary, planned: Iterable[Stream]
 ) -> tuple[list[Stream], list[Ints]]:
-    """All streams in the order of names, and the number of the stream of each row."""
+    """Return all streams in the order of names, and the stream number of each row."""
     words, lanes = max(len(vocabulary), 1), _lane_span(tables)
     packed = [
         (t[PRODUCER_NUMBER].astype(np.int64) * words + t["topic"]) * lanes
@@ -105,25 +105,25 @@ def _number_streams(
     ]
     span = len(vocabulary.producers) * words * lanes
     distinct = _distinct(packed, span)
-    met = [_named_stream(vocabulary, *divmod(p, lanes)) for p in distinct.tolist()]
-    streams = sorted({*met, *planned}, key=sort_key)
+    found = [_decode_stream(vocabulary, *divmod(p, lanes)) for p in distinct.tolist()]
+    streams = sorted({*found, *planned}, key=sort_key)
     places = {stream: place for place, stream in enumerate(streams)}
-    numbers = ints([places[stream] for stream in met])
+    numbers = ints([places[stream] for stream in found])
     if span <= _TABLE_SIZE:
-        table = filled(span)
+        table = full_ints(span)
         table[distinct] = numbers
         return streams, [table[p] for p in packed]
     return streams, [numbers[np.searchsorted(distinct, p)] for p in packed]
 
 
-def _named_stream(vocabulary: Vocabulary, packed: int, lane: int) -> Stream:
+def _decode_stream(vocabulary: Vocabulary, packed: int, lane: int) -> Stream:
     number, topic = divmod(packed, len(vocabulary))
     producer, incarnation = vocabulary.producers[number]
     return Stream(producer, vocabulary.names[topic], _lane(lane), incarnation)
 
 
 def _lane_span(tables: Sequence[Rows]) -> int:
-    """How many lanes to make room for; a garbled lane may be any number of 32 bits."""
+    """Return the number of lanes to allow for; a garbled lane may be any 32-bit number."""
     low = min((int(t["lane"].min()) for t in tables if len(t["lane"])), default=0)
     high = max((int(t["lane"].max()) for t in tables if len(t["lane"])), default=0)
     return high + 1 if low >= 0 else 1 << 32

@@ -1,11 +1,11 @@
-"""Row groups of ledger segments into numpy columns.
+"""Reads row groups of ledger segments into numpy columns.
 
 Rules:
-- Rows keep ledger order. `position`, asked for like a column, is a row's place in it.
-- Names become numbers into one vocabulary for each task, so kernels compare integers.
-- `producer_number`, asked for like a column, is a number for producer and incarnation together:
-  what two producers with one id wrote is told apart from here on.
-- What cannot be read, or holds nulls, is a `LedgerError` that names the file.
+- Rows keep ledger order. `position`, requested like a column, is the index of a row in it.
+- Names become numbers in one vocabulary for each task, so kernels compare integers.
+- `producer_number`, requested like a column, is one number for producer and incarnation together:
+  it distinguishes two producers with the same id.
+- A file that cannot be read or contains nulls is a `LedgerError` that names the file.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,35 +36,38 @@ _NUMPY_TYPES: dict[str, type[np.generic]] = {
 }
 
 
-class Spelling(NamedTuple):
-    """A name in a column of a file, and the name that is meant."""
+class NameAlias(NamedTuple):
+    """A name that a file has in a column, and the actual name of that object."""
 
     column: str
-    written: str
-    meant: str
+    stored_name: str
+    actual_name: str
 
 
-class Piece(NamedTuple):
-    """One row group of one segment; `position` is the place of its first row."""
+class RowGroupPiece(NamedTuple):
+    """One row group of one segment; `position` is the index of its first row."""
 
     path: str
     number: int
     position: int
-    spelt: tuple["Spelling", ...] = ()  # names that stand for others in this file
+    aliases: tuple[NameAlias, ...] = ()  # names with another meaning in this file
 
 
-class Held(NamedTuple):
-    """Rows that are in memory already; names are numbers into `names`."""
+class MemoryPiece(NamedTuple):
+    """Rows that are already in memory; names are indices into `names`."""
 
     path: str  # what they were read from
     columns: Rows
     names: Sequence[str]
-    position: int  # of the first row, unless each row has its own
+    position: int  # of the first row, unless `positions` has one for each row
     positions: Array | None = None
 
 
+Piece = RowGroupPiece | MemoryPiece
+
+
 class ProducerIncarnation(NamedTuple):
-    """One producer: its id, and the number that tells it from others with that id."""
+    """One producer: its id, and the number that distinguishes it from others with that id."""
 
     producer: str
     incarnation: int
@@ -72,7 +75,7 @@ class ProducerIncarnation(NamedTuple):
 
 @dataclass(slots=True)
 class Vocabulary:
-    """Names and producers of one task and their numbers, given out as they are met."""
+    """The numbers of the names and producers of one task, in order of first occurrence."""
 
     names: list[str] = field(default_factory=list)
     producers: list[ProducerIncarnation] = field(default_factory=list)
@@ -99,7 +102,7 @@ class Vocabulary:
 
 
 class Within(NamedTuple):
-    """Which rows to keep: those whose column lies in one of the ranges [low, high).
+    """Which rows to keep: those whose column is in one of the ranges [low, high).
 
     Ranges are disjoint and ascending.
     """
@@ -121,21 +124,21 @@ class Within(NamedTuple):
 
 def read_rows(
     table: str,
-    pieces: Iterable[Piece | Held],
+    pieces: Iterable[Piece],
     columns: Sequence[str],
     *,
     vocabulary: Vocabulary,
     within: Within | None = None,
 ) -> Rows:
-    """The rows of some row groups of a table, in the order given."""
+    """Read the rows of some row groups of a table, in the order given."""
     chunks: dict[str, list[Array]] = {name: [] for name in columns}
     stored = [name for name in columns if name not in (POSITION, PRODUCER_NUMBER)]
     if PRODUCER_NUMBER in chunks:
         stored += [name for name in _PRODUCER if name not in stored]
     types = dict(TABLES[table]) | {POSITION: "int64", PRODUCER_NUMBER: "dictionary"}
     for piece in pieces:
-        if isinstance(piece, Held):
-            rows = _held_rows(piece, stored, types, vocabulary)
+        if isinstance(piece, MemoryPiece):
+            rows = _read_memory_piece(piece, stored, types, vocabulary)
         else:
             rows = _read_piece(piece, stored, types, vocabulary)
         if POSITION in chunks:
@@ -149,14 +152,17 @@ def read_rows(
     return {name: _whole(arrays, _NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
 
 
-def _positions(piece: Piece | Held, count: int) -> Array:
-    if isinstance(piece, Held) and piece.positions is not None:
+def _positions(piece: Piece, count: int) -> Array:
+    if isinstance(piece, MemoryPiece) and piece.positions is not None:
         return piece.positions
     return np.arange(piece.position, piece.position + count, dtype=np.int64)
 
 
 def _number_producers(columns: Rows, vocabulary: Vocabulary) -> Array:
-    """A number for each row; no sorting, as nearly always an id has one incarnation."""
+    """Return a producer number for each row.
+
+    Does not sort: an id nearly always has one incarnation, so one pass is enough.
+    """
     producer, incarnation = (columns[name] for name in _PRODUCER)
     if len(producer) and _is_constant(producer) and _is_constant(incarnation):
         name = vocabulary.names[producer[0]]
@@ -166,7 +172,7 @@ def _number_producers(columns: Rows, vocabulary: Vocabulary) -> Array:
     rows: Any = slice(None)
     while len(producer):
         one_of = np.zeros(int(producer.max()) + 1, np.int64)
-        one_of[producer] = incarnation  # of several incarnations of an id, the last
+        one_of[producer] = incarnation  # with several incarnations of an id, the last one
         code_of = np.zeros(len(one_of), np.int32)
         for code in np.flatnonzero(np.bincount(producer)).tolist():
             code_of[code] = vocabulary.producer_code(vocabulary.names[code], int(one_of[code]))
@@ -187,8 +193,8 @@ def _whole(arrays: list[Array], kind: type[np.generic]) -> Array:
     return np.concatenate(arrays) if arrays else np.empty(0, kind)
 
 
-def _held_rows(
-    piece: Held, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
+def _read_memory_piece(
+    piece: MemoryPiece, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
 ) -> Rows:
     own = np.array([vocabulary.code(name) for name in piece.names], np.int32)
     return {
@@ -198,7 +204,7 @@ def _held_rows(
 
 
 def _read_piece(
-    piece: Piece, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
+    piece: RowGroupPiece, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
 ) -> Rows:
     try:
         with pq.ParquetFile(piece.path, memory_map=True, page_checksum_verification=True) as file:
@@ -208,10 +214,12 @@ def _read_piece(
             table = file.read_row_group(piece.number, columns=varying, use_threads=False)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LedgerError(f"{piece.path} cannot be read: {error!s:.300}") from error
-    spelt = {(column, written): meant for column, written, meant in piece.spelt}
+    aliases = {
+        (column, stored_name): actual_name for column, stored_name, actual_name in piece.aliases
+    }
 
     def code(column: str, name: str) -> int:
-        return vocabulary.code(spelt.get((column, name), name))
+        return vocabulary.code(aliases.get((column, name), name))
 
     rows = {name: _plain(table.column(name), partial(code, name), piece.path) for name in varying}
     for name, value in same.items():
@@ -221,28 +229,30 @@ def _read_piece(
 
 
 def _constants(group: Any, names: list[str], columns: Sequence[str]) -> dict[str, Any]:
-    """Columns of a row group with one value only, which its footer tells."""
+    """Return the columns of a row group with only one value, according to its footer."""
     found: dict[str, Any] = {}
     for name in columns:
         if name == "incarnation" and name not in names:
             found[name] = NO_INCARNATION  # a file of format 1
             continue
-        told = group.column(names.index(name)).statistics
-        if told is None or not told.has_min_max or not told.has_null_count or told.null_count:
+        footer = group.column(names.index(name)).statistics
+        if footer is None or not footer.has_min_max:
             continue
-        # Long names may be cut in a footer, and then stand for others too.
-        is_whole = not isinstance(told.min, str) or len(told.min) < _LONGEST_SURE_NAME
-        if told.min == told.max and is_whole:
-            found[name] = told.min
+        if not footer.has_null_count or footer.null_count:
+            continue
+        # A footer may truncate long names, so that several share one prefix.
+        is_whole = not isinstance(footer.min, str) or len(footer.min) < _LONGEST_SURE_NAME
+        if footer.min == footer.max and is_whole:
+            found[name] = footer.min
     return found
 
 
 def _plain(column: Any, code: Callable[[str], int], path: str) -> Array:
-    """One column as numbers."""
+    """Return one column as numbers."""
     if column.null_count:
-        raise LedgerError(f"{path} holds nulls")
+        raise LedgerError(f"{path} contains null values")
     array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # what an empty column stays
+    if isinstance(array, pa.ChunkedArray):  # an empty column stays chunked
         array = pa.concat_arrays(array.chunks) if array.chunks else pa.array([], array.type)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         array = array.dictionary_encode()

@@ -1,16 +1,15 @@
 """The rows of one cell, arranged by message.
 
-Everything here is a plain rearrangement of what the ledgers say: which slot each row is
-about, what producers said, where messages were, what each group received. Judgement
-comes after, in `cell`.
+This module only rearranges what the ledgers record: the slot of each row, what producers reported,
+where messages were, what each group received. `rules.cell` judges.
 """
 
 from functools import cached_property
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, ints, joined
-from shoal.audit.context import Cluster, Extent, Setting
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, concat_ints, ints
+from shoal.audit.context import AuditContext, Cluster, Extent
 from shoal.audit.read.evidence import (
     NEVER,
     Attempts,
@@ -50,22 +49,22 @@ _NO_EXTENT = Extent(0, 0)
 
 
 class CellView:
-    """One cell, read."""
+    """The rows of one cell and what follows from them, computed on demand."""
 
-    def __init__(self, cell: MessageCell, setting: Setting) -> None:
-        self.cell, self.setting = cell, setting
+    def __init__(self, cell: MessageCell, context: AuditContext) -> None:
+        self.cell, self.context = cell, context
         self.words = Vocabulary()
         within = Within("sequence", ((cell.low, cell.high),))
         self.attempt_rows = self._read("attempts", _ATTEMPTS, within)
         receipts = self._read("receipts", (*_RECEIPTS, POSITION), within)
         log = self._read("log", _LOG, within)
-        self.unreadable_receipts, self.receipts = self._part(receipts)
-        self.unreadable_log, self.log = self._part(log)
+        self.unreadable_receipts, self.receipts = self._split_unreadable(receipts)
+        self.unreadable_log, self.log = self._split_unreadable(log)
         self._key_rows = self._read("keys", _KEYS, within)
         self._transaction_rows = self._read("transactions", _TRANSACTIONS, within)
         extents = {
             stream: min(extent.planned, cell.high)
-            for stream, extent in setting.extents.items()
+            for stream, extent in context.extents.items()
             if extent.planned > cell.low >= 0
         }
         self.batches = self._read("batches", _BATCHES, within)
@@ -81,14 +80,14 @@ class CellView:
         pieces = getattr(self.cell, table)
         return read_rows(table, pieces, columns, vocabulary=self.words, within=within)
 
-    def _part(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Records whose identity cannot be read, which are no message's; and all others."""
-        if self.cell.low >= 0:  # they have the sequence -1
+    def _split_unreadable(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Split rows into records with an unreadable identity, and messages."""
+        if self.cell.low >= 0:  # unreadable records have the sequence -1
             return {name: column[:0] for name, column in rows.items()}, rows
-        lost = self._is_unreadable(rows)
+        unreadable = self._is_unreadable(rows)
         return (
-            {name: column[lost] for name, column in rows.items()},
-            {name: column[~lost] for name, column in rows.items()},
+            {name: column[unreadable] for name, column in rows.items()},
+            {name: column[~unreadable] for name, column in rows.items()},
         )
 
     def _is_unreadable(self, rows: Rows) -> Bools:
@@ -100,8 +99,8 @@ class CellView:
         return found
 
     def readable(self, rows: Rows) -> Rows:
-        """Rows of the log, read once more, as `log` has them."""
-        return self._part(rows)[1]
+        """Return re-read rows of the log without unreadable records, in the order of `log`."""
+        return self._split_unreadable(rows)[1]
 
     @property
     def size(self) -> int:
@@ -113,14 +112,14 @@ class CellView:
     def attempts(self) -> Attempts:
         outcome = self.attempt_rows["outcome"]
         if len(outcome) and not 0 <= int(outcome.min()) <= int(outcome.max()) < len(OUTCOMES):
-            raise LedgerError("a ledger of attempts holds an outcome that is none")
+            raise LedgerError("a ledger of attempts contains an unknown outcome")
         return gather_attempts(self._reported_rows, self.attempt_slots, self.size)
 
     @cached_property
     def _reported_rows(self) -> Rows:
-        """The rows of attempts; with acks=0 none of them is acknowledged."""
+        """The rows of attempts; with acks=0 the outcome `ok` becomes `unknown`."""
         rows, outcome = self.attempt_rows, self.attempt_rows["outcome"]
-        if self.setting.acknowledged:
+        if self.context.acknowledged:
             return rows
         return {**rows, "outcome": np.where(outcome == OK, UNKNOWN, outcome)}
 
@@ -142,29 +141,29 @@ class CellView:
     def refused(self) -> Bools:
         """Which slots the client itself reported as failed."""
         rows, by_error = self.attempt_rows, np.ones(self.size, dtype=np.bool_)
-        if not self.setting.is_history:
-            by_error = self._marked(self.attempt_slots[rows["error"] != 0])
+        if not self.context.is_history:
+            by_error = self._mark(self.attempt_slots[rows["error"] != 0])
         return is_refused(self.attempts.outcome, self.memberships, by_error)
 
     @cached_property
     def is_acknowledged(self) -> Bools:
-        """Which slots were acknowledged, or belong to a transaction whose commit was."""
+        """Which slots were acknowledged themselves or by the commit of their transaction."""
         found: Bools = (self.outcome == OK) | (self.attempts.outcome == OK)
         return found
 
     @cached_property
     def memberships(self) -> Memberships | None:
-        """The transaction of each slot; None where no attempt was made in one."""
+        """The transaction of each slot; None if the cell has no transactions."""
         rows = self._transaction_rows
         if not len(rows["sequence"]):
             return None
         if not 0 <= int(rows["fate"].min()) <= int(rows["fate"].max()) < len(FATES):
-            raise LedgerError("a ledger of transactions holds a fate that is none")
+            raise LedgerError("a ledger of transactions contains an unknown fate")
         return gather_memberships(rows, self._transaction_slots, self.size)
 
     @cached_property
     def hidden(self) -> Bools:
-        """Which slots belong to transactions that were aborted or are open."""
+        """Which slots belong to aborted or open transactions."""
         members = self.memberships
         if members is None:
             return np.zeros(self.size, dtype=np.bool_)
@@ -173,9 +172,9 @@ class CellView:
 
     @cached_property
     def key(self) -> Ints:
-        """The key of each slot, where `key_known` says that there is one; the first row counts.
+        """The key of each slot, valid where `key_known`; of several rows the first counts.
 
-        A message of ours that has no row has the key of its lane.
+        A message of a Shoal producer without a row has the key of its lane.
         """
         lanes = ints([stream.lane for stream in self.index.streams])
         found = lanes[self.index.stream_of(np.arange(self.size))]
@@ -184,13 +183,13 @@ class CellView:
 
     @cached_property
     def key_known(self) -> Bools:
-        if not self.setting.is_history:
+        if not self.context.is_history:
             return np.ones(self.size, dtype=np.bool_)
-        return self._marked(self._key_slots)
+        return self._mark(self._key_slots)
 
     def extents(self, kind: str) -> Ints:
-        """`planned` or `reserved` of each stream; numbers below 0 are no attempt's."""
-        known = self.setting.extents if self.cell.low >= 0 else {}
+        """Return `planned` or `reserved` of each stream; sequences below 0 are not attempts."""
+        known = self.context.extents if self.cell.low >= 0 else {}
         return np.array(
             [getattr(known.get(stream, _NO_EXTENT), kind) for stream in self.index.streams],
             dtype=np.int64,
@@ -198,19 +197,19 @@ class CellView:
 
     @cached_property
     def segment(self) -> Ints:
-        """Between which edges of faults each slot was meant to leave; NONE if nobody knows."""
-        return segments_of(self.attempts.intended_us, self.setting.edges_us)
+        """The segment of time of the intended send of each slot; NONE if it is unknown."""
+        return segments_of(self.attempts.intended_us, self.context.edges_us)
 
     def segments(self, slots: Ints) -> Ints:
-        """The same of some slots; without faults all are in one, at no cost."""
-        if not self.setting.edges_us:
+        """Return the segments of some slots; cheap without faults, as there is only one."""
+        if not self.context.edges_us:
             return segments_of(slots, ())
         return self.segment[slots]
 
     # ------------------------------------------------------------ logs
 
     def _scan(self, cluster: Cluster) -> tuple[Ints, Ints]:
-        """Slots and places of what a scan of the cluster found."""
+        """Return the slots and places that a scan of the cluster found."""
         own = self.log["cluster"] == self.words.code(cluster)
         places = pack_places(self.log["partition"][own], self.log["offset"][own])
         return self.log_slots[own], places
@@ -225,33 +224,35 @@ class CellView:
 
     @cached_property
     def acknowledged(self) -> tuple[Ints, Ints]:
-        """Slots and source places that producers named, as far as they are evidence."""
+        """Slots and source places that producers reported and that are evidence."""
         rows = self.attempt_rows
         own = (rows["offset"] != NONE) & (rows["outcome"] != FAILED) & ~self._is_unproven
         return self._source_places_of(own)
 
     def _source_places_of(self, own: Bools) -> tuple[Ints, Ints]:
         slots = self.attempt_slots[own]
-        homes = [self.setting.source_partition(s.topic, s.lane) for s in self.index.streams]
+        homes = [self.context.source_partition(s.topic, s.lane) for s in self.index.streams]
         partition = np.array(homes, dtype=np.int64)[self.index.stream_of(slots)]
         return slots, pack_places(partition, self.attempt_rows["offset"][own])
 
     @cached_property
     def _is_unproven(self) -> Bools:
-        """Which rows of attempts name an offset that is no evidence."""
+        """Which rows of attempts have an offset that is not evidence."""
         rows = self.attempt_rows
         if not ((rows["acked_us"] == NONE) & (rows["offset"] != NONE)).any():
-            return np.zeros(len(rows["offset"]), dtype=np.bool_)  # as in every run of ours
+            return np.zeros(
+                len(rows["offset"]), dtype=np.bool_
+            )  # usual: Shoal producers record no offset without an answer
         committed, members = self.delivered_to_anyone, self.memberships
-        if members is not None and self.setting.delivered_transactions is not None:
-            seen = self.setting.delivered_transactions
+        if members is not None and self.context.delivered_transactions is not None:
+            seen = self.context.delivered_transactions
             committed = committed | np.isin(members.transaction, seen)
         slots = self.attempt_slots
         return is_unproven_offset(self._reported_rows, self.outcome[slots], committed[slots])
 
     @cached_property
     def unproven(self) -> tuple[Ints, Ints]:
-        """Slots and source places that only such rows name."""
+        """Slots and source places that only unproven rows have."""
         slots, places = self._source_places_of(self._is_unproven)
         if not len(slots):
             return slots, places
@@ -261,28 +262,28 @@ class CellView:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether offsets become evidence if other cells saw the transactions of their attempts."""
+        """Whether offsets become evidence if other cells saw their attempts' transactions."""
         members = self.memberships
-        if members is None or self.setting.delivered_transactions is not None:
+        if members is None or self.context.delivered_transactions is not None:
             return False
         slots = self.unproven[0]
         is_open = (self.outcome[slots] == UNKNOWN) & (members.transaction[slots] != NONE)
-        return bool(is_open.any()) and len(self.setting.uncommitted) < len(self.setting.groups)
+        return bool(is_open.any()) and len(self.context.uncommitted) < len(self.context.groups)
 
     @property
     def received(self) -> tuple[Ints, Ints]:
-        """Slots and places in the log that consumers read, of all groups."""
+        """Slots and places that consumers of all groups received, in the log that they read."""
         return self.receipt_slots, self.receipts["place"]
 
-    def hearsay(self, cluster: Cluster) -> list[tuple[Ints, Ints]]:
-        """Evidence about a cluster's logs besides its scan."""
-        told = [self.acknowledged] if cluster == "source" else []
-        return [*told, self.received] if cluster == self.setting.read_cluster else told
+    def indirect_evidence(self, cluster: Cluster) -> list[tuple[Ints, Ints]]:
+        """Return evidence about the logs of a cluster that is not from its scan."""
+        found = [self.acknowledged] if cluster == "source" else []
+        return [*found, self.received] if cluster == self.context.read_cluster else found
 
     def _places(self, cluster: Cluster) -> Places:
         scan = self.source_scan if cluster == "source" else self.target_scan
-        evidence = [scan, *self.hearsay(cluster)]
-        slots, places = (joined([e[i] for e in evidence]) for i in (0, 1))
+        evidence = [scan, *self.indirect_evidence(cluster)]
+        slots, places = (concat_ints([e[i] for e in evidence]) for i in (0, 1))
         return gather_places(slots, places, self.size)
 
     @cached_property
@@ -306,22 +307,22 @@ class CellView:
     def target_last(self) -> Ints:
         return self.target_places.last(self.size)
 
-    def _marked(self, slots: Ints) -> Bools:
+    def _mark(self, slots: Ints) -> Bools:
         marks = np.zeros(self.size, dtype=np.bool_)
         marks[slots] = True
         return marks
 
     @cached_property
     def in_source(self) -> Bools:
-        return self._marked(self.source_scan[0])
+        return self._mark(self.source_scan[0])
 
     @cached_property
     def in_target(self) -> Bools:
-        return self._marked(self.target_scan[0])
+        return self._mark(self.target_scan[0])
 
     @property
     def in_read_log(self) -> Bools:
-        return self.in_target if self.setting.has_mirror else self.in_source
+        return self.in_target if self.context.has_mirror else self.in_source
 
     @cached_property
     def broken_in_source(self) -> Bools:
@@ -333,13 +334,13 @@ class CellView:
 
     def _broken(self, cluster: Cluster) -> Bools:
         own = (self.log["cluster"] == self.words.code(cluster)) & ~self.log["intact"]
-        return self._marked(self.log_slots[own])
+        return self._mark(self.log_slots[own])
 
     # ------------------------------------------------------------ consumers
 
     @cached_property
     def delivered_to_anyone(self) -> Bools:
-        return self._marked(self.receipt_slots)
+        return self._mark(self.receipt_slots)
 
     def deliveries(self, group: str) -> Deliveries:
         rows = np.flatnonzero(self.receipts["group"] == self.words.code(group))
@@ -348,11 +349,11 @@ class CellView:
     # ------------------------------------------------------------ order
 
     def arrival_slots(self, deliveries: Deliveries) -> Ints:
-        """What a group received and somebody attempted to send: only that has an order."""
+        """Return the attempts that a group received: only attempts have an order."""
         return np.flatnonzero(deliveries.delivered & (self.outcome != NEVER))
 
     def arrival_units(self, deliveries: Deliveries) -> Units:
-        """What a group received, by stream; keys are arrival."""
+        """Return what a group received as units by stream; keys are arrival."""
         slots = self.arrival_slots(deliveries)
         rows = deliveries.first[slots]
         stream = self.index.stream_of(slots)
@@ -365,28 +366,28 @@ class CellView:
             self.segments(slots),
         )
 
-    def _ordered_places(self, cluster: Cluster) -> Places:
-        """Places that have an order: of attempts, and not where a scan shows nothing."""
+    def _places_with_order(self, cluster: Cluster) -> Places:
+        """Return the places that have an order: of attempts that no scan shows absent."""
         known = self.source_places if cluster == "source" else self.target_places
         in_log = self.in_source if cluster == "source" else self.in_target
         if len(known.slots) == np.count_nonzero(in_log & (self.outcome != NEVER)):
-            return known  # all are attempts, each at the one place where the scan found it
+            return known  # all are attempts, each at one place, found by the scan
         kept = self.outcome[known.slots] != NEVER
         absent = np.flatnonzero(~in_log[known.slots])
         slots = known.slots[absent]
-        setting = self.setting
+        context = self.context
         kept[absent] &= ~is_shown_absent(
-            setting,
+            context,
             cluster,
             (self.index.streams, self.index.stream_of(slots), known.places[absent]),
             acknowledged=self.is_acknowledged[slots],
-            is_drained=lambda stream: any(setting.is_drained(g, stream) for g in setting.groups),
+            is_drained=lambda stream: any(context.is_drained(g, stream) for g in context.groups),
         )
         return known if kept.all() else Places(known.slots[kept], known.places[kept])
 
     def log_units(self, cluster: Cluster) -> Units:
-        """What is in the logs of a cluster, by stream and partition; keys are first offsets."""
-        known = self._ordered_places(cluster)
+        """Return the logs of a cluster as units by stream and partition; keys are first offsets."""
+        known = self._places_with_order(cluster)
         partition = partition_of(known.places)
         slots = known.slots
         fresh = np.ones(len(slots), dtype=np.bool_)
@@ -394,7 +395,7 @@ class CellView:
         slots, partition, places = slots[fresh], partition[fresh], known.places[fresh]
         stream = self.index.stream_of(slots)
         sequence, segment = self.index.sequence_of(slots), self.segments(slots)
-        if _is_torn(stream, partition):
+        if _is_in_several_partitions(stream, partition):
             order = np.lexsort((sequence, partition, stream))
             stream, sequence = stream[order], sequence[order]
             partition, places, segment = partition[order], places[order], segment[order]
@@ -402,6 +403,6 @@ class CellView:
         return Units(stream * span + partition, stream, sequence, places, partition, segment)
 
 
-def _is_torn(stream: Array, partition: Array) -> bool:
-    """Whether neighbours of one stream lie in different partitions."""
+def _is_in_several_partitions(stream: Array, partition: Array) -> bool:
+    """Whether neighbours of one stream are in different partitions."""
     return bool(((stream[1:] == stream[:-1]) & (partition[1:] != partition[:-1])).any())

@@ -1,17 +1,17 @@
-"""Ledgers read in their own order: how readers moved from offset to offset.
+"""Walks over ledgers in their own order: how readers moved from offset to offset.
 
-The same walk serves two questions. Over receipts: within one consumer, assignment and
-partition, where did the next offset not rise, and where did it leave offsets out? Over rows
-of scans: did each scan really read its log upwards, so that no offset can occur twice?
+The same walk answers two questions. For receipts: within one consumer, assignment and partition,
+where did the next offset not rise, and where did it leave out offsets? For rows of scans: did each
+scan read its log in ascending order, so that no offset occurs twice?
 
-A walk covers a stretch of the ledger. It tells of each reader the first and the last offset,
-and `merge` looks at the steps from one stretch to the next.
+A walk covers a part of the ledger. It returns the first and the last offset of each reader, and
+`rules.polls` adds the steps from one walk to the next.
 """
 
 import numpy as np
 
-from shoal.audit.arrays import Array, Ints, ends_of_groups, filled, starts_of_groups
-from shoal.audit.parts import Part, part
+from shoal.audit.arrays import Array, Ints, ends_of_groups, full_ints, starts_of_groups
+from shoal.audit.parts import TaskPart, make_part
 from shoal.audit.read.read import Vocabulary, read_rows
 from shoal.audit.tasks import LedgerWalk
 
@@ -23,12 +23,12 @@ _NAMES = {"group", "consumer", "topic", "cluster"}
 _TABLE_SIZE = 1 << 22
 _RADIX = 1 << 16  # numpy sorts 16-bit numbers in linear time
 
-# Columns of what a walk tells of each reader. A fall is a step that does not rise; the one that
-# is named is the least, by where it began.
+# The columns that a walk returns for each reader. A fall is a step that does not rise; `fall_from`
+# and `fall_to` are the least one, by where it began.
 STEPS = ("first", "last", "lowest", "highest", "falls", "fall_from", "fall_to")
 
 
-def walk(task: LedgerWalk) -> list[Part]:
+def walk(task: LedgerWalk) -> list[TaskPart]:
     words = Vocabulary()
     columns = READERS[task.table]
     rows = read_rows(task.table, task.pieces, (*columns, "offset"), vocabulary=words)
@@ -42,7 +42,7 @@ def walk(task: LedgerWalk) -> list[Part]:
     starts, ends = starts_of_groups(reader), ends_of_groups(reader)
     same = reader[1:] == reader[:-1]
     fall = np.flatnonzero(same & (offset[1:] <= offset[:-1]))
-    columns_told = [
+    reader_columns = [
         offset[starts],
         offset[ends],
         np.minimum.reduceat(offset, starts),
@@ -50,7 +50,7 @@ def walk(task: LedgerWalk) -> list[Part]:
         np.bincount(reader[fall], minlength=len(starts)),
     ]
     least_fall = np.zeros((len(starts), 2), dtype=np.int64)
-    # The least is written last.
+    # The least fall is written last, so it stays.
     falling = fall[np.lexsort((offset[fall + 1], offset[fall]))[::-1]]
     least_fall[reader[falling]] = np.stack([offset[falling], offset[falling + 1]], axis=1)
     names = [
@@ -58,22 +58,24 @@ def walk(task: LedgerWalk) -> list[Part]:
         for row in order[starts].tolist()
     ]
     parts = [
-        part("walk", [task.table, task.number, names], np.column_stack([*columns_told, least_fall]))
+        make_part(
+            "walk", [task.table, task.number, names], np.column_stack([*reader_columns, least_fall])
+        )
     ]
     if task.table == "receipts":
         jump = np.flatnonzero(same & (offset[1:] > offset[:-1] + 1))
         steps = np.stack([reader[jump], offset[jump], offset[jump + 1]], axis=1)
-        parts.append(part("jumps", task.number, steps))
+        parts.append(make_part("jumps", task.number, steps))
     return parts
 
 
 def number_rows(columns: list[Array]) -> Ints:
-    """A small number for each distinct combination of the columns."""
+    """Return a small number for each distinct combination of the columns."""
     numbers, span = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
         if low == high:
-            continue  # tells nothing apart
+            continue  # a constant column distinguishes nothing
         own, own_span = column - np.int64(low), high - low + 1
         if span * own_span > _TABLE_SIZE:
             own, numbers = _compact(own), _compact(numbers)
@@ -84,13 +86,13 @@ def number_rows(columns: list[Array]) -> Ints:
 
 
 def _compact(values: Ints) -> Ints:
-    """The rank of each value among the distinct ones; no value is negative."""
+    """Return the rank of each value among the distinct ones; no value is negative."""
     span = int(values.max(initial=0)) + 1
     if span > _TABLE_SIZE:
         ranks: Ints = np.unique(values, return_inverse=True)[1].astype(np.int64)
         return ranks
     seen = np.zeros(span, dtype=np.bool_)
     seen[values] = True
-    rank = filled(span)
+    rank = full_ints(span)
     rank[seen] = np.arange(np.count_nonzero(seen))
     return rank[values]

@@ -1,1 +1,1 @@
-"""What an audit says: from counts to verdict, sentence and numbers."""
+"""The result of an audit: from counts to verdict, sentence and metrics."""

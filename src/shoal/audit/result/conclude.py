@@ -1,4 +1,4 @@
-"""The result of an audit, from what was counted. No judgement but `verdict`'s is made here."""
+"""Builds the result of an audit from its counts. Only `verdict` makes a judgement."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from shoal.audit.arrays import Ints, starts_of_groups, summed_by_key
-from shoal.audit.context import Setting, Stream
+from shoal.audit.arrays import Ints, starts_of_groups, sum_by_key
+from shoal.audit.context import AuditContext, Stream
 from shoal.audit.read.folder import Ledger
 from shoal.audit.result.merge import Totals, latency_maxima
 from shoal.audit.result.producers import ProducerNames
-from shoal.audit.result.sentences import bound_95, compose_sentence, finish_sentences
-from shoal.audit.result.settle import Polls
+from shoal.audit.result.sentences import compose_sentence, finish_sentences, upper_bound_95
+from shoal.audit.result.settle import PollFindings
 from shoal.audit.result.thresholds import worst_group
 from shoal.audit.result.verdict import broken_promises, decide, decide_stages
 from shoal.audit.rules.batches import count_batches
-from shoal.audit.rules.polls import Step
+from shoal.audit.rules.polls import OffsetStep
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow, all_faults
 from shoal.audit.times.latency import (
     BUCKET_BITS,
     bucket_bounds,
     bucket_of,
-    named_latencies,
+    list_latencies,
     nearest_rank,
     statistics,
 )
@@ -45,20 +45,20 @@ from shoal.model.result import (
     Throughput,
 )
 
-MOST_SECONDS = 100_000  # of a series; a run with longer or garbled times gets none
+MOST_SECONDS = 100_000  # of a series; a longer run, or one with garbled times, has no series
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was counted."""
+    """Everything that an audit counted."""
 
-    setting: Setting
+    context: AuditContext
     totals: Totals
-    polls: Polls
+    polls: PollFindings
 
     @cached_property
     def producer_names(self) -> ProducerNames:
-        """Of every producer that planned, sent or is named by any record."""
+        """The names of all producers that planned, sent or occur in a record."""
         counted = (
             stream
             for by_name in self.totals.counts.values()
@@ -70,53 +70,55 @@ class Evidence:
             for *_, messages in self.polls.contested
             for producer, lane, _, incarnation in messages
         )
-        return ProducerNames(chain(self.setting.extents, counted, contested))
+        return ProducerNames(chain(self.context.extents, counted, contested))
 
 
 def conclude(ledger: Ledger, evidence: Evidence) -> Result:
-    setting = evidence.setting
+    context = evidence.context
     faults = all_faults(folder.commits for folder in ledger.folders)
-    judged = {group: _Group(evidence, group, faults) for group in setting.groups}
+    judged = {group: _GroupConclusion(evidence, group, faults) for group in context.groups}
     sentences = finish_sentences({name: group.clause() for name, group in judged.items()})
     groups = {name: group.result(sentences[name]) for name, group in judged.items()}
     foreign: dict[str, int] = defaultdict(int)
     for line in ledger.commits("foreign"):
         if not isinstance(count := line.get("count"), int):
-            raise LedgerError(f"run {setting.run}: bad foreign line {line!r:.200}")
+            raise LedgerError(
+                f"run {context.run}: `count` is not a number in the foreign line {line!r:.200}"
+            )
         foreign[str(line.get("cluster"))] += count
     result = Result(
-        run=setting.run,
+        run=context.run,
         worst_group=min(groups),
         groups=groups,
-        promises=dict(setting.promises),
+        promises=dict(context.promises),
         foreign=dict(foreign),
         faults=tuple(fault.to_json() for fault in faults),
-        missing_scans=_missing_scans(setting, evidence.totals),
+        missing_scans=_missing_scans(context, evidence.totals),
         mirror=next((f.plan["mirror"] for f in ledger.folders if f.plan.get("mirror")), None),
     )
     return replace(result, worst_group=worst_group(result))
 
 
-def _missing_scans(setting: Setting, totals: Totals) -> tuple[str, ...]:
-    clusters = ("source", "target") if setting.has_mirror else ("source",)
-    streams = totals.counts[None]["attempts"].keys() | setting.extents.keys()
-    logs = {(c, s.topic, setting.home(c, s)) for c in clusters for s in streams}
-    missing = sorted(log for log in logs if log not in setting.scans)
+def _missing_scans(context: AuditContext, totals: Totals) -> tuple[str, ...]:
+    clusters = ("source", "target") if context.has_mirror else ("source",)
+    streams = totals.counts[None]["attempts"].keys() | context.extents.keys()
+    logs = {(c, s.topic, context.partition_for(c, s)) for c in clusters for s in streams}
+    missing = sorted(log for log in logs if log not in context.scans)
     return tuple(f"{cluster} {topic}-{partition}" for cluster, topic, partition in missing)
 
 
-class _Group:
-    """One group's result in the making."""
+class _GroupConclusion:
+    """Builds the result of one group."""
 
     def __init__(self, evidence: Evidence, group: str, faults: Sequence[FaultWindow]) -> None:
-        self.setting, self.totals, self.polls = evidence.setting, evidence.totals, evidence.polls
+        self.context, self.totals, self.polls = evidence.context, evidence.totals, evidence.polls
         self.group, self.faults = group, faults[:MOST_WINDOWS]
-        self.skew_us = self.setting.skews_us.get(group)
+        self.skew_us = self.context.skews_us.get(group)
         self.counts = self._all_counts()
         self.names = evidence.producer_names
 
     def _all_counts(self) -> dict[str, int]:
-        """Every count of this group and of the logs, and what tells stages apart."""
+        """Return all counts of this group and of the logs, and the counts per stage."""
         totals = self.totals
         counts = {
             name: sum(by_stream.values())
@@ -131,32 +133,34 @@ class _Group:
                 counts[name] = counts.get(name, 0) + count
         source = totals.counts[None][Finding.REORDERED_SOURCE]
         target = totals.counts[None][Finding.REORDERED_TARGET]
-        in_read_log = target if self.setting.has_mirror else source
+        in_read_log = target if self.context.has_mirror else source
         counts["reordered@mirror"] = _excess(target, source)
         seen = totals.counts[self.group][Finding.REORDERED]
         counts["reordered@consumers"] = _excess(seen, in_read_log)
-        counts["batches"] = count_batches(totals.batches[self.group], self.setting)
+        counts["batches"] = count_batches(totals.batches[self.group], self.context)
         return counts
 
     def clause(self) -> str:
-        """What happened, for a sentence."""
-        counts, promises = self.counts, self.setting.promises
-        told = {**counts, "acks_0": int(not self.setting.acknowledged)}
-        return compose_sentence(decide(counts, promises), told, promises, broken_promises(promises))
+        """Return what happened, as a clause of the verdict sentence."""
+        counts, promises = self.counts, self.context.promises
+        all_counts = {**counts, "acks_0": int(not self.context.acknowledged)}
+        return compose_sentence(
+            decide(counts, promises), all_counts, promises, broken_promises(promises)
+        )
 
     def result(self, sentence: str) -> GroupResult:
-        promises = self.setting.promises
+        promises = self.context.promises
         return GroupResult(
             verdict=decide(self.counts, promises),
             sentence=sentence,
-            stages=decide_stages(self.counts, promises, has_mirror=self.setting.has_mirror),
+            stages=decide_stages(self.counts, promises, has_mirror=self.context.has_mirror),
             findings={f.value: found for f in Finding if (found := self._finding(f)).count},
             metrics=self._metrics(),
             throughput=tuple(self._throughput()),
             lanes=tuple(self._lanes()),
             series=self._series(),
             strips=tuple(self._strips()),
-            windows=judge_windows(self.setting, self.totals, self.group, self.faults),
+            windows=judge_windows(self.context, self.totals, self.group, self.faults),
             histogram=tuple(self._histogram()),
         )
 
@@ -171,7 +175,7 @@ class _Group:
         if finding is Finding.NON_MONOTONIC_POLL:
             return _poll_result(count, self.polls.falls[self.group], "falls")
         if finding is Finding.INCONSISTENT_OFFSET:
-            return self._contested(count)
+            return self._inconsistent_offset_result(count)
         streams: set[Stream] = set()
         for group in (None, self.group):
             by_stream = self.totals.counts[group][finding]
@@ -180,7 +184,7 @@ class _Group:
         witness = held.get((self.group, finding)) or held.get((None, finding))
         return FindingResult(count, len(streams), witness and self.names.name_in(witness))
 
-    def _contested(self, count: int) -> FindingResult:
+    def _inconsistent_offset_result(self, count: int) -> FindingResult:
         by_log = sorted(self.polls.contested, key=lambda found: (found[0], found[1]))
         (cluster, topic, partition), offset, _, messages = by_log[0]
         names = ("producer", "lane", "sequence", "incarnation")
@@ -209,10 +213,10 @@ class _Group:
         }
         lost = sum(counts.get(finding, 0) for finding in LOST)
         pending = counts.get(Finding.PENDING, 0)
-        ratios = Ratios.of(plain, acknowledged=self.setting.acknowledged)
+        ratios = Ratios.of(plain, acknowledged=self.context.acknowledged)
         is_complete = bool(plain["ok"]) and not lost and not pending
         known = {(of, name) for kind, of, name in totals.tables if kind == "latency"}
-        names = named_latencies(self.group, known)
+        names = list_latencies(self.group, known)
         ranges = {
             name: totals.ranges.get((None, name), totals.ranges.get((self.group, name)))
             for name in ("sent", "published", "output", "consumed")
@@ -227,8 +231,8 @@ class _Group:
             duplication=ratios.duplication,
             re_read_rate=ratios.re_read_rate,
             order=plain["F"] / plain["F_limit"] if plain["F_limit"] else None,
-            loss_rate_bound_95=bound_95(plain["delivered_ok"]) if is_complete else None,
-            batch_loss_rate_bound_95=bound_95(plain["batches"]) if is_complete else None,
+            loss_rate_bound_95=upper_bound_95(plain["delivered_ok"]) if is_complete else None,
+            batch_loss_rate_bound_95=upper_bound_95(plain["batches"]) if is_complete else None,
             latency_us={
                 name: statistics(
                     totals.table("latency", of, name),
@@ -252,7 +256,7 @@ class _Group:
             of_delivered = sum(n for s, n in delivered.items() if topic in (None, s.topic))
             sent_per_s = of_sent / sent_s if sent_s else None
             delivered_per_s = of_delivered / delivered_s if delivered_s else None
-            size = self.setting.message_bytes
+            size = self.context.message_bytes
             yield Throughput(
                 topic,
                 of_sent,
@@ -303,7 +307,7 @@ class _Group:
         for stream, count in self.totals.counts[None]["attempts"].items():
             place = (stream.topic, stream.lane)
             lengths[place] = max(lengths[place], count)
-        stretch = self.setting.stretch
+        stretch = self.context.stretch
         marks: dict[tuple[str, int], dict[tuple[int, str], int]] = defaultdict(
             lambda: defaultdict(int)
         )
@@ -318,18 +322,18 @@ class _Group:
 
     def _histogram(self) -> Iterable[tuple[int, int, int]]:
         exact = self.totals.table("latency", self.group, "e2e_intended")
-        buckets, counts = summed_by_key(bucket_of(exact[:, 0]), exact[:, 1])
+        buckets, counts = sum_by_key(bucket_of(exact[:, 0]), exact[:, 1])
         for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
             yield (*bucket_bounds(bucket), count)
 
 
 def _excess(found: Mapping[Stream, int], before: Mapping[Stream, int]) -> int:
-    """How much was found beyond what was there before, stream by stream."""
+    """Return how many more were found than in the stage before, stream by stream."""
     return sum(max(count - before.get(stream, 0), 0) for stream, count in found.items())
 
 
-def _poll_result(count: int, found: list[tuple[Step, int]], name: str) -> FindingResult:
-    def key(item: tuple[Step, int]) -> tuple[Any, ...]:
+def _poll_result(count: int, found: list[tuple[OffsetStep, int]], name: str) -> FindingResult:
+    def key(item: tuple[OffsetStep, int]) -> tuple[Any, ...]:
         step, _ = item
         _, consumer, assignment, topic, partition = step.reader
         return topic, partition, step.origin, step.landing, consumer, assignment

@@ -1,8 +1,7 @@
-"""Parts of all tasks put together. Sums, minima and maxima of integers, nothing else.
+"""Merges the parts of all tasks, only by sums, minima and maxima of integers.
 
-What is put together does not depend on the order in which tasks come back: sums are sums,
-witnesses are minima, and whatever needs an order (cells of a unit, walks of a table) is
-sorted by its own numbers before use.
+The result does not depend on the order in which tasks come back: counts are sums, witnesses are
+minima, and parts that have an order (cells of a unit, walks of a table) are sorted before use.
 """
 
 from collections import defaultdict
@@ -12,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from shoal.audit.arrays import LARGEST, Ints, ints, summed_by_key
-from shoal.audit.context import Knowledge, Log, Setting, Stream, StreamKey, sort_key
-from shoal.audit.parts import Part
+from shoal.audit.arrays import LARGEST, Ints, ints, sum_by_key
+from shoal.audit.context import AuditContext, Knowledge, Log, Stream, StreamKey, sort_key
+from shoal.audit.parts import TaskPart
 from shoal.audit.rules.batches import BATCHES
 from shoal.audit.rules.loss import STAGE_OF_CAUSE
 from shoal.audit.rules.order import SUMMARY
 from shoal.audit.rules.supersession import LATEST, merge_latest
 from shoal.audit.tasks import UnitName, Unproven
-from shoal.audit.times.segments import FARES
+from shoal.audit.times.segments import SLOT_STATS
 from shoal.model.findings import Finding
 
 Group = str | None
 
-# What a cell tells the same whether or not it was undecided. It is taken from the first
-# round; the second round's answers are taken for the rest.
+# Parts that do not depend on whether the cell was undecided. They are taken from the first round;
+# all other parts of an undecided cell are taken from the second round.
 STEADY_KINDS = frozenset(
     {
         "streams",
@@ -50,7 +49,7 @@ STEADY_KINDS = frozenset(
 
 @dataclass
 class Totals:
-    """Everything that cells counted, by group (None for logs and producers)."""
+    """All counts of the cells, by group (None for logs and producers)."""
 
     counts: dict[Group, dict[str, dict[Stream, int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
@@ -63,7 +62,7 @@ class Totals:
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
     witnesses: dict[tuple[Group, str], dict[str, Any]] = field(default_factory=dict)
-    # By group and name: how many between which edges of faults.
+    # By group and name: counts by segment of time.
     segments: dict[tuple[Group, str], dict[int, int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
@@ -71,8 +70,8 @@ class Totals:
         default_factory=lambda: defaultdict(list)
     )
 
-    # By group: rows of `segments.FARES`. By group and name: rows of (segment, µs, count).
-    fares: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    # By group: rows of `segments.SLOT_STATS`. By group and name: rows of (segment, µs, count).
+    slot_stats: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     segment_latency: dict[tuple[Group, str], list[Ints]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -94,18 +93,18 @@ class Totals:
         return sum(1 for count in self.counts[group][name].values() if count)
 
     def table(self, kind: str, group: Group, name: str) -> Ints:
-        """The sum of all tables of (key, count) of this name, ascending by key."""
+        """Return the sum of all tables of (key, count) of this name, ascending by key."""
         found = self.tables.get((kind, group, name))
         if not found:
             return np.empty((0, 2), dtype=np.int64)
         rows = np.concatenate(found)
-        return np.stack(summed_by_key(rows[:, 0], rows[:, 1]), axis=1)
+        return np.stack(sum_by_key(rows[:, 0], rows[:, 1]), axis=1)
 
     def find(self, group: Group, finding: str, stream: Stream, count: int) -> None:
         self.counts[group][finding][stream] += count
 
     def witness(self, group: Group, finding: str, details: dict[str, Any]) -> None:
-        """Keep the smallest."""
+        """Keep the smallest witness of a finding."""
         held = self.witnesses.get((group, finding))
         if held is None or _witness_key(details) < _witness_key(held):
             self.witnesses[group, finding] = details
@@ -117,7 +116,7 @@ def _witness_key(details: Mapping[str, Any]) -> tuple[StreamKey, int]:
 
 @dataclass
 class Summaries:
-    """What cells tell of themselves that only all of them together explain."""
+    """Parts of cells that mean something only together with those of all other cells."""
 
     order: dict[UnitName, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     spans: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
@@ -136,11 +135,16 @@ class Summaries:
         default_factory=lambda: defaultdict(list)
     )
 
-    def knowledge(self, setting: Setting, assigned: Mapping[tuple[str, int], int]) -> Knowledge:
-        """`assigned` is the lowest offset at which anyone was ever told to begin, by log."""
+    def knowledge(
+        self, context: AuditContext, assigned: Mapping[tuple[str, int], int]
+    ) -> Knowledge:
+        """Return the knowledge for the second round.
+
+        `assigned` is the lowest start offset of any assignment, by log.
+        """
         seen = dict(self.began)
         for (topic, partition), offset in assigned.items():
-            log = (setting.read_cluster, topic, partition)
+            log = (context.read_cluster, topic, partition)
             seen[log] = min(offset, seen.get(log, offset))
         return Knowledge(
             group_reach=dict(self.group_reach),
@@ -148,7 +152,7 @@ class Summaries:
             delivered_until=dict(self.delivered_until),
             placed_since=dict(self.placed_since),
             moved=frozenset(
-                log for log, offset in seen.items() if offset < setting.scans.get(log, (0, 0))[0]
+                log for log, offset in seen.items() if offset < context.scans.get(log, (0, 0))[0]
             ),
             delivered_transactions=np.unique(
                 np.concatenate(
@@ -160,15 +164,15 @@ class Summaries:
         )
 
 
-def add_latencies(parts: Iterable[Part], totals: Totals) -> None:
-    """What a walk measured, if it did."""
+def add_latencies(parts: Iterable[TaskPart], totals: Totals) -> None:
+    """Add the latencies that a walk measured, if any."""
     for part in parts:
         if part.kind == "latency":
             _add_table(totals, part, [])
 
 
-def add_cell(parts: Iterable[Part], totals: Totals | None, summaries: Summaries | None) -> None:
-    """Add the answer of one cell to what is given."""
+def add_cell(parts: Iterable[TaskPart], totals: Totals | None, summaries: Summaries | None) -> None:
+    """Add the answer of one cell to the totals and summaries that are given."""
     listed = list(parts)
     streams = next(_streams(part.label) for part in listed if part.kind == "streams")
     for part in listed:
@@ -179,7 +183,7 @@ def add_cell(parts: Iterable[Part], totals: Totals | None, summaries: Summaries 
             _TOTAL_KINDS[part.kind](totals, part, streams)
 
 
-def is_undecided(parts: Iterable[Part]) -> bool:
+def is_undecided(parts: Iterable[TaskPart]) -> bool:
     return any(part.kind == "undecided" for part in parts)
 
 
@@ -190,7 +194,7 @@ def _streams(label: Iterable[Any]) -> list[Stream]:
 # ---------------------------------------------------------------- totals
 
 
-def _add_tally(totals: Totals, part: Part, streams: list[Stream]) -> None:
+def _add_tally(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
     group, names = part.label
     table = part.values.reshape(len(streams), len(names))
     for column, name in enumerate(names):
@@ -199,75 +203,75 @@ def _add_tally(totals: Totals, part: Part, streams: list[Stream]) -> None:
             counts[streams[row]] += int(table[row, column])
 
 
-def _add_segments(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+def _add_segments(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     group, names = part.label
     for name, counts in zip(names, part.values.reshape(-1, len(names)).T, strict=True):
         for segment in np.flatnonzero(counts).tolist():
             totals.segments[group, name][segment] += int(counts[segment])
 
 
-def _add_fares(totals: Totals, part: Part, _streams: list[Stream]) -> None:
-    totals.fares[part.label].append(part.values.reshape(-1, len(FARES)))
+def _add_slot_stats(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    totals.slot_stats[part.label].append(part.values.reshape(-1, len(SLOT_STATS)))
 
 
-def _add_segment_latency(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+def _add_segment_latency(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     group, name = part.label
     totals.segment_latency[group, name].append(part.values.reshape(-1, 3))
 
 
-def _add_witness(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+def _add_witness(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     group, finding, details = part.label
     totals.witness(group, finding, details)
 
 
-def _add_marks(totals: Totals, part: Part, streams: list[Stream]) -> None:
+def _add_marks(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
     group, finding = part.label
     for stream, stretch, count in part.values.reshape(-1, 3).tolist():
         totals.marks[group, finding][streams[stream], stretch] += count
 
 
-def _add_range(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+def _add_range(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     group, name = part.label
     low, high = part.values.tolist()
     held = totals.ranges.get((group, name), (low, high))
     totals.ranges[group, name] = (min(low, held[0]), max(high, held[1]))
 
 
-def _add_table(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+def _add_table(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     group, name = part.label if isinstance(part.label, list) else (part.label, "")
     totals.tables[part.kind, group, name].append(part.values.reshape(-1, 2))
 
 
-def _add_tail(totals: Totals, part: Part, streams: list[Stream]) -> None:
+def _add_tail(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
     for stream, *row in part.values.reshape(-1, 7).tolist():
         totals.tails[part.label, streams[stream]].append(row)
 
 
-def _add_batches(totals: Totals, part: Part, streams: list[Stream]) -> None:
+def _add_batches(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
     for stream, *row in part.values.reshape(-1, len(BATCHES)).tolist():
         totals.batches[part.label][streams[stream]].append(row)
 
 
-def _add_lost_transactions(totals: Totals, part: Part, streams: list[Stream]) -> None:
+def _add_lost_transactions(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
     held = totals.lost_transactions[part.label]
     for transaction, stream, sequence, cause in part.values.reshape(-1, 4).tolist():
         found = (sort_key(streams[stream]), sequence, streams[stream], cause)
         held[transaction] = min(found, held.get(transaction, found))
 
 
-def _add_unreadable(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+def _add_unreadable(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     topic, partition, where, stages = part.label
     stream = Stream("", topic, partition)
     for name, count in zip((Finding.UNREADABLE, *stages), part.values.tolist(), strict=True):
         totals.find(None, name, stream, count)
     details = {"topic": topic, "partition": partition, **where}
-    totals.witness(None, Finding.UNREADABLE, {**stream.described(), "sequence": -1, **details})
+    totals.witness(None, Finding.UNREADABLE, {**stream.to_witness(), "sequence": -1, **details})
 
 
-_TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
+_TOTAL_KINDS: dict[str, Callable[[Totals, TaskPart, list[Stream]], None]] = {
     "tally": _add_tally,
     "segments": _add_segments,
-    "fares": _add_fares,
+    "slot stats": _add_slot_stats,
     "latency segment": _add_segment_latency,
     "witness": _add_witness,
     "marks": _add_marks,
@@ -289,82 +293,82 @@ _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
 
 
 def unit_name(kind: str, group: Group, stream: Stream, partition: int) -> UnitName:
-    """Consumers' units are streams; those of logs are streams in one partition."""
+    """Return the name of a unit: a stream for consumers, a stream in a partition for logs."""
     is_log = kind != "consumers"
     return (kind, group or "", *stream, partition if is_log else -1)
 
 
-def _add_order(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_order(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     kind, group = part.label
     for row in part.values.reshape(-1, len(SUMMARY) + 1):
         partition = int(row[1 + SUMMARY.index("partition")])
         summaries.order[unit_name(kind, group, streams[row[0]], partition)].append(row[1:])
 
 
-def _add_spans(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_spans(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     kind, group, stream, partition, low = part.label
     kinds = {"late": summaries.late, "late segments": summaries.late_segments}
     held = kinds.get(part.kind, summaries.spans)
     held[unit_name(kind, group, streams[stream], partition), low] = part.values.reshape(-1, 2)
 
 
-def _add_doubtful(summaries: Summaries, part: Part, _streams: list[Stream]) -> None:
+def _add_doubtful(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
     summaries.doubtful[part.label].append(part.values.reshape(-1, 2))
 
 
-def _add_unproven(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_unproven(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     for stream, sequence, offset in part.values.reshape(-1, 3).tolist():
         summaries.unproven.append((streams[stream], sequence, offset))
 
 
-def _add_mirror_reach(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_mirror_reach(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     for stream, partition, reach in part.values.reshape(-1, 3).tolist():
         log = (streams[stream].topic, partition)
         summaries.mirror_reach[log] = max(reach, summaries.mirror_reach.get(log, 0))
 
 
-def _add_group_reach(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_group_reach(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     for stream, partition, reach in part.values.reshape(-1, 3).tolist():
         log = (part.label, streams[stream].topic, partition)
         summaries.group_reach[log] = max(reach, summaries.group_reach.get(log, 0))
 
 
-def _add_began(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_began(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     cluster = part.label[0]
     for stream, partition, negative in part.values.reshape(-1, 3).tolist():
         log = (cluster, streams[stream].topic, partition)
         summaries.began[log] = min(-negative, summaries.began.get(log, -negative))
 
 
-def _add_seen_transactions(summaries: Summaries, part: Part, _streams: list[Stream]) -> None:
+def _add_seen_transactions(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
     summaries.seen_transactions[part.label].append(part.values)
 
 
-def _add_latest(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_latest(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     rows = part.values.reshape(-1, len(LATEST))
     for stream in np.unique(rows[:, 0]).tolist():
         summaries.latest.append((part.label, streams[stream], rows[rows[:, 0] == stream]))
 
 
-def _add_delivered_until(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_delivered_until(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     for stream, until in part.values.reshape(-1, 2).tolist():
         key = (part.label, streams[stream])
         held = summaries.delivered_until.get(key, until)
         summaries.delivered_until[key] = max(until, held)
 
 
-def _add_placed_since(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_placed_since(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     for number, since in part.values.reshape(-1, 2).tolist():
         stream = streams[number]
         summaries.placed_since[stream] = min(since, summaries.placed_since.get(stream, since))
 
 
-def _add_last_in_target(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_last_in_target(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     for stream, low, partition, offset in part.values.reshape(-1, 4).tolist():
         summaries.last_in_target[streams[stream]].append((low, partition, offset))
 
 
-_SUMMARY_KINDS: dict[str, Callable[[Summaries, Part, list[Stream]], None]] = {
+_SUMMARY_KINDS: dict[str, Callable[[Summaries, TaskPart, list[Stream]], None]] = {
     "streams": lambda _summaries, _part, _streams: None,
     "order": _add_order,
     "spans": _add_spans,
@@ -387,25 +391,25 @@ _SUMMARY_KINDS: dict[str, Callable[[Summaries, Part, list[Stream]], None]] = {
 
 
 def settle_tails(totals: Totals, finding: str) -> None:
-    """Tail loss: of what was lost, that above the highest delivered sequence of its stream."""
+    """Add tail losses: lost messages above the highest delivered sequence of their stream."""
     for (group, stream), rows in sorted(totals.tails.items(), key=lambda item: item[0][0]):
         by_cell = sorted(rows)
         lost, first = 0, LARGEST
         for _low, highest, lost_here, above, first_lost, first_above in by_cell:
-            if highest >= 0:  # whatever was lost below is no tail
+            if highest >= 0:  # losses below a delivery are not a tail
                 lost, first = above, first_above
             else:
                 lost, first = lost + lost_here, min(first, first_lost)
         if lost:
             totals.find(group, finding, stream, lost)
-            totals.witness(group, finding, {**stream.described(), "sequence": first})
+            totals.witness(group, finding, {**stream.to_witness(), "sequence": first})
 
 
 def settle_replication(totals: Totals) -> None:
-    """Drop the latency of replication if all append times at the target are the source's.
+    """Drop the replication latency if all append times at the target are those of the source.
 
-    Compare-and-append keeps them, and they say nothing about the target. One cell cannot know
-    that: all of its messages may have been copied within the same microsecond.
+    Compare-and-append keeps the append times, so they contain nothing about the target. One cell
+    cannot detect this: all of its messages may have been copied within one microsecond.
     """
     if not totals.table("latency", None, "replication")[:, 0].any():
         totals.tables.pop(("latency", None, "replication"), None)
@@ -413,7 +417,10 @@ def settle_replication(totals: Totals) -> None:
 
 
 def settle_transactions(totals: Totals, summaries: Summaries) -> None:
-    """Torn: one message was delivered and another is lost; the first lost one is the witness."""
+    """Add torn transactions: one message was delivered and another is lost.
+
+    The witness is the first lost message.
+    """
     for group, lost in totals.lost_transactions.items():
         seen = {t for own in summaries.seen_transactions[group] for t in own.tolist()}
         for transaction in lost.keys() & seen:
@@ -421,12 +428,12 @@ def settle_transactions(totals: Totals, summaries: Summaries) -> None:
             totals.find(group, Finding.TORN_TRANSACTION, stream, 1)
             if cause in STAGE_OF_CAUSE:
                 totals.find(group, f"torn@{STAGE_OF_CAUSE[cause]}", stream, 1)
-            details = {**stream.described(), "sequence": sequence, "transaction": transaction}
+            details = {**stream.to_witness(), "sequence": sequence, "transaction": transaction}
             totals.witness(group, Finding.TORN_TRANSACTION, details)
 
 
 def latency_maxima(totals: Totals, group: str) -> dict[int, int]:
-    """The largest latency of each second."""
+    """Return the largest latency of each second."""
     tables = totals.tables.get(("latency max", group, ""), [])
     rows = np.concatenate(tables) if tables else ints().reshape(0, 2)
     maxima: dict[int, int] = {}

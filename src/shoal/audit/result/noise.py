@@ -1,14 +1,14 @@
-"""Whether numbers from several runs differ by more than runs differ from each other (pure).
+"""Tests whether numbers of several runs differ by more than the noise between runs (pure).
 
-The tests, and what they rest on:
+The tests and their assumptions:
 - `factor_p`: the effect of one parameter in a sweep, by the F-test of its levels' means against
   the variance between repeats of the same combination (unweighted means, so that a few missing
-  runs do no harm). The other parameters are averaged over, not held to be without effect.
-- `groups_p`: several groups of samples that need not be equally noisy, by Welch's test.
-- A sample is a run. Seconds of one run are not independent of each other and are never taken
-  as samples. Fewer than three runs a side tell nothing.
-- Both take samples to be independent and about normal; latencies go in as logarithms, as their
-  noise is proportional. Where a group shows no noise at all, that is not believed: None is
+  runs do no harm). The other parameters are averaged over, not assumed to have no effect.
+- `groups_p`: several groups of samples, perhaps with different noise, by Welch's test.
+- A sample is a run. Seconds of one run are not independent of each other and are never used as
+  samples. Fewer than three runs a side show nothing.
+- Both tests assume independent, approximately normal samples. Latencies are passed as logarithms,
+  because their noise is proportional. A group without any noise is not plausible: None is
   returned, and `shoal.audit.result.run_tests` has a test that needs no noise.
 - Many tests at once: `holm` corrects for how many there are, so that with 5 % the chance of one
   false 'differs' on the whole page is at most 5 %.
@@ -21,9 +21,9 @@ from statistics import fmean, variance
 from typing import Final
 
 LEVEL: Final = 0.05
-# Fewer runs than this tell nothing of their noise.
+# Fewer runs than this do not show their noise.
 LEAST_RUNS: Final = 3
-# How often an effect that is called detectable is detected.
+# The probability with which a detectable effect is detected.
 POWER: Final = 0.8
 _TINY: Final = 1e-300
 _STEPS: Final = 500
@@ -32,9 +32,9 @@ Combination = tuple[str, ...]
 
 
 def factor_p(cells: Mapping[Combination, Sequence[float]], place: int) -> float | None:
-    """The chance of such an effect of the parameter at `place` if it had none.
+    """Return the p-value of the effect of the parameter at index `place`.
 
-    None if it cannot be known: one level only, fewer than three runs of a level, or repeats that
+    None if it cannot be computed: one level only, fewer than three runs of a level, or repeats that
     show no noise at all.
     """
     filled = {combination: values for combination, values in cells.items() if values}
@@ -44,12 +44,12 @@ def factor_p(cells: Mapping[Combination, Sequence[float]], place: int) -> float 
     freedom = sum(len(values) - 1 for values in filled.values())
     if len(levels) < 2 or _least_runs(filled, place) < LEAST_RUNS:
         return None
-    within = _pooled(filled.values(), freedom) if freedom else 0.0
+    within = _pool_variance(filled.values(), freedom) if freedom else 0.0
     if within <= 0:
         return None
     means = {level: fmean(found) for level, found in levels.items()}
     grand = fmean(means.values())
-    # How many runs a level's mean rests on, if all had the same share.
+    # The number of runs behind the mean of a level, if all levels had the same.
     harmonic = len(filled) / sum(1 / len(values) for values in filled.values())
     weight = harmonic * fmean([len(found) for found in levels.values()])
     between = weight * sum((mean - grand) ** 2 for mean in means.values()) / (len(means) - 1)
@@ -57,7 +57,7 @@ def factor_p(cells: Mapping[Combination, Sequence[float]], place: int) -> float 
 
 
 def _least_runs(cells: Mapping[Combination, Sequence[float]], place: int) -> int:
-    """The runs of the level that has the fewest."""
+    """Return the number of runs of the level with the fewest."""
     runs: dict[str, int] = {}
     for combination, values in cells.items():
         runs[combination[place]] = runs.get(combination[place], 0) + len(values)
@@ -65,7 +65,7 @@ def _least_runs(cells: Mapping[Combination, Sequence[float]], place: int) -> int
 
 
 def groups_p(groups: Sequence[Sequence[float]]) -> float | None:
-    """The chance of such differences between groups if there were none; None if unknown."""
+    """Return the p-value of the differences between groups; None if it is unknown."""
     if len(groups) < 2 or any(len(group) < LEAST_RUNS for group in groups):
         return None
     variances = [variance(group) for group in groups]
@@ -83,13 +83,13 @@ def groups_p(groups: Sequence[Sequence[float]]) -> float | None:
     return f_tail(statistic, count - 1, (count**2 - 1) / (3 * unsure))
 
 
-def _pooled(groups: Iterable[Sequence[float]], freedom: int) -> float:
-    """The variance within groups."""
+def _pool_variance(groups: Iterable[Sequence[float]], freedom: int) -> float:
+    """Return the variance within groups."""
     return sum((len(g) - 1) * variance(g) for g in groups if len(g) > 1) / freedom
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Each chance, corrected for the number of them."""
+    """Correct each p-value for the number of tests."""
     corrected = [1.0] * len(chances)
     highest = 0.0
     for rank, place in enumerate(sorted(range(len(chances)), key=lambda place: chances[place])):
@@ -101,7 +101,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 def detectable(
     groups: Sequence[Sequence[float]], sizes: Sequence[int], level: float
 ) -> float | None:
-    """The smallest difference of two means, of so many samples, that shows in 8 of 10 cases.
+    """Return the smallest difference of two means of these sizes that shows in 8 of 10 cases.
 
     The noise is that within `groups`.
     """
@@ -109,14 +109,14 @@ def detectable(
     freedom = sum(len(group) - 1 for group in spread_groups)
     if freedom < 1:
         return None
-    within = _pooled(spread_groups, freedom)
+    within = _pool_variance(spread_groups, freedom)
     error = math.sqrt(within * sum(1 / size for size in sizes))
     return (t_quantile(level, freedom) + t_quantile(2 * (1 - POWER), freedom)) * error
 
 
 @functools.lru_cache(maxsize=1024)
 def t_quantile(level: float, freedom: float) -> float:
-    """The value that Student's t exceeds, on either side, with this chance in all."""
+    """Return the value that the absolute value of Student's t exceeds with this probability."""
     low, high = 0.0, 1.0
     while f_tail(high * high, 1, freedom) > level:
         high *= 2
@@ -127,7 +127,7 @@ def t_quantile(level: float, freedom: float) -> float:
 
 
 def f_tail(statistic: float, freedom: float, rest: float) -> float:
-    """The chance that an F-distributed value is at least that large."""
+    """Return the probability that an F-distributed value is at least this large."""
     if statistic <= 0:
         return 1.0
     return _beta(rest / (rest + freedom * statistic), rest / 2, freedom / 2)
@@ -146,7 +146,7 @@ def _beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Lentz's way through the continued fraction of the incomplete beta function."""
+    """Evaluate the continued fraction of the incomplete beta function by Lentz's method."""
     c, d = 1.0, 1 / _off_zero(1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, _STEPS):

@@ -1,6 +1,6 @@
-"""How reports name producers: by their id, and by incarnation only where an id is shared.
+"""The names of producers in reports: the id, with the incarnation only if an id is shared.
 
-`p` is the producer with that id. Where several producers had one id, each is `p#` and the eight
+`p` is the producer with that id. If several producers had one id, each is named `p#` and the eight
 hexadecimal digits of its incarnation.
 """
 
@@ -26,7 +26,7 @@ class ProducerNames:
         return producer if is_only else f"{producer}#{incarnation:08x}"
 
     def name_in(self, witness: Mapping[str, Any]) -> Witness:
-        """A witness with the producer's name in place of its id and its incarnation."""
+        """Return a witness with the producer's name instead of its id and incarnation."""
         named = {key: value for key, value in witness.items() if key != "incarnation"}
         if "incarnation" in witness:
             named["producer"] = self.name(witness["producer"], witness["incarnation"])

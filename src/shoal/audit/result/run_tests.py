@@ -1,18 +1,18 @@
-"""Exact tests over runs: for counts of rare events, whose noise nobody knows (pure).
+"""Exact tests over runs, for counts of rare events whose noise is unknown (pure).
 
-Losses come in bursts: one run loses forty messages, the next none. Their noise is not normal,
-and messages of one run are not independent. So a run is one observation, and the test asks how
-often runs that are dealt out to the columns by chance would lie as far apart as these do.
+Losses come in bursts: one run loses forty messages, the next none. Their noise is not normal, and
+messages of one run are not independent. So a run is one observation, and the test computes how
+often runs that are assigned to the columns at random would differ as much as these do.
 
 Rules:
-- The statistic is that of Kruskal and Wallis over mid-ranks. In a sweep ranks are taken, and
-  runs are dealt out, within each combination of the other parameters.
-- Up to `MOST_ARRANGEMENTS` all arrangements are counted; above, as many are drawn, by a fixed
-  seed, and the observed one is counted among them: the error rate stays exact.
-- `least` is the smallest chance that these values could have given, however they had fallen.
-  Three runs against three give 0.1 at best, so they can show nothing at 5 %.
-- `correct` is Holm's correction over those tests only that could reach the level at all
-  (Tarone): whether they can does not depend on which run stands in which column.
+- The statistic is that of Kruskal and Wallis over mid-ranks. In a sweep, ranks are computed and
+  runs are permuted within each combination of the other parameters.
+- Up to `MOST_ARRANGEMENTS`, all arrangements are counted. Above, that many are drawn with a fixed
+  seed, and the observed one is added to them: the error rate stays exact.
+- `least` is the smallest chance (p-value) that any arrangement of these values gives. Three runs
+  against three give 0.1 at best, so they can show nothing at 5 %.
+- `correct` is Holm's correction over only those tests that can reach the level at all (Tarone):
+  whether they can does not depend on which run is in which column.
 """
 
 import functools
@@ -37,7 +37,7 @@ Stratum = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """How likely such a difference is where there is none; None where it cannot be known."""
+    """The p-value of a difference; None if it cannot be computed."""
 
     value: float | None
     least: float = 0.0  # the smallest value that was possible
@@ -47,23 +47,27 @@ UNKNOWN: Final = Chance(None, 1.0)
 
 
 def runs_chance(columns: Stratum) -> Chance:
-    """Whether columns of runs differ."""
+    """Test whether columns of runs differ."""
     return strata_chance([columns])
 
 
 def strata_chance(strata: Sequence[Stratum]) -> Chance:
-    """Whether levels differ, given what stratum each run is of."""
+    """Test whether levels differ, given the stratum of each run."""
     used = [stratum for stratum in strata if sum(map(bool, stratum)) > 1]
     if not used:
         return UNKNOWN
     counts = np.array([[len(values) for values in stratum] for stratum in used])
-    ranks = [_centred_ranks(stratum) for stratum in used]
+    ranks = [_centre_ranks(stratum) for stratum in used]
     total = math.prod(_arrangements(row) for row in counts)
     is_exact = total <= MOST_ARRANGEMENTS
-    sums = _all_sums(ranks, counts) if is_exact else _drawn_sums(ranks, counts)
+    sums = (
+        _sum_all_arrangements(ranks, counts)
+        if is_exact
+        else _sum_random_arrangements(ranks, counts)
+    )
     weights = 1 / np.maximum(counts.sum(axis=0), 1)
     statistics = (sums**2 * weights).sum(axis=1)
-    observed = (_observed_sums(ranks, counts) ** 2 * weights).sum()
+    observed = (_sum_observed(ranks, counts) ** 2 * weights).sum()
     reached = int((statistics >= observed - _EPSILON).sum())
     best = int((statistics >= statistics.max() - _EPSILON).sum())
     if is_exact:
@@ -72,7 +76,7 @@ def strata_chance(strata: Sequence[Stratum]) -> Chance:
 
 
 def correct(chances: Sequence[Chance], level: float = LEVEL) -> list[float | None]:
-    """Each chance, corrected for how many could show something; None for those that could not."""
+    """Correct each chance for the number of testable ones; None for those that are not."""
     size = count_testable(chances, level)
     members = [
         place
@@ -87,7 +91,7 @@ def correct(chances: Sequence[Chance], level: float = LEVEL) -> list[float | Non
 
 
 def count_testable(chances: Sequence[Chance], level: float = LEVEL) -> int:
-    """Tarone's number: the smallest k such that at most k tests can reach level / k."""
+    """Return Tarone's number: the smallest k such that at most k tests can reach level / k."""
     least = [each.least for each in chances if each.value is not None]
     for size in range(1, len(least) + 1):
         if sum(each <= level / size for each in least) <= size:
@@ -96,7 +100,7 @@ def count_testable(chances: Sequence[Chance], level: float = LEVEL) -> int:
 
 
 def least_affected(mine: int, theirs: int, level: float) -> int | None:
-    """How many of `mine` runs must have an event, and none of `theirs`, to differ."""
+    """Return how many of `mine` runs must have an event, if none of `theirs` has, to differ."""
     for affected in range(1, mine + 1):
         ways = math.comb(mine + theirs, affected)
         one_sided = math.comb(mine, affected) + math.comb(theirs, affected)
@@ -105,8 +109,8 @@ def least_affected(mine: int, theirs: int, level: float) -> int | None:
     return None
 
 
-def _centred_ranks(stratum: Stratum) -> Floats:
-    """Mid-ranks of all values, level by level, less their mean."""
+def _centre_ranks(stratum: Stratum) -> Floats:
+    """Return the mid-ranks of all values, level by level, minus their mean."""
     pooled = np.array([value for values in stratum for value in values])
     _, inverse, counts = np.unique(pooled, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
@@ -116,7 +120,7 @@ def _centred_ranks(stratum: Stratum) -> Floats:
 
 
 def _arrangements(counts: NDArray[np.int64]) -> int:
-    """In how many ways runs can be dealt out to levels of these sizes."""
+    """Count the ways in which runs can be assigned to levels of these sizes."""
     ways, left = 1, int(counts.sum())
     for count in counts:
         ways *= math.comb(left, int(count))
@@ -124,7 +128,7 @@ def _arrangements(counts: NDArray[np.int64]) -> int:
     return ways
 
 
-def _observed_sums(ranks: list[Floats], counts: NDArray[np.int64]) -> Floats:
+def _sum_observed(ranks: list[Floats], counts: NDArray[np.int64]) -> Floats:
     sums = np.zeros(counts.shape[1])
     for values, row in zip(ranks, counts, strict=True):
         labels = np.repeat(np.arange(len(row)), row)
@@ -132,36 +136,36 @@ def _observed_sums(ranks: list[Floats], counts: NDArray[np.int64]) -> Floats:
     return sums
 
 
-def _all_sums(ranks: list[Floats], counts: NDArray[np.int64]) -> Floats:
-    """The sum of ranks of each level, for every arrangement."""
+def _sum_all_arrangements(ranks: list[Floats], counts: NDArray[np.int64]) -> Floats:
+    """Return the sum of ranks of each level, for every arrangement."""
     levels = counts.shape[1]
     sums = np.zeros((1, levels))
     for values, row in zip(ranks, counts, strict=True):
-        labels = _deal(tuple(int(count) for count in row))
+        labels = _permute_labels(tuple(int(count) for count in row))
         one = np.stack([(labels == level) @ values for level in range(levels)], axis=1)
         sums = (sums[:, None, :] + one[None, :, :]).reshape(-1, levels)
     return sums
 
 
 @functools.lru_cache(maxsize=256)
-def _deal(left: tuple[int, ...]) -> NDArray[np.int8]:
-    """Every order of labels, one a row, of which `left` says how often each occurs."""
+def _permute_labels(left: tuple[int, ...]) -> NDArray[np.int8]:
+    """Return every order of labels, one a row; `left` is how often each label occurs."""
     if not any(left):
         return np.zeros((1, 0), np.int8)
     blocks = []
     for label, count in enumerate(left):
         if count:
-            rest = _deal((*left[:label], count - 1, *left[label + 1 :]))
+            rest = _permute_labels((*left[:label], count - 1, *left[label + 1 :]))
             first = np.full((len(rest), 1), label, np.int8)
             blocks.append(np.hstack([first, rest]))
     return np.vstack(blocks)
 
 
-def _drawn_sums(ranks: list[Floats], counts: NDArray[np.int64]) -> Floats:
+def _sum_random_arrangements(ranks: list[Floats], counts: NDArray[np.int64]) -> Floats:
     chance = np.random.default_rng(_SEED)
     sums = np.zeros((MOST_ARRANGEMENTS, counts.shape[1]))
     for values, row in zip(ranks, counts, strict=True):
-        # Sorted, so that what is drawn does not depend on which run stands where.
+        # Sorted, so that the random numbers do not depend on which run is in which column.
         shuffled = chance.permuted(np.tile(np.sort(values), (MOST_ARRANGEMENTS, 1)), axis=1)
         ends = np.cumsum(row)
         for level, (end, count) in enumerate(zip(ends, row, strict=True)):

@@ -1,12 +1,12 @@
-"""The verdict in one sentence for people, to be read after the word. Pure.
+"""The sentence that follows the verdict, for people. Pure.
 
 Rules:
-- Every number is true of what it is said of: losses are counted "of the acknowledged" only where
-  all of them were acknowledged.
-- The sentence names how many messages were superseded, whatever the verdict.
-- With no loss it gives the 95 % upper bound on the loss rate, 3/n, with its condition, and beside
-  it the bound per batch: Kafka loses batches. Below `FEWEST` a bound says nothing and is left out.
-- A group is named where there are several; what holds for all of them is said once.
+- Every number is exact: losses are counted "of N acknowledged messages" only if all of them were
+  acknowledged.
+- The sentence contains the number of superseded messages, with every verdict.
+- Without a loss it has the 95 % upper bound on the loss rate, 3/n, with its condition, and then the
+  bound per batch: Kafka loses batches. A bound from fewer than `FEWEST` samples is left out.
+- With several groups the sentence names its group; if all sentences are equal, it counts them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ from shoal.model.findings import LOST, Finding, Verdict
 
 Counts = Mapping[str, int]
 
-FEWEST: Final = 60  # samples without a loss below which 3/n says nothing
+FEWEST: Final = 60  # with fewer samples without a loss, 3/n is not useful
 
 _DUPLICATES: Final = (Finding.DUPLICATE_SOURCE, Finding.DUPLICATE_TARGET)
 
-# One of a finding and many of it; the others are their name, with an s for many.
+# Singular and plural of a finding; all others are their name, with an s for the plural.
 _PHRASES: Final = {
     Finding.VANISHED: ("message vanished", "messages vanished"),
     Finding.DUPLICATE_SOURCE: ("duplicate in the source", "duplicates in the source"),
@@ -51,34 +51,34 @@ _PHRASES: Final = {
 }
 
 
-def bound_95(samples: int | None) -> float | None:
-    """The upper bound on a rate of which no case was seen; None where it says nothing."""
+def upper_bound_95(samples: int | None) -> float | None:
+    """Return the upper bound on a rate of which no case was seen; None if it is not useful."""
     return None if samples is None or samples < FEWEST else 3 / samples
 
 
 def compose_sentence(
     verdict: Verdict, counts: Counts, promises: Mapping[str, Any], violating: frozenset[Finding]
 ) -> str:
-    """What happened, as a clause without a capital and without a full stop.
+    """Return what happened, as a clause without a capital letter and a full stop.
 
-    `counts` are those of `verdict`, with `batches` (0 if they are not known) and `acks_0` (1 if
-    nothing was to be acknowledged).
+    `counts` are those of `verdict`, with `batches` (0 if unknown) and `acks_0` (1 if the producers
+    ran with acks=0).
     """
-    speakers: dict[Verdict, Callable[[], list[str]]] = {
-        Verdict.PROVEN: lambda: _proven(counts, promises),
-        Verdict.VIOLATED: lambda: _violated(counts, violating),
-        Verdict.INCONCLUSIVE: lambda: _inconclusive(counts),
+    describe: dict[Verdict, Callable[[], list[str]]] = {
+        Verdict.PROVEN: lambda: _describe_proven(counts, promises),
+        Verdict.VIOLATED: lambda: _describe_violated(counts, violating),
+        Verdict.INCONCLUSIVE: lambda: _describe_inconclusive(counts),
     }
-    return "; ".join(speakers[verdict]())
+    return "; ".join(describe[verdict]())
 
 
 def finish_sentences(clauses: Mapping[str, str]) -> dict[str, str]:
-    """Clauses by group as sentences; where there are several groups, each names its own."""
+    """Return the clauses as sentences, by group; with several groups, each names its group."""
     if len(clauses) == 1:
         return {group: _capital(clause) for group, clause in clauses.items()}
     if len(set(clauses.values())) == 1:
-        told = f"in each of {len(clauses)} groups, {next(iter(clauses.values()))}"
-        return dict.fromkeys(clauses, _capital(told))
+        clause = f"in each of {len(clauses)} groups, {next(iter(clauses.values()))}"
+        return dict.fromkeys(clauses, _capital(clause))
     return {group: _capital(f"in group {group}, {text}") for group, text in clauses.items()}
 
 
@@ -86,7 +86,7 @@ def _capital(clause: str) -> str:
     return f"{clause[:1].upper()}{clause[1:]}."
 
 
-def _proven(counts: Counts, promises: Mapping[str, Any]) -> list[str]:
+def _describe_proven(counts: Counts, promises: Mapping[str, Any]) -> list[str]:
     ok, delivered = counts["ok"], counts["ok"] - counts.get("superseded_ok", 0)
     order = ", in order" if promises.get("order", True) and delivered > 1 else ""
     if delivered == ok:
@@ -98,9 +98,9 @@ def _proven(counts: Counts, promises: Mapping[str, Any]) -> list[str]:
         text += f", and {ok - delivered:,} {_was(ok - delivered)} superseded by compaction"
     duplicates = max(counts.get(finding, 0) for finding in _DUPLICATES)
     text += f", with {_number(duplicates, 'duplicate')}" if duplicates else ""
-    # All that was acknowledged is accounted for: what else was superseded was not acknowledged.
+    # All acknowledged messages are counted above, so the other superseded ones are unacknowledged.
     others = counts.get(Finding.SUPERSEDED, 0) - (ok - delivered)
-    clauses = [text, *_superseded(others, "unacknowledged message")]
+    clauses = [text, *_describe_superseded(others, "unacknowledged message")]
     return clauses + _bounds(delivered, counts.get("batches", 0))
 
 
@@ -111,12 +111,12 @@ def _all_of(ok: int) -> str:
 
 
 def _bounds(messages: int, batches: int) -> list[str]:
-    bound = bound_95(messages)
+    bound = upper_bound_95(messages)
     if bound is None:
         return []
     text = f"with 95 % confidence the loss rate is below {bound:.2g}"
     text += " if messages were lost independently of each other"
-    per_batch = bound_95(batches)
+    per_batch = upper_bound_95(batches)
     if per_batch is not None:
         text += f", and below {per_batch:.2g} if batches were ({batches:,} batches)"
     elif batches:
@@ -125,7 +125,7 @@ def _bounds(messages: int, batches: int) -> list[str]:
     return [text]
 
 
-def _violated(counts: Counts, violating: frozenset[Finding]) -> list[str]:
+def _describe_violated(counts: Counts, violating: frozenset[Finding]) -> list[str]:
     lost = {finding: counts.get(finding, 0) for finding in Finding if finding in LOST}
     total = sum(lost.values())
     clauses = []
@@ -135,20 +135,24 @@ def _violated(counts: Counts, violating: frozenset[Finding]) -> list[str]:
             for finding, count in lost.items()
             if count
         )
-        told = _share(total, counts.get("lost_ok", 0), counts.get("ok", 0), "lost")
-        clauses.append(f"{told[0]} ({causes}){told[1]}")
+        before, after = _share(total, counts.get("lost_ok", 0), counts.get("ok", 0), "lost")
+        clauses.append(f"{before} ({causes}){after}")
     for finding in Finding:
         count = counts.get(finding, 0)
         if count and finding in violating - LOST:
             clauses.append(f"{count:,} {_phrase(finding, count)}")
-    return clauses + _pending(counts) + _superseded(counts.get(Finding.SUPERSEDED, 0), "message")
+    return (
+        clauses
+        + _describe_pending(counts)
+        + _describe_superseded(counts.get(Finding.SUPERSEDED, 0), "message")
+    )
 
 
-def _inconclusive(counts: Counts) -> list[str]:
-    clauses = _pending(counts)
+def _describe_inconclusive(counts: Counts) -> list[str]:
+    clauses = _describe_pending(counts)
     if not counts.get("ok", 0):
         clauses = [_nothing_acknowledged(counts), *clauses]
-    return clauses + _superseded(counts.get(Finding.SUPERSEDED, 0), "message")
+    return clauses + _describe_superseded(counts.get(Finding.SUPERSEDED, 0), "message")
 
 
 def _nothing_acknowledged(counts: Counts) -> str:
@@ -161,7 +165,7 @@ def _nothing_acknowledged(counts: Counts) -> str:
     return f"{of} acknowledged, so nothing is proven"
 
 
-def _pending(counts: Counts) -> list[str]:
+def _describe_pending(counts: Counts) -> list[str]:
     total = counts.get(Finding.PENDING, 0)
     if not total:
         return []
@@ -169,7 +173,10 @@ def _pending(counts: Counts) -> list[str]:
 
 
 def _share(total: int, of_ok: int, ok: int, what: str) -> tuple[str, str]:
-    """So many messages, and how many of them were acknowledged: before and after a bracket."""
+    """Return how many messages, and how many of them were acknowledged.
+
+    Returns two texts; the causes of a loss go between them.
+    """
     verb = _was(total) if what == "lost" else _is(total)
     if total == of_ok:
         if ok == 1:
@@ -180,8 +187,8 @@ def _share(total: int, of_ok: int, ok: int, what: str) -> tuple[str, str]:
     return f"{total:,} messages {verb} {what}", f", {of_ok:,} of them among {ok:,} acknowledged"
 
 
-def _superseded(count: int, noun: str) -> list[str]:
-    """What compaction removed."""
+def _describe_superseded(count: int, noun: str) -> list[str]:
+    """Return a clause about messages that compaction removed, if any."""
     if not count:
         return []
     return [f"{_number(count, noun)} {_was(count)} superseded by compaction"]

@@ -1,4 +1,4 @@
-"""Findings that no single task can make: order across cells, polls across ledgers."""
+"""Findings that need the answers of several tasks: order across cells, polls across ledgers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,19 +9,19 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Ints
 from shoal.audit.context import Stream
-from shoal.audit.parts import Part
+from shoal.audit.parts import TaskPart
 from shoal.audit.result.merge import Group, Summaries, Totals
 from shoal.audit.rules.order import (
     SUMMARY,
-    Measure,
-    Pieces,
+    OrderMeasure,
+    RunPieces,
     Units,
     by_key,
     late_pieces,
     measure,
     pieces_of,
 )
-from shoal.audit.rules.polls import Step, Steps
+from shoal.audit.rules.polls import OffsetStep, OffsetSteps
 from shoal.audit.tasks import UnitName
 from shoal.model.findings import Finding
 
@@ -37,17 +37,17 @@ FINDINGS = {
 def settle_order(
     totals: Totals,
     summaries: Summaries,
-    tangled: dict[UnitName, Ints | None],
-    answers: Iterable[list[Part]],
+    interleaved: dict[UnitName, Ints | None],
+    answers: Iterable[list[TaskPart]],
     *,
     stretch: int,
 ) -> None:
-    """Order of every unit, from its cells where they are apart, else from its pieces."""
-    handed = _handed_out(answers, tangled, stretch)
+    """Add the order measures of every unit: from its cells, or from its pieces if interleaved."""
+    pieces_by_unit = _gather_pieces(answers, interleaved, stretch)
     for unit, rows in summaries.order.items():
         table = np.array([row.tolist() for row in rows], dtype=np.int64)
-        if unit in tangled:
-            pieces = handed[unit]
+        if unit in interleaved:
+            pieces = pieces_by_unit[unit]
             late = late_pieces(pieces)
             places = pieces.first_sequence[late] // stretch
             marks = np.stack([places, pieces.length[late]], axis=1)
@@ -66,32 +66,35 @@ def settle_order(
 
 
 class _Found(NamedTuple):
-    """The measures of a unit; rows of (stretch, late ones) and of (segment, late ones)."""
+    """The measures of a unit; rows of (stretch, late messages) and (segment, late messages)."""
 
-    measured: Measure
+    measured: OrderMeasure
     marks: Ints
     by_segment: Ints
 
 
-def _handed_out(
-    answers: Iterable[list[Part]], tangled: dict[UnitName, Ints | None], stretch: int
-) -> dict[UnitName, Pieces]:
+def _gather_pieces(
+    answers: Iterable[list[TaskPart]], interleaved: dict[UnitName, Ints | None], stretch: int
+) -> dict[UnitName, RunPieces]:
     tables: dict[UnitName, list[Ints]] = defaultdict(list)
     for part in (part for parts in answers for part in parts):
         name: UnitName = tuple(part.label)
-        tables[name].append(part.values.reshape(-1, 4 if tangled[name] is None else 6))
-    handed = {}
+        tables[name].append(part.values.reshape(-1, 4 if interleaved[name] is None else 6))
+    pieces_by_unit = {}
     for name, found in tables.items():
         rows = np.concatenate(found)
-        if tangled[name] is None:
-            handed[name] = _by_time(rows, stretch)
+        if interleaved[name] is None:
+            pieces_by_unit[name] = _by_time(rows, stretch)
         else:
-            handed[name] = by_key(Pieces(*rows.T))
-    return handed
+            pieces_by_unit[name] = by_key(RunPieces(*rows.T))
+    return pieces_by_unit
 
 
-def _by_time(rows: Ints, stretch: int) -> Pieces:
-    """A stream in several partitions: arrival is by time, and in ledger order within that."""
+def _by_time(rows: Ints, stretch: int) -> RunPieces:
+    """Return the pieces of a stream in several partitions.
+
+    Arrival is by time, then by ledger order.
+    """
     sequence, time_us, key, segment = rows[np.argsort(rows[:, 0])].T
     rank = np.empty(len(sequence), dtype=np.int64)
     rank[np.lexsort((key, time_us))] = np.arange(len(sequence))
@@ -99,12 +102,12 @@ def _by_time(rows: Ints, stretch: int) -> Pieces:
     return pieces_of(Units(same, same, sequence, rank, same, segment), _NO_ROWS, stretch)
 
 
-def _sum(table: Ints) -> Measure:
-    """The measures of cells that are apart add up; the witness is the lowest."""
+def _sum(table: Ints) -> OrderMeasure:
+    """Add up the measures of cells that do not interleave; the witness is the lowest."""
     columns = {name: table[:, number] for number, name in enumerate(SUMMARY)}
     found = np.flatnonzero(columns["reordered"])
     lowest = found[np.argmin(columns["witness"][found])] if len(found) else NONE
-    return Measure(
+    return OrderMeasure(
         F=int(columns["F"].sum()),
         K=int(columns["K"].sum()),
         reordered=int(columns["reordered"].sum()),
@@ -125,7 +128,7 @@ def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
     if not measured.reordered:
         return
     totals.find(group, finding, stream, measured.reordered)
-    details: dict[str, Any] = {**stream.described(), "sequence": measured.witness}
+    details: dict[str, Any] = {**stream.to_witness(), "sequence": measured.witness}
     details["after_sequence"] = measured.witness_after
     if kind != "consumers":
         details["partition"] = partition
@@ -140,17 +143,21 @@ def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
 
 
 @dataclass
-class Polls:
-    """Findings about offsets: by group for polls, for all groups for contested offsets."""
+class PollFindings:
+    """Findings about offsets: polls by group, contested offsets for all groups."""
 
-    skips: dict[str, list[tuple[Step, int]]] = field(default_factory=lambda: defaultdict(list))
-    falls: dict[str, list[tuple[Step, int]]] = field(default_factory=lambda: defaultdict(list))
+    skips: dict[str, list[tuple[OffsetStep, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    falls: dict[str, list[tuple[OffsetStep, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     # (cluster, topic, partition), lowest such offset, how many, two of the messages there
     contested: list[tuple[tuple[str, str, int], int, int, list[Any]]] = field(default_factory=list)
 
 
-def settle_polls(steps: Steps, answers: Sequence[list[Part]]) -> Polls:
-    polls = Polls()
+def settle_polls(steps: OffsetSteps, answers: Sequence[list[TaskPart]]) -> PollFindings:
+    polls = PollFindings()
     for reader, count in steps.falls.items():
         polls.falls[reader[0]].append((steps.least_fall[reader], count))
     skipped: dict[int, int] = {}

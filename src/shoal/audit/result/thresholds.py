@@ -1,16 +1,16 @@
-"""Thresholds: `latency_ms_p99<250`, held against a result.
+"""Thresholds such as `latency_ms_p99<250`, checked against a result.
 
-Names (docs/metrics.md lists them):
+Names (docs/reference/metrics.md lists them):
 - every count and ratio of `metrics`: `yield`, `completeness`, `lost`, `pending`, `re_reads`, …;
 - latencies in ms or µs: `latency_ms_p99` (end to end, from the intended send),
   `latency_actual_ms_p99` (from the actual send), `latency_producer_ms_p99`,
   `latency_replication_ms_p99`, `staleness_ms_p99`; p50 to p99.99, mean,
-  max. End to end, what is lost or pending counts as infinitely late;
+  max. End to end, a lost or pending message counts as infinitely late;
 - ranges: `range_sent_ms`, `range_published_ms`, `range_output_ms`, `range_consumed_ms`;
 - rates: `sent_per_s`, `delivered_per_s`, `sent_bytes_per_s`, `delivered_bytes_per_s`;
 - findings, with underscores for colons and blanks: `duplicate_target`, `poll_skip`.
 
-A number that does not exist meets no threshold.
+A metric that has no value meets no threshold.
 """
 
 import difflib
@@ -23,7 +23,7 @@ from typing import Final
 
 from shoal.model.errors import UsageError
 from shoal.model.findings import Finding, Verdict
-from shoal.model.result import PERCENTILES, GroupResult, HeldThreshold, Metrics, Result
+from shoal.model.result import PERCENTILES, GroupResult, Metrics, Result, ThresholdResult
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
@@ -71,8 +71,8 @@ def _parse(text: str) -> Threshold:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
         raise UsageError(
-            f"{name!r:.80} in the threshold {text!r:.80} is no metric",
-            remedy=f"the nearest name is {near[0]}; docs/metrics.md has them all",
+            f"{name!r:.80} in the threshold {text!r:.80} is not the name of a metric",
+            remedy=f"the nearest name is {near[0]}; docs/reference/metrics.md lists all names",
         )
     try:
         limit = float(number)
@@ -84,22 +84,22 @@ def _parse(text: str) -> Threshold:
 
 
 def hold(result: Result, thresholds: Iterable[Threshold]) -> Result:
-    """The result with its thresholds held against every group.
+    """Return the result with its thresholds checked against every group.
 
-    Among groups of the same verdict, the one that misses most becomes the headline.
+    Among groups with the same verdict, the one that misses most thresholds becomes the worst group.
     """
     values = {group: values_of(found) for group, found in result.groups.items()}
     held = []
     for threshold in thresholds:
         of_metric = {group: known[threshold.metric] for group, known in values.items()}
         missed = tuple(group for group, value in of_metric.items() if not threshold.is_met(value))
-        held.append(HeldThreshold(threshold.text, threshold.metric, of_metric, missed))
+        held.append(ThresholdResult(threshold.text, threshold.metric, of_metric, missed))
     found = replace(result, thresholds=tuple(held))
     return replace(found, worst_group=worst_group(found))
 
 
 def worst_group(result: Result) -> str:
-    """By verdict, then by missed thresholds, losses and latency of the messages owed."""
+    """Return the worst group by verdict, missed thresholds, losses and latency, in this order."""
 
     def badness(name: str) -> tuple[int, int, int, float, str]:
         group = result.groups[name]
@@ -112,11 +112,11 @@ def worst_group(result: Result) -> str:
 
 
 def values_of(group: GroupResult) -> dict[str, float | None]:
-    """Every number that a threshold can name."""
-    told = group.metrics.to_json()
+    """Return every metric that a threshold can use."""
+    metrics = group.metrics.to_json()
     values: dict[str, float | None] = {
         name: value
-        for name, value in told.items()
+        for name, value in metrics.items()
         if name != "clock_skew_us" and not isinstance(value, Mapping)
     }
     values |= _latencies(group.metrics)
@@ -141,9 +141,9 @@ def _latencies(metrics: Metrics) -> dict[str, float | None]:
     values: dict[str, float | None] = {}
     for prefix, name in _LATENCIES.items():
         latency = metrics.latency_us.get(name)
-        told = latency.owed() if latency is not None else {}
+        owed = latency.owed() if latency is not None else {}
         for share in (*(share for share, _, _ in PERCENTILES), "mean", "max"):
             for unit, size in _UNITS.items():
-                value = told.get(share)
+                value = owed.get(share)
                 values[f"{prefix}_{unit}_{share}"] = None if value is None else value / size
     return values

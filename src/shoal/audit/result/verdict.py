@@ -1,7 +1,7 @@
-"""The verdict: what was found, held against what was promised. Pure.
+"""The verdict: findings compared with the promises. Pure.
 
-`counts` are those of the whole run for one group: findings by name, and the further counts
-that tell stages apart (`duplicate@mirror` and the like).
+`counts` are those of the whole run for one group: findings by name, and counts per stage
+(`duplicate@mirror` and the like).
 """
 
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ _FIDELITY = {
 }
 
 
-def promised_fidelity(promises: Mapping[str, Any]) -> frozenset[str]:
-    """What copies must keep; who keeps bytes keeps everything that is made of them."""
+def fidelity_to_keep(promises: Mapping[str, Any]) -> frozenset[str]:
+    """Return what copies must keep; to keep bytes implies key, headers, payload and timestamps."""
     kept = frozenset(promises.get("fidelity", DEFAULT_FIDELITY))
     return kept | {*DEFAULT_FIDELITY, "timestamps"} if "bytes" in kept else kept
 
@@ -39,7 +39,7 @@ def broken_promises(promises: Mapping[str, Any]) -> frozenset[Finding]:
         violating.update(_ORDER)
     if promises.get("delivery") == EXACTLY_ONCE:
         violating.update(_DUPLICATES)
-    kept = promised_fidelity(promises)
+    kept = fidelity_to_keep(promises)
     violating.update(finding for finding, part in _FIDELITY.items() if part in kept)
     return frozenset(violating)
 
@@ -52,7 +52,7 @@ def decide(counts: Counts, promises: Mapping[str, Any]) -> Verdict:
     return Verdict.PROVEN
 
 
-# What speaks against each stage: (the finding to name, the count that holds it to the stage).
+# What violates each stage: (the finding to report, the count that attributes it to the stage).
 _AGAINST_SOURCE = (
     (Finding.LOST_NEVER_STORED, Finding.LOST_NEVER_STORED),
     (Finding.VANISHED, "vanished@source"),
@@ -98,10 +98,11 @@ _AGAINST_CONSUMERS = (
 def decide_stages(
     counts: Counts, promises: Mapping[str, Any], *, has_mirror: bool
 ) -> dict[str, Stage]:
-    """The verdict on each stage that the run has.
+    """Return the verdict on each stage of the run.
 
-    A stage is inconclusive if something was found and nobody knows where, or is pending in it,
-    or if nothing was acknowledged. Without a mirror what expired did so before consumers.
+    A stage is inconclusive if a finding cannot be attributed to any stage, if a message is pending
+    in it, or if nothing was acknowledged. Without a mirror, messages that expired did so between
+    the log and the consumers.
     """
     violating = broken_promises(promises)
     against: dict[str, tuple[tuple[Finding, str], ...]] = {"producer_to_source": _AGAINST_SOURCE}
@@ -120,7 +121,7 @@ def decide_stages(
         for stage, pairs in against.items()
     }
     blamed = {finding for findings in found.values() for finding in findings}
-    for family in (_ORDER, _DUPLICATES):  # what one stage did, the next one shows again
+    for family in (_ORDER, _DUPLICATES):  # a finding of one stage shows up again in the next
         blamed.update(family if blamed.intersection(family) else ())
     unclear = not counts.get("ok", 0) or any(counts.get(f, 0) for f in violating - blamed)
     stages = {}

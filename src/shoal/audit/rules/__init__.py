@@ -1,1 +1,1 @@
-"""The rules of the audit, each a pure function of what the ledgers say."""
+"""The rules of the audit, each a pure function of what the ledgers record."""

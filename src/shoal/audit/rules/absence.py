@@ -1,11 +1,11 @@
-"""Where a scan shows that a message is not in a log.
+"""Decides whether a scan shows that a message is absent from a log.
 
-Rules, in the words of the definitions:
+Rules, as in the definitions:
 - Scans are made after the producers' last answer. So a scan of the source decides every
   acknowledged message: an acknowledged offset at or above the scan's end is absent.
-- Of every other message, and of the target, an offset at or above the end of a scan is absent
-  only once the lane was drained: before that the scan may have come early.
-- Below the start of a scan nothing is shown: what was there was deleted, wherever it stood.
+- For every other message, and in the target, an offset at or above the end of a scan is absent only
+  once the lane was drained: before that, the message may have been appended after the scan.
+- Below the start of a scan nothing is shown absent: those messages were deleted.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Bools, Ints
-from shoal.audit.context import Cluster, Setting, Stream
+from shoal.audit.context import AuditContext, Cluster, Stream
 from shoal.audit.read.evidence import offset_of, partition_of
 
 
 def is_shown_absent(
-    setting: Setting,
+    context: AuditContext,
     cluster: Cluster,
     found: tuple[list[Stream], Ints, Ints],
     *,
@@ -27,11 +27,11 @@ def is_shown_absent(
 ) -> Bools:
     """Whether scans would show these messages if they were still at these places.
 
-    `found` is the streams of a cell, and the number of the stream and the place of each message,
-    none of which is in a scan of the cluster.
+    `found` has the streams of a cell, then the stream number and the place of each message. None
+    of these messages is in a scan of the cluster.
     """
     streams, stream, places = found
-    if not len(places) or not setting.has_scans_of(cluster):
+    if not len(places) or not context.has_scans_of(cluster):
         return np.zeros(len(places), dtype=np.bool_)
     partition = partition_of(places)
     span = int(partition.max()) + 1
@@ -39,7 +39,7 @@ def is_shown_absent(
     bounds = np.empty((len(packed), 3), dtype=np.int64)
     for row, pair in enumerate(packed.tolist()):
         own = streams[pair // span]
-        start, end = setting.scans.get((cluster, own.topic, pair % span), (LARGEST, 0))
+        start, end = context.scans.get((cluster, own.topic, pair % span), (LARGEST, 0))
         bounds[row] = start, end, is_drained(own)
     start, end, drained = bounds[inverse].T
     decided = drained != 0

@@ -1,27 +1,26 @@
-"""Whether a copy is what its source record was: key, headers, timestamp, partition, bytes.
+"""Compares copies with their source records: key, headers, timestamp, partition, bytes.
 
-The checksum of a message covers key and headers, so these are compared only where a copy's
-checksum does not match; a difference then explains the mismatch, and the message is `altered`
-and not `corrupted`. Timestamps (of topics that keep the creator's) and partitions are no part
-of it: they are compared where the run promises to keep them; partitions only where both topics
-have as many.
+The checksum of a message covers key and headers, so these are compared only if the checksum of a
+copy does not match. A difference then explains the mismatch, and the message is `altered` and not
+`corrupted`. The checksum does not cover timestamps (of topics with CreateTime) and partitions: they
+are compared if the run promises to keep them; partitions only if both topics have the same number.
 
-Whole batches are compared where the run promises bytes. The source batch of a target batch is
-one that begins with the same message; a target batch that begins with a message from the middle
-of a source batch has none, and differs. One whose first message the scan of the source does not
-show cannot be compared; one that the mirror encoded anew is compared record by record only.
+Whole batches are compared if the run promises bytes. The source batch of a target batch is the one
+that begins with the same message. A target batch that begins with a message from the middle of a
+source batch has none and differs. A target batch whose first message is not in the scan of the
+source cannot be compared. A batch that the mirror re-encoded is compared record by record only.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Bools, Ints, filled, ints
+from shoal.audit.arrays import NONE, Array, Bools, Ints, full_ints, ints
 from shoal.audit.read.evidence import partition_of
 from shoal.audit.read.read import PRODUCER_NUMBER, Within, read_rows
 from shoal.audit.read.view import CellView
 from shoal.audit.read.walk import number_rows
-from shoal.audit.result.verdict import promised_fidelity
+from shoal.audit.result.verdict import fidelity_to_keep
 from shoal.model.findings import Finding
 
 _CHECKS = {Finding.ALTERED_KEY: "key_check", Finding.ALTERED_HEADERS: "headers_check"}
@@ -32,7 +31,7 @@ _BATCH_TIMES = ("base_timestamp_us", "max_timestamp_us")
 
 @dataclass(frozen=True)
 class Alterations:
-    """Slots of altered messages by finding, and those whose broken checksum this explains."""
+    """Slots of altered messages by finding, and the slots whose broken checksum they explain."""
 
     explained: Bools
     slots: dict[Finding, Ints] = field(default_factory=dict)
@@ -41,9 +40,9 @@ class Alterations:
 def compare_copies(view: CellView) -> Alterations:
     explained = np.zeros(view.size, dtype=np.bool_)
     slots: dict[Finding, Ints] = {}
-    if not view.setting.has_mirror:
+    if not view.context.has_mirror:
         return Alterations(explained)
-    kept = promised_fidelity(view.setting.promises)
+    kept = fidelity_to_keep(view.context.promises)
     rows = _Copies(view)
     broken = ~view.log["intact"][rows.target]
     if broken.any():
@@ -58,7 +57,7 @@ def compare_copies(view: CellView) -> Alterations:
         )
     if "partition" in kept:
         moved = partition_of(view.source_first)[rows.slots] != view.log["partition"][rows.target]
-        fixed = np.array([s.topic not in view.setting.repartitioned for s in view.index.streams])
+        fixed = np.array([s.topic not in view.context.repartitioned for s in view.index.streams])
         moved &= fixed[view.index.stream_of(rows.slots)] if len(moved) else False
         slots[Finding.ALTERED_PARTITION] = np.unique(rows.slots[moved])
     if "bytes" in kept:
@@ -67,11 +66,11 @@ def compare_copies(view: CellView) -> Alterations:
 
 
 def _differing_batches(view: CellView) -> Ints:
-    """The slot of the first message of each target batch that is not as its source batch."""
+    """Return the slot of the first message of each target batch that differs from its source."""
     rows = view.batches
     of_target = rows["cluster"] == view.words.code("target")
     compared = of_target & view.in_source[view.batch_slots] & ~_is_re_encoded(view)
-    # A topic that stamps append times has changed the timestamps by itself.
+    # The broker replaces the timestamps in topics with LogAppendTime: do not compare them.
     stamped = rows["stamped"] | np.isin(view.batch_slots, view.batch_slots[rows["stamped"]])
     columns = [view.batch_slots, *(rows[name].astype(np.int64) for name in _BATCH_PARTS)]
     columns += [np.where(stamped, NONE, rows[name]) for name in _BATCH_TIMES]
@@ -84,14 +83,14 @@ def _differing_batches(view: CellView) -> Ints:
 def _is_re_encoded(view: CellView) -> Bools:
     rows = view.batches
     found = np.zeros(len(rows["offset"]), dtype=np.bool_)
-    for (topic, partition), offsets in view.setting.re_encoded.items():
+    for (topic, partition), offsets in view.context.re_encoded.items():
         own = (rows["topic"] == view.words.code(topic)) & (rows["partition"] == partition)
         found |= own & np.isin(rows["offset"], sorted(offsets))
     return found
 
 
 class _Copies:
-    """Rows of the target log whose message is in the source log too."""
+    """Rows of the target log whose message is also in the source log."""
 
     def __init__(self, view: CellView) -> None:
         self._view = view
@@ -102,18 +101,18 @@ class _Copies:
         self.slots = view.log_slots[self.target]
 
     def differing(self, column: str) -> Bools:
-        """Which copies differ in a column from the source record of the lowest offset."""
+        """Which copies differ in a column from the source record with the lowest offset."""
         view = self._view
         values = self._column(column)
         order = np.argsort(view.log["offset"][self._source], kind="stable")[::-1]
         rows = self._source[order]
-        first = filled(view.size)
+        first = full_ints(view.size)
         first[view.log_slots[rows]] = values[rows]
         differs: Bools = first[self.slots] != values[self.target]
         return differs
 
     def _column(self, name: str) -> Array:
-        """A column that is rarely asked for, read when it is; rows stand as in `view.log`."""
+        """Read a rarely needed column on demand, with its rows in the order of `view.log`."""
         cell = self._view.cell
         within = Within("sequence", ((cell.low, cell.high),))
         columns = (PRODUCER_NUMBER, "lane", "sequence", name)

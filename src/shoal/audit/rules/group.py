@@ -1,4 +1,4 @@
-"""The judgement on what one group received of one cell."""
+"""The judgement on what one group received of the messages of one cell."""
 
 import numpy as np
 
@@ -18,34 +18,46 @@ from shoal.audit.read.view import CellView
 from shoal.audit.rules.absence import is_shown_absent
 from shoal.audit.rules.batches import batch_rows
 from shoal.audit.rules.loss import CAUSES, PENDING, SUPERSEDED, Missing, classify, is_undecided
-from shoal.audit.rules.supersession import Gone, distinct, is_candidate, is_superseded, members_of
-from shoal.audit.rules.tally import Book, is_measured, write_order, write_range
+from shoal.audit.rules.supersession import (
+    AbsentMessages,
+    distinct,
+    is_candidate,
+    is_superseded,
+    members_of,
+)
+from shoal.audit.rules.tally import CellRecorder, is_measured, write_order, write_range
 from shoal.audit.times.latency import buckets_per_second, maxima_per_second, per_second
-from shoal.audit.times.segments import fares_of, segments_of
+from shoal.audit.times.segments import segments_of, summarise_slots
 from shoal.model.findings import Finding
 from shoal.model.ledger import ABORTED, FAILED, OK, UNKNOWN
 
 
 class GroupJudge:
-    """Writes into the book of a cell what concerns one group."""
+    """Records the counts and findings of one group in one cell."""
 
     def __init__(
-        self, view: CellView, outcome: Array, group: str, book: Book, *, explained: Bools
+        self,
+        view: CellView,
+        outcome: Array,
+        group: str,
+        recorder: CellRecorder,
+        *,
+        explained: Bools,
     ) -> None:
-        self.view, self.outcome, self.group, self.book = view, outcome, group, book
-        self._explained = explained  # broken, because altered on the way
+        self.view, self.outcome, self.group, self.recorder = view, outcome, group, recorder
+        self._explained = explained  # slots whose checksum is broken because they were altered
         self.deliveries = view.deliveries(group)
         self.delivered = self.deliveries.delivered
-        self.is_undecided = False  # whether anything needs to know what other cells hold
+        self.is_undecided = False  # whether the judgement needs knowledge from other cells
 
     def judge(self) -> None:
         self._count()
-        self._judge_what_should_not_be()
+        self._judge_unexpected_and_aborted()
         self._judge_transactions()
         self._judge_corruption()
         self._judge_vanished()
         units = self.view.arrival_units(self.deliveries)
-        write_order(self.view, self.book, kind="consumers", units=units, group=self.group)
+        write_order(self.view, self.recorder, kind="consumers", units=units, group=self.group)
         self._measure()
         self._write_reach()
         self._judge_missing()
@@ -61,60 +73,60 @@ class GroupJudge:
             "recovered": np.flatnonzero(delivered & (outcome == UNKNOWN)),
         }
         for name, slots in counts.items():
-            self.book.count(self.group, name, slots)
+            self.recorder.count(self.group, name, slots)
         slots, view = counts["delivered_ok"], self.view
         times = (view.attempts.sent_us[slots], view.attempts.acked_us[slots])
         rows = batch_rows(view.index.stream_of(slots), times, view.cell.low)
-        self.book.write("batches", self.group, rows)
+        self.recorder.write("batches", self.group, rows)
 
     def _find(self, finding: Finding, found: Bools) -> None:
         slots = np.flatnonzero(found)
-        self.book.find(self.group, finding, slots, deliveries=self.deliveries)
+        self.recorder.find(self.group, finding, slots, deliveries=self.deliveries)
 
-    def _judge_what_should_not_be(self) -> None:
-        """What was never attempted, and what producers were told is not there."""
+    def _judge_unexpected_and_aborted(self) -> None:
+        """Find deliveries that were never attempted, and deliveries of failed attempts."""
         unexpected = self.delivered & (self.outcome == NEVER)
         self._find(Finding.UNEXPECTED, unexpected)
         aborted = self._is_aborted_read()
         self._find(Finding.ABORTED_READ, aborted)
         self._blame_aborted(aborted)
-        # Where an unexpected message was seen first tells who made it.
+        # The first log with an unexpected message shows which stage made it.
         in_source, in_target = self.view.in_source, self.view.in_target
         at_source = np.flatnonzero(unexpected & in_source)
         at_mirror = np.flatnonzero(unexpected & in_target & ~in_source)
-        self.book.count(self.group, "unexpected@source", at_source)
-        self.book.count(self.group, "unexpected@mirror", at_mirror)
+        self.recorder.count(self.group, "unexpected@source", at_source)
+        self.recorder.count(self.group, "unexpected@mirror", at_mirror)
 
     def _blame_aborted(self, aborted: Bools) -> None:
-        """A refused message was stored; or one of an aborted transaction was not held back."""
+        """Blame the source for storing a refused message, else the stage that exposed an abort."""
         refused = self.view.refused
-        self.book.count(self.group, "aborted@source", np.flatnonzero(aborted & refused))
-        self._blame_for_openness("aborted", aborted & (~refused | self._is_withheld()))
+        self.recorder.count(self.group, "aborted@source", np.flatnonzero(aborted & refused))
+        self._blame_for_exposure("aborted", aborted & (~refused | self._is_withheld()))
 
-    def _blame_for_openness(self, name: str, found: Bools) -> None:
-        """Who shows what is not committed: a mirror, if there is one, to all who read behind it."""
-        stage = "mirror" if self.view.setting.has_mirror else "consumers"
-        self.book.count(self.group, f"{name}@{stage}", np.flatnonzero(found))
+    def _blame_for_exposure(self, name: str, found: Bools) -> None:
+        """Blame the stage that exposes uncommitted messages: the mirror if the run has one."""
+        stage = "mirror" if self.view.context.has_mirror else "consumers"
+        self.recorder.count(self.group, f"{name}@{stage}", np.flatnonzero(found))
 
     def _is_aborted_read(self) -> Bools:
-        """Of an attempt that failed itself, or of a transaction that was to be held back."""
+        """Which deliveries are of a failed attempt or of a transaction to be withheld."""
         failed: Bools = self.delivered & (self.outcome == FAILED)
         if not failed.any():
             return failed
         return failed & (self.view.refused | self._is_withheld())
 
     def _is_withheld(self) -> Bools:
-        """Which slots belong to aborted transactions that this group must not see."""
+        """Which slots belong to aborted transactions that this group must not receive."""
         members = self.view.memberships
-        if members is None or not self.view.setting.reads_committed(self.group):
+        if members is None or not self.view.context.reads_committed(self.group):
             return np.zeros(self.view.size, dtype=np.bool_)
         withheld: Bools = members.fate == ABORTED
         return withheld
 
     def _judge_transactions(self) -> None:
-        """Reads before the commit was requested; and which transactions were seen at all."""
+        """Find reads before the commit was requested; record which transactions were delivered."""
         view, members = self.view, self.view.memberships
-        if members is None or not view.setting.reads_committed(self.group):
+        if members is None or not view.context.reads_committed(self.group):
             return
         slots = self.deliveries.slots
         received = view.receipts["received_us"][self.deliveries.rows]
@@ -122,15 +134,15 @@ class GroupJudge:
         ahead = np.where(requested == NONE, -LARGEST, requested - received)
         early = np.zeros(view.size, dtype=np.bool_)
         undecided = np.zeros(view.size, dtype=np.bool_)
-        skew = view.setting.skews_us.get(self.group)
-        if skew is not None:  # what is ahead by the clocks is truly ahead by that and the skew
+        skew = view.context.skews_us.get(self.group)
+        if skew is not None:  # the true lead is the measured lead plus the skew
             early[slots[ahead > -skew[0]]] = True
         undecided[slots[ahead > (-skew[1] if skew else 0)]] = True
         self._find(Finding.UNCOMMITTED_READ, early)
-        self._blame_for_openness("uncommitted", early)
-        self.book.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
+        self._blame_for_exposure("uncommitted", early)
+        self.recorder.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
         seen = distinct(members.transaction[self.delivered])
-        self.book.write("seen transactions", self.group, seen)
+        self.recorder.write("seen transactions", self.group, seen)
 
     def _judge_corruption(self) -> None:
         view = self.view
@@ -139,38 +151,38 @@ class GroupJudge:
         received[self.deliveries.slots[broken_rows]] = True
         broken = (received | view.broken_in_target) & ~self._explained
         self._find(Finding.CORRUPTED, broken | view.broken_in_source)
-        in_log = view.broken_in_target if view.setting.has_mirror else view.broken_in_source
+        in_log = view.broken_in_target if view.context.has_mirror else view.broken_in_source
         by_consumers = np.flatnonzero(received & view.in_read_log & ~in_log)
-        self.book.count(self.group, "corrupted@consumers", by_consumers)
+        self.recorder.count(self.group, "corrupted@consumers", by_consumers)
 
     # ------------------------------------------------------------ vanished
 
     def _judge_vanished(self) -> None:
-        """Delivered or mirrored, but absent from the scan of the log that it was in."""
-        view, read_cluster = self.view, self.view.setting.read_cluster
+        """Find messages that were delivered or mirrored, but are absent from their scanned log."""
+        view, read_cluster = self.view, self.view.context.read_cluster
         gone = np.zeros(view.size, dtype=np.bool_)
         absent = ~view.in_read_log[self.deliveries.slots]
         slots = self.deliveries.slots[absent]
         places = view.receipts["place"][self.deliveries.rows[absent]]
         gone[slots[self._is_covered(read_cluster, slots, places)]] = True
-        gone[self._superseded(np.flatnonzero(gone), read_cluster)] = False
-        self.book.count(self.group, f"vanished@{read_cluster}", np.flatnonzero(gone))
-        if view.setting.has_mirror:
+        gone[self._find_superseded(np.flatnonzero(gone), read_cluster)] = False
+        self.recorder.count(self.group, f"vanished@{read_cluster}", np.flatnonzero(gone))
+        if view.context.has_mirror:
             mirrored = (view.in_target | self.delivered) & ~view.in_source
-            told = view.attempts.outcome
-            known = (self.outcome != NEVER) & (told != FAILED)
+            reported = view.attempts.outcome
+            known = (self.outcome != NEVER) & (reported != FAILED)
             slots = np.flatnonzero(mirrored & known)
             slots = slots[self._is_covered("source", slots, view.source_last[slots])]
-            slots = np.setdiff1d(slots, self._superseded(slots, "source"), assume_unique=True)
-            self.book.count(self.group, "vanished@source", slots)
+            slots = np.setdiff1d(slots, self._find_superseded(slots, "source"), assume_unique=True)
+            self.recorder.count(self.group, "vanished@source", slots)
             gone[slots] = True
         self._find(Finding.VANISHED, gone)
 
-    def _superseded(self, slots: Ints, cluster: Cluster) -> Ints:
-        """Those of the slots, all absent from a log, that a later message has superseded."""
+    def _find_superseded(self, slots: Ints, cluster: Cluster) -> Ints:
+        """Return which of the slots, all absent from a log, a later message has superseded."""
         view = self.view
         own = view.source_last if cluster == "source" else view.target_last
-        gone = Gone(slots, own[slots], view.source_last[slots], view.target_last[slots])
+        gone = AbsentMessages(slots, own[slots], view.source_last[slots], view.target_last[slots])
         if view.cell.knowledge is None:
             if is_candidate(view, cluster, gone).any():
                 self.is_undecided = True
@@ -180,33 +192,33 @@ class GroupJudge:
     def _is_covered(self, cluster: Cluster, slots: Ints, places: Ints) -> Bools:
         """Whether a scan would show these messages if they were still at these places.
 
-        A place that is not known lies within the scan of the lane's own partition, if any, if
-        that log begins at 0, or follows a message of the stream there and the start never moved.
+        An unknown place counts as inside the scan of the lane's own partition if that log begins at
+        0, or if an earlier message of the stream was there and the log start never moved.
         """
-        view, setting = self.view, self.view.setting
+        view, context = self.view, self.view.context
         covered = np.zeros(len(slots), dtype=np.bool_)
-        if not setting.has_scans_of(cluster):
+        if not context.has_scans_of(cluster):
             return covered
-        placed, lost = np.flatnonzero(places != NONE), np.flatnonzero(places == NONE)
+        placed, unplaced = np.flatnonzero(places != NONE), np.flatnonzero(places == NONE)
         own = slots[placed]
         covered[placed] = is_shown_absent(
-            setting,
+            context,
             cluster,
             (view.index.streams, view.index.stream_of(own), places[placed]),
             acknowledged=view.is_acknowledged[own],
-            is_drained=lambda stream: setting.is_drained(self.group, stream),
+            is_drained=lambda stream: context.is_drained(self.group, stream),
         )
-        streams, inverse = np.unique(view.index.stream_of(slots[lost]), return_inverse=True)
-        since = ints([self._covered_since(cluster, view.index.streams[n]) for n in streams])
-        if len(lost):
-            covered[lost] = view.index.sequence_of(slots[lost]) > since[inverse]
+        streams, inverse = np.unique(view.index.stream_of(slots[unplaced]), return_inverse=True)
+        since = ints([self._coverage_start(cluster, view.index.streams[n]) for n in streams])
+        if len(unplaced):
+            covered[unplaced] = view.index.sequence_of(slots[unplaced]) > since[inverse]
         return covered
 
-    def _covered_since(self, cluster: Cluster, stream: Stream) -> int:
-        """The sequence above which messages of a stream lie within a scan, at whatever place."""
-        partition = self.view.setting.home(cluster, stream)
+    def _coverage_start(self, cluster: Cluster, stream: Stream) -> int:
+        """Return the sequence above which unplaced messages of a stream are inside a scan."""
+        partition = self.view.context.partition_for(cluster, stream)
         log, knowledge = (cluster, stream.topic, partition), self.view.cell.knowledge
-        start, _ = self.view.setting.scans.get(log, (LARGEST, 0))
+        start, _ = self.view.context.scans.get(log, (LARGEST, 0))
         if start in {0, LARGEST}:
             return start or NONE
         if knowledge is None:
@@ -217,93 +229,93 @@ class GroupJudge:
     # ------------------------------------------------------------ times
 
     def _measure(self) -> None:
-        view, book, group = self.view, self.book, self.group
+        view, recorder, group = self.view, self.recorder, self.group
         slots = np.flatnonzero(self.delivered)
         received = view.receipts["received_us"][self.deliveries.first[slots]]
-        write_range(book, group, "consumed", received)
+        write_range(recorder, group, "consumed", received)
         every_time = view.receipts["received_us"][self.deliveries.rows]
-        book.write("second", [group, "received"], per_second(every_time))
-        edges_us = view.setting.edges_us
-        book.count_times(group, "received during", segments_of(every_time, edges_us))
+        recorder.write("second", [group, "received"], per_second(every_time))
+        edges_us = view.context.edges_us
+        recorder.count_times(group, "received during", segments_of(every_time, edges_us))
         if edges_us:
-            self._write_fares()
+            self._write_slot_stats()
         times = view.attempts
         timed = (times.sent_us[slots] != NONE) & is_measured(view)[slots]
         slots, received = slots[timed], received[timed]
-        book.count(group, "measured delivered", slots)
-        write_range(book, group, "measured delivered", received)
+        recorder.count(group, "measured delivered", slots)
+        write_range(recorder, group, "measured delivered", received)
         intended, sent = times.intended_us[slots], times.sent_us[slots]
         waited = received - intended
-        book.measure(group, "e2e_intended", slots, waited)
-        book.measure(group, "e2e_actual", slots, received - sent)
-        book.write("latency second", group, buckets_per_second(intended, waited))
-        book.write("latency max", group, maxima_per_second(intended, waited))
+        recorder.measure(group, "e2e_intended", slots, waited)
+        recorder.measure(group, "e2e_actual", slots, received - sent)
+        recorder.write("latency second", group, buckets_per_second(intended, waited))
+        recorder.write("latency max", group, maxima_per_second(intended, waited))
 
-    def _write_fares(self) -> None:
-        """How messages fared, by when they were meant to leave."""
+    def _write_slot_stats(self) -> None:
+        """Write statistics of messages by their intended send time (`segments.SLOT_STATS`)."""
         view, outcome, delivered = self.view, self.outcome, self.delivered
         received = np.full(view.size, NONE)
         rows = self.deliveries.first[delivered]
         received[delivered] = view.receipts["received_us"][rows]
-        unanswered = (outcome == UNKNOWN) & view.setting.acknowledged
+        unanswered = (outcome == UNKNOWN) & view.context.acknowledged
         worse = (outcome == FAILED) | unanswered
-        if not view.setting.compacted:  # there a message may be gone for good reasons
+        if not view.context.compacted:  # in a compacted topic a message may be superseded
             worse |= ~delivered
-        made = np.flatnonzero((outcome != NEVER) & (view.segment != NONE))
-        segments = view.segment[made]
+        attempted = np.flatnonzero((outcome != NEVER) & (view.segment != NONE))
+        segments = view.segment[attempted]
         for segment in np.unique(segments).tolist():
-            slots = made[segments == segment]
-            told = (view.attempts.intended_us[slots], worse[slots], received[slots])
-            rows = fares_of(*told, slot_us=view.setting.slot_us)
-            self.book.write("fares", self.group, np.insert(rows, 0, segment, axis=1))
+            slots = attempted[segments == segment]
+            columns = (view.attempts.intended_us[slots], worse[slots], received[slots])
+            rows = summarise_slots(*columns, slot_us=view.context.slot_us)
+            self.recorder.write("slot stats", self.group, np.insert(rows, 0, segment, axis=1))
 
     def _write_reach(self) -> None:
-        """How far the group read each partition and each stream, and how low it began."""
-        view, book = self.view, self.book
+        """Write how far the group read each partition and stream, and its lowest offsets."""
+        view, recorder = self.view, self.recorder
         places = view.receipts["place"][self.deliveries.rows]
         stream = view.index.stream_of(self.deliveries.slots)
         partition, offset = partition_of(places), offset_of(places)
-        book.write("group reach", self.group, highest_by_pair(stream, partition, offset + 1))
+        recorder.write("group reach", self.group, highest_by_pair(stream, partition, offset + 1))
         lowest = highest_by_pair(stream, partition, -offset)
-        book.write("began", [view.setting.read_cluster, self.group], lowest)
+        recorder.write("began", [view.context.read_cluster, self.group], lowest)
         slots = np.flatnonzero(self.delivered)
         streams = view.index.stream_of(slots)
         last = ends_of_groups(streams)
         until = view.index.sequence_of(slots[last])
-        book.write("delivered until", self.group, np.stack([streams[last], until], axis=1))
+        recorder.write("delivered until", self.group, np.stack([streams[last], until], axis=1))
 
     # ------------------------------------------------------------ missing
 
     def _judge_missing(self) -> None:
-        view, outcome, book, group = self.view, self.outcome, self.book, self.group
+        view, outcome, recorder, group = self.view, self.outcome, self.recorder, self.group
         committed = (outcome == OK) | ((outcome == UNKNOWN) & view.delivered_to_anyone)
         committed |= self._is_committed_by_others(committed)
         owed = committed | ((view.in_source | view.in_target) & ~view.hidden)
         slots = np.flatnonzero(owed & ~self.delivered)
         missing = self._missing(slots)
-        superseded = self._superseded_losses(slots)
+        superseded = self._find_superseded_losses(slots)
         knowledge = view.cell.knowledge
-        if knowledge is None and (self.is_undecided or is_undecided(missing, group, view.setting)):
-            book.write("undecided", group)
+        if knowledge is None and (self.is_undecided or is_undecided(missing, group, view.context)):
+            recorder.write("undecided", group)
             return
-        cause = classify(missing, group, view.setting, knowledge or Knowledge())
+        cause = classify(missing, group, view.context, knowledge or Knowledge())
         cause[np.isin(slots, superseded, assume_unique=True)] = SUPERSEDED
         for number, finding in enumerate(CAUSES):
-            book.find(group, finding, slots[cause == number])
+            recorder.find(group, finding, slots[cause == number])
         is_ok, is_pending, is_lost = outcome[slots] == OK, cause == PENDING, cause < PENDING
-        book.count(group, "lost_ok", slots[is_lost & is_ok])
-        book.count(group, "pending_ok", slots[is_pending & is_ok])
-        book.count(group, "superseded_ok", slots[(cause == SUPERSEDED) & is_ok])
-        before_mirror = view.setting.has_mirror & (missing.read_place == NONE)
-        book.count(group, "pending@mirror", slots[is_pending & before_mirror])
+        recorder.count(group, "lost_ok", slots[is_lost & is_ok])
+        recorder.count(group, "pending_ok", slots[is_pending & is_ok])
+        recorder.count(group, "superseded_ok", slots[(cause == SUPERSEDED) & is_ok])
+        before_mirror = view.context.has_mirror & (missing.read_place == NONE)
+        recorder.count(group, "pending@mirror", slots[is_pending & before_mirror])
         self._write_tails(slots[is_lost])
         self._write_lost_transactions(slots[is_lost], cause[is_lost])
 
     def _is_committed_by_others(self, committed: Bools) -> Bools:
-        """Unknown attempts of transactions of which another message was delivered."""
+        """Which unknown attempts are of a transaction of which another message was delivered."""
         view, members = self.view, self.view.memberships
         found = np.zeros(view.size, dtype=np.bool_)
-        if members is None or not view.setting.reads_committed(self.group):
+        if members is None or not view.context.reads_committed(self.group):
             return found
         waiting = np.flatnonzero(
             (self.outcome == UNKNOWN) & ~committed & (members.transaction != NONE)
@@ -315,31 +327,31 @@ class GroupJudge:
         found[waiting[members_of(members.transaction[waiting], seen)]] = True
         return found
 
-    def _superseded_losses(self, slots: Ints) -> Ints:
-        """Those that a compacted log gave up: the log that is read, or before it the source."""
+    def _find_superseded_losses(self, slots: Ints) -> Ints:
+        """Return the slots that compaction removed from the read log, or from the source."""
         view = self.view
         absent = slots[~view.in_read_log[slots]]
-        superseded = self._superseded(absent, view.setting.read_cluster)
-        if view.setting.has_mirror:
-            before = self._superseded(absent[~view.in_source[absent]], "source")
+        superseded = self._find_superseded(absent, view.context.read_cluster)
+        if view.context.has_mirror:
+            before = self._find_superseded(absent[~view.in_source[absent]], "source")
             superseded = np.union1d(superseded, before)
         return superseded
 
     def _write_lost_transactions(self, lost: Ints, cause: Ints) -> None:
-        """Transactions that lost a message, each with the first one and its cause."""
+        """Write the transactions that lost a message, each with the first one and its cause."""
         members, index = self.view.memberships, self.view.index
-        if members is None or not self.view.setting.reads_committed(self.group):
+        if members is None or not self.view.context.reads_committed(self.group):
             return
         own = members.transaction[lost] != NONE
         lost, cause = lost[own], cause[own]
         transactions, first = np.unique(members.transaction[lost], return_index=True)
         slots = lost[first]
         rows = [transactions, index.stream_of(slots), index.sequence_of(slots), cause[first]]
-        self.book.write("lost transactions", self.group, np.column_stack(rows))
+        self.recorder.write("lost transactions", self.group, np.column_stack(rows))
 
     def _missing(self, slots: Ints) -> Missing:
         view = self.view
-        read = view.target_last if view.setting.has_mirror else view.source_last
+        read = view.target_last if view.context.has_mirror else view.source_last
         intended = view.attempts.intended_us[slots]
         return Missing(
             streams=view.index.streams,
@@ -350,12 +362,12 @@ class GroupJudge:
             source_place=view.source_last[slots],
             read_place=read[slots],
             neighbour=self._neighbours(slots),
-            overdue=(intended != NONE) & (intended <= view.setting.overdue_us),
+            overdue=(intended != NONE) & (intended <= view.context.overdue_us),
             acknowledged=view.is_acknowledged[slots],
         )
 
     def _neighbours(self, slots: Ints) -> Ints:
-        """The target place of the nearest lower message of the stream, here or below."""
+        """Return the target place of the nearest lower message of the stream, in any cell."""
         index, target = self.view.index, self.view.target_last
         stream = index.stream_of(slots)
         below = ints([self._place_below(number) for number in range(len(index.streams))])[stream]
@@ -378,7 +390,7 @@ class GroupJudge:
         return int(pack_places(ints([partition]), ints([offset]))[0])
 
     def _write_tails(self, lost: Ints) -> None:
-        """Per stream: how many were lost here, and how many of them above all deliveries here."""
+        """Write per stream the lost messages of this cell, in all and above all deliveries."""
         index = self.view.index
         found = np.flatnonzero(self.delivered)
         count = len(index.streams)
@@ -396,7 +408,7 @@ class GroupJudge:
             _lowest(stream[above], sequence[above], count),
         ]
         rows = np.column_stack(columns)
-        self.book.write("tail", self.group, rows[(highest != NONE) | (rows[:, 3] > 0)])
+        self.recorder.write("tail", self.group, rows[(highest != NONE) | (rows[:, 3] > 0)])
 
 
 def _lowest(stream: Ints, sequence: Ints, count: int) -> Ints:

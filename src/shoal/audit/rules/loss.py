@@ -1,21 +1,21 @@
-"""Why a message that should have arrived did not: the first cause that holds.
+"""Finds why a message that should have arrived did not: the first cause that holds.
 
-Rules, in the words of the definitions:
+Rules, as in the definitions:
 - A message is owed to a group if it is committed or in a log and was not delivered to it.
-- *Absent* is said of a scanned log only. A scan of the source decides every acknowledged message,
-  drained or not. Any other offset at or above the end of a scan is absent only once the lane was
-  drained: before that the scan may have come early.
-- A log that was not scanned is taken to hold nothing, where another scan names the stage: what
-  is absent from the source was never stored, or expired, though nobody looked into the target.
-- A deadline that the user gave and that has passed is as good as a drained lane.
-- Pending is what may still come: at or above the position of whoever must move it next, in
-  a lane that was not drained. A position that nobody recorded is inferred (`Knowledge`); the
-  mirror's only where the run promises order. Where no scan and no offset helps, a message is
-  passed once a later one of its stream was delivered, again only where order is promised.
-- A message absent from the target was mirrored and expired there, for all we know, if the
-  log start moved past its nearest lower neighbour; with no such neighbour, if the start
-  moved at all.
-- An offset that is not known lies not below any log start.
+- Only a scanned log can show a message *absent*. A scan of the source decides every acknowledged
+  message, drained or not. Any other offset at or above the end of a scan is absent only once the
+  lane was drained: before that, the message may have been appended after the scan.
+- A log that was not scanned counts as empty if another scan identifies the stage: a message absent
+  from the source was never stored, or expired, even if the target was not scanned.
+- A message whose deadline (given by the user) has passed is treated as if its lane was drained.
+- A message is pending if it may still arrive: it is at or above the position of the reader that has
+  to move it next (the mirror or the consumers), in a lane that was not drained. A position that was
+  not recorded is inferred (`Knowledge`); the mirror's only if the run promises order. Without a
+  scan and an offset, a message is passed once a later one of its stream was delivered, again only
+  if order is promised.
+- A message absent from the target counts as mirrored and expired there if the log start moved past
+  its nearest lower neighbour; without such a neighbour, if the start moved at all.
+- An unknown offset is not below any log start.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ints
-from shoal.audit.context import Knowledge, Setting, Stream
+from shoal.audit.context import AuditContext, Knowledge, Stream
 from shoal.audit.read.evidence import offset_of, partition_of
 from shoal.model.findings import Finding
 
@@ -40,7 +40,7 @@ CAUSES = (
 )
 NEVER_STORED, EXPIRED, NOT_MIRRORED, EXPIRED_AT_TARGET, UNDELIVERED, UNLOCATED = range(6)
 PENDING, SUPERSEDED = 6, 7
-# Whose fault a loss is; an unlocated one is nobody's.
+# The stage that caused a loss; an unlocated loss has no stage.
 STAGE_OF_CAUSE = {
     NEVER_STORED: "source",
     EXPIRED: "mirror",
@@ -52,75 +52,77 @@ STAGE_OF_CAUSE = {
 
 @dataclass(frozen=True)
 class Missing:
-    """Messages owed to a group and not delivered, ascending by slot. Places may be NONE."""
+    """Messages owed to a group and not delivered, ascending by slot. Unknown places are NONE."""
 
     streams: list[Stream]  # of the cell
     stream: Ints
     sequence: Ints
     in_source: Bools  # by scan
     in_target: Bools
-    source_place: Ints  # the last known copy, by whatever evidence
+    source_place: Ints  # of the last known copy, by any evidence
     read_place: Ints  # the same in the log that the group reads
     neighbour: Ints  # the target place of the nearest lower message of the stream
-    overdue: Bools  # whether the user's deadline has passed
-    acknowledged: Bools  # so that a scan of the source decides it
+    overdue: Bools  # the user's deadline has passed
+    acknowledged: Bools  # a scan of the source decides these
 
 
 class _Facts:
-    """Numbers that hold for each missing message, looked up once for each log."""
+    """Offsets and positions of each missing message, looked up once for each log."""
 
     def __init__(
-        self, missing: Missing, group: str, setting: Setting, knowledge: Knowledge
+        self, missing: Missing, group: str, context: AuditContext, knowledge: Knowledge
     ) -> None:
-        self._missing, self._setting, self._knowledge = missing, setting, knowledge
+        self._missing, self._context, self._knowledge = missing, context, knowledge
         self._group = group
-        drained = self._by_stream(lambda stream: setting.is_drained(group, stream)) != 0
+        drained = self._by_stream(lambda stream: context.is_drained(group, stream)) != 0
         self.drained = drained | missing.overdue
         self.source_offset = _offset(missing.source_place)
-        home = self._by_stream(lambda stream: setting.home("source", stream))
+        home = self._by_stream(lambda stream: context.partition_for("source", stream))
         self.source_partition = np.where(
             missing.source_place == NONE, home, partition_of(missing.source_place)
         )
-        self.target_partition = self._by_stream(lambda stream: setting.home("target", stream))
+        self.target_partition = self._by_stream(
+            lambda stream: context.partition_for("target", stream)
+        )
         self.read_offset = _offset(missing.read_place)
         self.until = self._by_stream(
             lambda stream: knowledge.delivered_until.get((group, stream), NONE)
         )
 
-    def _by_stream(self, tell: Callable[[Stream], int]) -> Ints:
-        table = ints([int(tell(stream)) for stream in self._missing.streams])
+    def _by_stream(self, look_up: Callable[[Stream], int]) -> Ints:
+        table = ints([int(look_up(stream)) for stream in self._missing.streams])
         return table[self._missing.stream]
 
-    def _by_log(self, partition: Ints, tell: Callable[[str, int], int]) -> Ints:
-        """What `tell` says of each message's topic and partition."""
+    def _by_log(self, partition: Ints, look_up: Callable[[str, int], int]) -> Ints:
+        """Return `look_up` of the topic and partition of each message."""
         span = int(partition.max()) + 1
         packed, places = np.unique(self._missing.stream * span + partition, return_inverse=True)
         streams = self._missing.streams
-        table = ints([int(tell(streams[p // span].topic, p % span)) for p in packed.tolist()])
+        table = ints([int(look_up(streams[p // span].topic, p % span)) for p in packed.tolist()])
         return table[places]
 
     def scan_start(self, cluster: str, partition: Ints) -> Ints:
-        scans = self._setting.scans
+        scans = self._context.scans
         return self._by_log(partition, lambda t, p: scans.get((cluster, t, p), (NONE, NONE))[0])
 
     def scan_end(self, cluster: str, partition: Ints) -> Ints:
-        scans = self._setting.scans
+        scans = self._context.scans
         return self._by_log(partition, lambda t, p: scans.get((cluster, t, p), (NONE, NONE))[1])
 
     def mirror_position(self) -> Ints:
-        said = self._setting.mirror_positions
-        reach = self._knowledge.mirror_reach if self._setting.ordered else {}
+        recorded = self._context.mirror_positions
+        reach = self._knowledge.mirror_reach if self._context.ordered else {}
         return self._by_log(
-            self.source_partition, lambda t, p: said.get((t, p), reach.get((t, p), NONE))
+            self.source_partition, lambda t, p: recorded.get((t, p), reach.get((t, p), NONE))
         )
 
     def group_position(self) -> Ints:
-        said, reach = self._setting.group_positions, self._knowledge.group_reach
+        recorded, reach = self._context.group_positions, self._knowledge.group_reach
         partition = np.maximum(partition_of(self._missing.read_place), 0)
 
         def position(topic: str, partition: int) -> int:
             key = (self._group, topic, partition)
-            return said.get(key, reach.get(key, NONE))
+            return recorded.get(key, reach.get(key, NONE))
 
         return self._by_log(partition, position)
 
@@ -142,19 +144,19 @@ def _offset(place: Ints) -> Ints:
     return np.where(place == NONE, NONE, offset_of(place))
 
 
-def is_undecided(missing: Missing, group: str, setting: Setting) -> bool:
-    """Whether these messages cannot be judged without knowing what other cells hold."""
+def is_undecided(missing: Missing, group: str, context: AuditContext) -> bool:
+    """Whether judging these messages needs knowledge from other cells."""
     if not len(missing.stream):
         return False
-    facts = _Facts(missing, group, setting, Knowledge())
+    facts = _Facts(missing, group, context, Knowledge())
     if not facts.drained.all():
         return True
-    if not setting.has_mirror:
+    if not context.has_mirror:
         return False
     # A mirror may put a lower message of the stream into any partition.
     moved = {
         topic
-        for (cluster, topic, _), (start, _) in setting.scans.items()
+        for (cluster, topic, _), (start, _) in context.scans.items()
         if start > 0 and cluster == "target"
     }
     return any(
@@ -163,16 +165,16 @@ def is_undecided(missing: Missing, group: str, setting: Setting) -> bool:
     )
 
 
-def classify(missing: Missing, group: str, setting: Setting, knowledge: Knowledge) -> Ints:
-    """The cause of each missing message, as an index into CAUSES."""
+def classify(missing: Missing, group: str, context: AuditContext, knowledge: Knowledge) -> Ints:
+    """Return the cause of each missing message, as an index into CAUSES."""
     if not len(missing.stream):
         return ints()
-    facts = _Facts(missing, group, setting, knowledge)
+    facts = _Facts(missing, group, context, knowledge)
     mirror_position = facts.mirror_position()
     passed_by_mirror = (facts.source_offset != NONE) & (facts.source_offset < mirror_position)
     passed_by_group = (facts.read_offset != NONE) & (facts.read_offset < facts.group_position())
     passed_by_order = (
-        missing.sequence < facts.until if setting.ordered else np.zeros_like(facts.drained)
+        missing.sequence < facts.until if context.ordered else np.zeros_like(facts.drained)
     )
     scanned_source = facts.scan_end("source", facts.source_partition) != NONE
     scanned_target = facts.scan_end("target", facts.target_partition) != NONE
@@ -183,15 +185,16 @@ def classify(missing: Missing, group: str, setting: Setting, knowledge: Knowledg
         facts.source_offset < facts.scan_start("source", facts.source_partition)
     )
     waits_for_mirror = (mirror_position != NONE) & (facts.source_offset >= mirror_position)
-    blind = np.select(
-        [facts.drained, facts.read_offset != NONE, setting.has_mirror & waits_for_mirror],
+    # Without a scan of the target: whether the message counts as passed.
+    passed_unscanned = np.select(
+        [facts.drained, facts.read_offset != NONE, context.has_mirror & waits_for_mirror],
         [True, passed_by_group, False],
         passed_by_order,
     )
-    without_target = np.where(blind, UNLOCATED, PENDING)
+    without_target = np.where(passed_unscanned, UNLOCATED, PENDING)
     is_left = facts.drained | passed_by_mirror
     expired_at_target = facts.may_have_expired()
-    if not setting.has_mirror:
+    if not context.has_mirror:
         return np.select(
             [missing.in_source, absent_from_source & below_start, absent_from_source],
             [_if(facts.drained | passed_by_group, UNDELIVERED), EXPIRED, NEVER_STORED],

@@ -1,15 +1,15 @@
-"""Who was at each offset: offsets with two messages, and jumps over known messages.
+"""Which message was at each offset: offsets with two messages, and jumps over known messages.
 
-Looked at only where it matters: where something besides the scan puts a message at an
-offset at which the scan does not, where a log was not scanned or not read upwards, and
-where a reader jumped. `judge` finds those ranges.
+Only some ranges are examined: where indirect evidence has a message at an offset at which the scan
+does not, where a log was not scanned or not scanned in ascending order, and where a reader jumped.
+`audit` finds those ranges.
 """
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Bools, Ints, Rows, ints, joined
-from shoal.audit.context import Setting
-from shoal.audit.parts import Part, part
+from shoal.audit.arrays import NONE, Bools, Ints, Rows, concat_ints, ints
+from shoal.audit.context import AuditContext
+from shoal.audit.parts import TaskPart, make_part
 from shoal.audit.read.evidence import offset_of, pack_places
 from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary, Within, read_rows
 from shoal.audit.read.walk import number_rows
@@ -19,11 +19,11 @@ from shoal.model.ledger import COMMITTED, FAILED, OPEN
 _COLUMNS = ("topic", "offset", PRODUCER_NUMBER, "lane", "sequence")
 
 
-def judge_offsets(task: OffsetCell, setting: Setting) -> list[Part]:
+def check_offsets(task: OffsetCell, context: AuditContext) -> list[TaskPart]:
     words = Vocabulary()
-    evidence = _read(task, setting, words)
+    evidence = _read(task, context, words)
     names = ("topic", "partition", PRODUCER_NUMBER, "lane", "sequence", "offset")
-    rows = {name: joined([table[name] for table in evidence]) for name in names}
+    rows = {name: concat_ints([table[name] for table in evidence]) for name in names}
     is_scan = np.repeat(
         [True, *(False for _ in evidence[1:])], [len(t["offset"]) for t in evidence]
     )
@@ -33,15 +33,15 @@ def judge_offsets(task: OffsetCell, setting: Setting) -> list[Part]:
     order = np.argsort(places, kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     places, is_scan, counts = places[order], is_scan[order], counts[order]
-    parts = _contested(task, rows, places, words)
+    parts = _find_contested(task, rows, places, words)
     logs = {}
     for row in np.unique(log[order], return_index=True)[1].tolist():
         logs[words.names[rows["topic"][row]], int(rows["partition"][row])] = int(log[order][row])
-    return [*parts, _skips(task, setting, _Known(places[counts], is_scan[counts], logs))]
+    return [*parts, _skips(task, context, _Known(places[counts], is_scan[counts], logs))]
 
 
 def _is_hidden(task: OffsetCell, rows: Rows, words: Vocabulary) -> Bools:
-    """Which rows are of transactions that were aborted or are open: no reader misses those."""
+    """Which rows belong to aborted or open transactions: readers do not have to receive them."""
     count = len(rows["offset"])
     if not task.transactions or not count:
         return np.zeros(count, dtype=np.bool_)
@@ -53,38 +53,39 @@ def _is_hidden(task: OffsetCell, rows: Rows, words: Vocabulary) -> Bools:
     )
     both = [np.concatenate([rows[name], members[name]]) for name in columns]
     message = number_rows(both)
-    ended, left = message[count:][members["fate"] != OPEN], message[count:]
-    committed = message[count:][members["fate"] == COMMITTED]
+    in_transactions = message[count:]
+    ended = in_transactions[members["fate"] != OPEN]
+    committed = in_transactions[members["fate"] == COMMITTED]
     aborted = np.setdiff1d(ended, committed)
-    still_open = np.setdiff1d(left, ended)
+    still_open = np.setdiff1d(in_transactions, ended)
     hidden: Bools = np.isin(message[:count], np.concatenate([aborted, still_open]))
     return hidden
 
 
-def _read(task: OffsetCell, setting: Setting, words: Vocabulary) -> list[Rows]:
-    """Everything that puts a message at an offset of the cluster; the scan comes first."""
+def _read(task: OffsetCell, context: AuditContext, words: Vocabulary) -> list[Rows]:
+    """Read all evidence for messages at offsets of the cluster; the scan comes first."""
     within = Within("offset", task.ranges)
     columns = [*_COLUMNS, "partition", "cluster"]
     log = read_rows("log", task.log, columns, vocabulary=words, within=within)
     own = log["cluster"] == words.code(task.cluster)
     evidence = [{name: column[own] for name, column in log.items()}]
-    if task.cluster == setting.read_cluster:
+    if task.cluster == context.read_cluster:
         columns = [*_COLUMNS, "partition"]
         pieces = task.receipts
         evidence.append(read_rows("receipts", pieces, columns, vocabulary=words, within=within))
     if task.cluster == "source":
         columns = [*_COLUMNS, "outcome"]
         attempts = read_rows("attempts", task.attempts, columns, vocabulary=words, within=within)
-        told = (attempts["outcome"] != FAILED) & (attempts["offset"] != NONE)
-        told &= ~_is_unproven(task, attempts, words)
-        attempts = {name: column[told] for name, column in attempts.items()}
-        attempts["partition"] = _homes(attempts, setting, words)
+        is_evidence = (attempts["outcome"] != FAILED) & (attempts["offset"] != NONE)
+        is_evidence &= ~_is_unproven(task, attempts, words)
+        attempts = {name: column[is_evidence] for name, column in attempts.items()}
+        attempts["partition"] = _source_partitions_for(attempts, context, words)
         evidence.append(attempts)
     return evidence
 
 
 def _is_unproven(task: OffsetCell, attempts: Rows, words: Vocabulary) -> Bools:
-    """Which rows name an offset that is no evidence."""
+    """Which rows of attempts have an offset that is not evidence."""
     count = len(attempts["offset"])
     if not task.unproven or not count:
         return np.zeros(count, dtype=np.bool_)
@@ -103,20 +104,22 @@ def _is_unproven(task: OffsetCell, attempts: Rows, words: Vocabulary) -> Bools:
     return found
 
 
-def _homes(attempts: Rows, setting: Setting, words: Vocabulary) -> Ints:
-    """The source partition of each acknowledged message."""
+def _source_partitions_for(attempts: Rows, context: AuditContext, words: Vocabulary) -> Ints:
+    """Return the source partition of each attempt."""
     number = number_rows([attempts["topic"], attempts["lane"]])
     _, first = np.unique(number, return_index=True)
     homes = [
-        setting.source_partition(words.names[attempts["topic"][row]], int(attempts["lane"][row]))
+        context.source_partition(words.names[attempts["topic"][row]], int(attempts["lane"][row]))
         for row in first.tolist()
     ]
     return ints(homes)[number] if homes else ints()
 
 
-def _contested(task: OffsetCell, rows: Rows, places: Ints, words: Vocabulary) -> list[Part]:
-    """Offsets of one log with two different messages."""
-    # What cannot be read may be any message, so it contradicts none.
+def _find_contested(
+    task: OffsetCell, rows: Rows, places: Ints, words: Vocabulary
+) -> list[TaskPart]:
+    """Find offsets of one log with two different messages."""
+    # An unreadable record may be any message, so it contradicts none.
     named = (rows["lane"] != NONE) | (rows["sequence"] != NONE)
     rows, places = {name: column[named] for name, column in rows.items()}, places[named]
     message = np.stack([rows[PRODUCER_NUMBER], rows["lane"], rows["sequence"]], axis=1)
@@ -135,24 +138,24 @@ def _contested(task: OffsetCell, rows: Rows, places: Ints, words: Vocabulary) ->
         held = places == places[own[0]]
         messages = sorted({_message(rows, row, words) for row in np.flatnonzero(held).tolist()})
         label = [task.cluster, topic, partition, [list(message) for message in messages[:2]]]
-        parts.append(part("contested", label, [len(own), offset]))
+        parts.append(make_part("contested", label, [len(own), offset]))
     return parts
 
 
 def _message(rows: Rows, row: int, words: Vocabulary) -> tuple[str, int, int, int]:
-    """Producer, lane, sequence, incarnation."""
+    """Return producer, lane, sequence and incarnation."""
     producer, incarnation = words.producers[rows[PRODUCER_NUMBER][row]]
     return producer, int(rows["lane"][row]), int(rows["sequence"][row]), incarnation
 
 
 class _Known:
-    """Offsets at which messages are known to be, by log."""
+    """The offsets of known messages, by log."""
 
     def __init__(self, places: Ints, is_scan: Bools, logs: dict[tuple[str, int], int]) -> None:
         self._all, self._scanned, self._logs = places, places[is_scan], logs
 
     def first_between(self, log: tuple[str, int], low: int, high: int, scanned: bool) -> int:
-        """The lowest known offset in [low, high) of a log, or NONE."""
+        """Return the lowest known offset in [low, high) of a log, or NONE."""
         if log not in self._logs:
             return NONE
         places = self._scanned if scanned else self._all
@@ -161,15 +164,15 @@ class _Known:
         return int(offset_of(places[at : at + 1])[0]) if at < end else NONE
 
 
-def _skips(task: OffsetCell, setting: Setting, known: _Known) -> Part:
-    """Of each jump that left out a known message, its number and the lowest such offset."""
+def _skips(task: OffsetCell, context: AuditContext, known: _Known) -> TaskPart:
+    """Return the number of each jump past a known message, and the lowest such offset."""
     rows = []
     for jump in task.jumps:
         log = (jump.topic, jump.partition)
-        scanned = (task.cluster, *log) in setting.scans
-        if not scanned and (task.cluster, *log) in setting.compacted:
-            continue  # what was there once may be superseded by now
+        scanned = (task.cluster, *log) in context.scans
+        if not scanned and (task.cluster, *log) in context.compacted:
+            continue  # a message that was there may be superseded by now
         first = known.first_between(log, jump.origin + 1, jump.landing, scanned)
         if first != NONE:
             rows.append([jump.number, first])
-    return part("skips", None, rows)
+    return make_part("skips", None, rows)

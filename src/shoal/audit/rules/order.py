@@ -1,18 +1,19 @@
-"""Order, exactly, also where a stream is cut into cells.
+"""Exact measures of order, also for a stream that is divided into cells.
 
-An order unit is a set of messages with two orders: by sequence and by key (arrival, or the
-offset in a log). Rank by the one and by the other give a permutation. Its elements are
-taken together in runs: neighbours by key that are also neighbours by sequence. Every
-measure is exact on runs:
-- all elements of a run are displaced alike, so F is a sum of length times displacement;
+An order unit is a set of messages with two orders: by sequence and by key (arrival, or the offset
+in a log). The ranks by both orders form a permutation. Its elements are grouped into runs:
+neighbours by key that are also neighbours by sequence. Every measure is exact on runs:
+- all elements of a run are displaced by the same amount, so F is a sum of length times
+  displacement;
 - two runs are inverted as a whole or not at all, so K is a sum of products of lengths;
-- a run lies below the running maximum as a whole or not at all.
-A clean unit is one run, however long, and the work follows the disorder.
+- a run is below the running maximum as a whole or not at all.
+A unit in order is one run, however long, so the work grows with the disorder only.
 
-Cells of one unit whose keys do not interleave are measured alone and added up. Where they
-do interleave, `zones` says in which spans of keys more than one cell has runs, and each
-cell hands out `pieces_of` it: runs cut at the borders of zones, single elements inside.
-`measure` on the pieces of all cells is then exact. Ties of keys are broken by sequence.
+Cells of one unit whose keys do not interleave are measured separately, and the measures add up.
+Where they do interleave, `find_zones` returns the spans of keys in which more than one cell has
+runs, and each cell returns `pieces_of` the unit: runs cut at the borders of zones, and single
+elements inside zones. `measure` on the pieces of all cells is then exact. Ties of keys are broken
+by sequence.
 """
 
 from dataclasses import dataclass, fields
@@ -22,7 +23,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ints, starts_of_groups
 
-MOST_RUNS = 4096  # that a cell tells of; with more, its whole span of keys counts as one
+MOST_RUNS = 4096  # whose spans a cell returns; with more, its whole span of keys counts as one
 
 # Columns of the summary of one unit in one cell.
 SUMMARY = (
@@ -40,8 +41,11 @@ SUMMARY = (
 )
 
 
-class Measure(NamedTuple):
-    """`witness` is the lowest reordered sequence, `witness_after` the highest before it."""
+class OrderMeasure(NamedTuple):
+    """Measures of a unit.
+
+    `witness` is the lowest reordered sequence, `witness_after` the highest one that came before it.
+    """
 
     F: int
     K: int
@@ -50,22 +54,22 @@ class Measure(NamedTuple):
     witness_after: int
 
 
-CLEAN = Measure(0, 0, 0, NONE, NONE)
+CLEAN = OrderMeasure(0, 0, 0, NONE, NONE)
 
 
-class Pieces(NamedTuple):
-    """Runs, or parts of runs."""
+class RunPieces(NamedTuple):
+    """Runs, or parts of runs, as columns."""
 
     first_key: Ints
     last_key: Ints
     first_sequence: Ints
     last_sequence: Ints
     length: Ints
-    segment: Ints  # between which edges of faults all of it was meant to leave
+    segment: Ints  # the segment of time of its intended sends (see `times.segments`)
 
 
-def measure(pieces: Pieces) -> Measure:
-    """Measures of a permutation, given as runs in the order of keys."""
+def measure(pieces: RunPieces) -> OrderMeasure:
+    """Measure a permutation, given as runs in the order of keys."""
     sequence, length = pieces.first_sequence, pieces.length
     if len(sequence) < 2 or bool((sequence[1:] > sequence[:-1]).all()):
         return CLEAN
@@ -78,7 +82,7 @@ def measure(pieces: Pieces) -> Measure:
     footrule = int((np.abs(home - place) * length).sum())
     late = late_pieces(pieces)
     first = int(np.flatnonzero(late)[np.argmin(sequence[late])])
-    return Measure(
+    return OrderMeasure(
         F=footrule,
         K=inversions(rank, length),
         reordered=int(length[late].sum()),
@@ -87,23 +91,23 @@ def measure(pieces: Pieces) -> Measure:
     )
 
 
-def late_pieces(pieces: Pieces) -> Bools:
-    """Which pieces, in the order of keys, lie below the running maximum."""
+def late_pieces(pieces: RunPieces) -> Bools:
+    """Which pieces, in the order of keys, are below the running maximum."""
     highest = np.maximum.accumulate(pieces.last_sequence)
     return np.append(np.zeros(1, dtype=np.bool_), pieces.first_sequence[1:] < highest[:-1])
 
 
 def late_elements(sequence_by_key: Ints) -> Bools:
-    """Which elements, in the order of keys, lie below the running maximum."""
+    """Which elements, in the order of keys, are below the running maximum."""
     late: Bools = sequence_by_key < np.maximum.accumulate(sequence_by_key)
     return late
 
 
 def inversions(rank: Ints, weight: Ints) -> int:
-    """Sum of products of weights over all pairs that stand in the wrong order.
+    """Return the sum of products of weights over all inverted pairs.
 
-    Bit by bit from the highest: pairs that agree above a bit and differ in it are inverted
-    if the one with the bit set stands first. Elements stay grouped by the bits above.
+    Works bit by bit from the highest: a pair that agrees above a bit and differs in it is inverted
+    if the element with the bit set comes first. Elements stay grouped by the bits above.
     """
     total = 0
     for bit in reversed(range(max(len(rank) - 1, 1).bit_length())):
@@ -121,7 +125,7 @@ def inversions(rank: Ints, weight: Ints) -> int:
 
 @dataclass(frozen=True)
 class Units:
-    """Elements of many units: grouped by unit, ascending by sequence within each."""
+    """The elements of many units, grouped by unit, ascending by sequence within each."""
 
     unit: Ints
     stream: Ints
@@ -134,7 +138,7 @@ class Units:
         return starts_of_groups(self.unit)
 
     def is_falling(self) -> Bools:
-        """For each element but the first, whether its key is lower than that before it."""
+        """Whether the key of each element but the first is lower than the key before it."""
         falls: Bools = (self.key[1:] < self.key[:-1]) & (self.unit[1:] == self.unit[:-1])
         return falls
 
@@ -143,10 +147,10 @@ class Units:
 
 
 def summarise(units: Units, low: int) -> tuple[Ints, dict[int, Ints]]:
-    """A row of `SUMMARY` for each unit, and the spans of keys of those that need them.
+    """Return a row of `SUMMARY` for each unit, and the spans of keys of units in disorder.
 
-    Spans, (first key, last key) of each run, are given for units with 2 to MOST_RUNS runs;
-    the others' only span is that of the summary.
+    A span is (first key, last key) of a run. Units with 2 to MOST_RUNS runs have spans; the only
+    span of another unit is that of its summary.
     """
     starts = units.starts()
     table = np.zeros((len(starts), len(SUMMARY)), dtype=np.int64)
@@ -170,15 +174,15 @@ def summarise(units: Units, low: int) -> tuple[Ints, dict[int, Ints]]:
     return table, spans
 
 
-def runs_of(unit: Units) -> Pieces:
-    """The runs of one unit, in the order of keys."""
+def runs_of(unit: Units) -> RunPieces:
+    """Return the runs of one unit, in the order of keys."""
     rank = np.argsort(unit.key, kind="stable")
     breaks = np.flatnonzero(np.diff(rank) != 1) + 1
-    return _cut(unit, rank, np.concatenate([[0], breaks]))
+    return _split_runs(unit, rank, np.concatenate([[0], breaks]))
 
 
-def pieces_of(unit: Units, zones: Ints, stretch: int) -> Pieces:
-    """Runs cut at the borders of zones, stretches and segments; single elements inside zones.
+def pieces_of(unit: Units, zones: Ints, stretch: int) -> RunPieces:
+    """Return runs cut at borders of zones, stretches and segments, and elements inside zones.
 
     `zones` are rows of (first key, last key), disjoint and ascending.
     """
@@ -190,20 +194,20 @@ def pieces_of(unit: Units, zones: Ints, stretch: int) -> Pieces:
         opens = np.searchsorted(zones[:, 0], key, side="right")
         inside = (opens > 0) & (key <= zones[np.maximum(opens - 1, 0), 1])
         broken |= (np.diff(opens) != 0) | inside[1:] | inside[:-1]
-    return _cut(unit, rank, np.concatenate([[0], np.flatnonzero(broken) + 1]))
+    return _split_runs(unit, rank, np.concatenate([[0], np.flatnonzero(broken) + 1]))
 
 
-def _cut(unit: Units, rank: Ints, starts: Ints) -> Pieces:
+def _split_runs(unit: Units, rank: Ints, starts: Ints) -> RunPieces:
     if not len(rank):
-        return Pieces(*(ints() for _ in Pieces._fields))
+        return RunPieces(*(ints() for _ in RunPieces._fields))
     key, sequence = unit.key[rank], unit.sequence[rank]
     ends = np.append(starts[1:], len(rank)) - 1
     of_keys, of_sequences = (key[starts], key[ends]), (sequence[starts], sequence[ends])
-    return Pieces(*of_keys, *of_sequences, ends - starts + 1, unit.segment[rank][starts])
+    return RunPieces(*of_keys, *of_sequences, ends - starts + 1, unit.segment[rank][starts])
 
 
-def zones(spans: Ints) -> Ints:
-    """Where at least two of the spans (first key, last key) overlap, as disjoint rows."""
+def find_zones(spans: Ints) -> Ints:
+    """Return where at least two of the spans (first key, last key) overlap, as disjoint rows."""
     edges = np.concatenate([spans[:, 0], spans[:, 1] + 1])
     steps = np.concatenate([np.ones(len(spans)), -np.ones(len(spans))]).astype(np.int64)
     edges, index = np.unique(edges, return_inverse=True)
@@ -214,13 +218,13 @@ def zones(spans: Ints) -> Ints:
     return np.stack([edges[opens], edges[closes + 1] - 1], axis=1)
 
 
-def by_key(pieces: Pieces) -> Pieces:
-    """Pieces of several cells in the order in which `measure` wants them."""
+def by_key(pieces: RunPieces) -> RunPieces:
+    """Sort the pieces of several cells for `measure`: by key, then by sequence."""
     order = np.lexsort((pieces.first_sequence, pieces.first_key))
-    return Pieces(*(column[order] for column in pieces))
+    return RunPieces(*(column[order] for column in pieces))
 
 
-def are_apart(table: Ints) -> bool:
-    """Whether the cells of one unit, rows of `SUMMARY` by `low`, follow one another by key."""
+def has_disjoint_keys(table: Ints) -> bool:
+    """Whether the cells of one unit, rows of `SUMMARY` by `low`, do not interleave by key."""
     filled = table[table[:, 1] > 0]
     return bool((filled[1:, 2] > filled[:-1, 3]).all())

@@ -1,19 +1,19 @@
-"""What a cell hands out of order units that interleave with other cells."""
+"""Returns the pieces of order units that interleave with other cells."""
 
 import numpy as np
 
 from shoal.audit.arrays import ends_of_groups
-from shoal.audit.context import Setting
-from shoal.audit.parts import Part, part
+from shoal.audit.context import AuditContext
+from shoal.audit.parts import TaskPart, make_part
 from shoal.audit.read.view import CellView
 from shoal.audit.result.merge import unit_name
 from shoal.audit.rules.order import Units, pieces_of
 from shoal.audit.tasks import OrderCell, UnitName
 
 
-def hand_out_order(task: OrderCell, setting: Setting) -> list[Part]:
-    """Pieces of each unit asked for; of those in several partitions, every element."""
-    view = CellView(task.cell, setting)
+def collect_order_pieces(task: OrderCell, context: AuditContext) -> list[TaskPart]:
+    """Return the pieces of each requested unit; every element, if it is in several partitions."""
+    view = CellView(task.cell, context)
     parts = []
     for kind, group in sorted({(unit[0], unit[1]) for unit in task.units}):
         if kind == "consumers":
@@ -30,17 +30,17 @@ def hand_out_order(task: OrderCell, setting: Setting) -> list[Part]:
             name = unit_name(kind, group or None, stream, int(unit.partition[0]))
             if name in task.units:
                 parts.append(
-                    _hand_out(name, task, unit, times=times[low:high], stretch=setting.stretch)
+                    _collect_unit(name, task, unit, times=times[low:high], stretch=context.stretch)
                 )
     return parts
 
 
-def _hand_out(
+def _collect_unit(
     name: UnitName, task: OrderCell, unit: Units, *, times: np.ndarray, stretch: int
-) -> Part:
+) -> TaskPart:
     spans = task.units[name]
     if spans is None:
         columns = np.column_stack([unit.sequence, times, unit.key, unit.segment])
-        return part("elements", list(name), columns)
+        return make_part("elements", list(name), columns)
     zones = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    return part("pieces", list(name), np.column_stack(pieces_of(unit, zones, stretch)))
+    return make_part("pieces", list(name), np.column_stack(pieces_of(unit, zones, stretch)))

@@ -1,11 +1,11 @@
-"""What compaction removed: messages absent from a log that holds a later one of their key.
+"""What compaction removed: messages absent from a log that holds a later one with the same key.
 
-A cell tells, of each compacted log, the latest message under each key (`latest_rows`); all
-cells together are `Knowledge.latest`. *Later* is decided by the offsets of both in that log;
-where the missing one's is not known, by their offsets in the source; where those are not
-known, by sequence within one stream, else by their offsets in the target.
+Each cell returns the latest message of each key of each compacted log (`latest_rows`); the rows of
+all cells together are `Knowledge.latest`. The offsets of both messages in that log decide which is
+*later*. If the offset of the missing one is unknown there, the offsets in the source decide;
+if those are unknown too, the sequence within one stream, else the offsets in the target.
 
-Where nobody scanned the log that consumers read, what they received was in it.
+If the log that consumers read was not scanned, it counts as holding what they received.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,22 +15,22 @@ from typing import Final
 import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ints, starts_of_groups
-from shoal.audit.context import Cluster, Knowledge, Log, Setting, Stream
+from shoal.audit.context import AuditContext, Cluster, Knowledge, Log, Stream
 from shoal.audit.read.evidence import offset_of, partition_of
 from shoal.audit.read.view import CellView
 
-# Highest values of each (stream, partition, key) of a cell. `unplaced` is the highest sequence
-# of those whose place in the source is not known; NONE where there is none.
+# The highest values of each (stream, partition, key) of a cell. `unplaced` is the highest sequence
+# among the messages whose place in the source is not known; NONE if there is no such message.
 LATEST: Final = ("stream", "partition", "key", "own", "source", "target", "sequence", "unplaced")
 _KEY, _OWN, _SOURCE, _TARGET, _SEQUENCE, _UNPLACED = range(2, 8)
 
 
 def latest_rows(view: CellView, cluster: Cluster) -> Ints:
-    """Rows of `LATEST` for the compacted logs of a cluster."""
-    if not any(log[0] == cluster for log in view.setting.compacted):
+    """Return rows of `LATEST` for the compacted logs of a cluster."""
+    if not any(log[0] == cluster for log in view.context.compacted):
         return np.empty((0, len(LATEST)), dtype=np.int64)
     slots, places = view.source_scan if cluster == "source" else view.target_scan
-    if cluster == view.setting.read_cluster and not view.setting.has_scans_of(cluster):
+    if cluster == view.context.read_cluster and not view.context.has_scans_of(cluster):
         slots, places = view.received
     held = view.key_known[slots]
     slots, places = slots[held], places[held]
@@ -57,7 +57,7 @@ def _offset(place: Ints) -> Ints:
 
 
 def _highest(table: Ints, keys: int) -> Ints:
-    """One row for each combination of the first columns, with the maxima of the others."""
+    """Return one row per combination of the first columns, with the maxima of the others."""
     if not len(table):
         return table
     table = table[np.lexsort(table[:, :keys][:, ::-1].T)]
@@ -69,7 +69,7 @@ def _highest(table: Ints, keys: int) -> Ints:
 
 
 def merge_latest(parts: Iterable[tuple[str, Stream, Ints]]) -> dict[Log, dict[Stream, Ints]]:
-    """Rows of all cells (cluster, stream, rows of `LATEST`) by log and stream, by key."""
+    """Merge the rows of `LATEST` of all cells by log, stream and key."""
     gathered: dict[Log, dict[Stream, list[Ints]]] = {}
     for cluster, stream, rows in parts:
         for partition in np.unique(rows[:, 1]).tolist():
@@ -84,13 +84,13 @@ def merge_latest(parts: Iterable[tuple[str, Stream, Ints]]) -> dict[Log, dict[St
 
 def _highest_of_key(rows: Ints) -> Ints:
     rows = rows.copy()
-    rows[:, :2] = 0  # one stream and one partition: only the key tells rows apart
+    rows[:, :2] = 0  # one stream and one partition: only the key distinguishes rows
     return _highest(rows, 3)
 
 
 @dataclass(frozen=True)
-class Gone:
-    """Messages absent from the scan of a cluster, by slot. Places are NONE where not known."""
+class AbsentMessages:
+    """Messages absent from the scan of a cluster, by slot. Unknown places are NONE."""
 
     slots: Ints
     own_place: Ints
@@ -98,37 +98,43 @@ class Gone:
     target_place: Ints
 
 
-def is_candidate(view: CellView, cluster: Cluster, gone: Gone) -> Bools:
-    """Which of them have a key and lie in a compacted log."""
-    if not view.setting.compacted:
+def is_candidate(view: CellView, cluster: Cluster, gone: AbsentMessages) -> Bools:
+    """Which of the absent messages have a key and belong to a compacted log."""
+    if not view.context.compacted:
         return np.zeros(len(gone.slots), dtype=np.bool_)
-    logs = view.setting.compacted
+    logs = view.context.compacted
     streams = view.index.streams
-    of_stream = np.array([_home(view.setting, cluster, s) in logs for s in streams], dtype=np.bool_)
+    of_stream = np.array(
+        [_log_for(view.context, cluster, s) in logs for s in streams], dtype=np.bool_
+    )
     found: Bools = view.key_known[gone.slots] & of_stream[view.index.stream_of(gone.slots)]
     return found
 
 
-def is_superseded(view: CellView, cluster: Cluster, gone: Gone, knowledge: Knowledge) -> Bools:
-    """Which of them a later message of the same key in that log has superseded."""
+def is_superseded(
+    view: CellView, cluster: Cluster, gone: AbsentMessages, knowledge: Knowledge
+) -> Bools:
+    """Which of the absent messages are superseded by a later one with their key in that log."""
     found = np.zeros(len(gone.slots), dtype=np.bool_)
     candidates = np.flatnonzero(is_candidate(view, cluster, gone))
     stream_of = view.index.stream_of(gone.slots[candidates])
     for number in np.unique(stream_of).tolist():
         stream = view.index.streams[number]
-        rivals = knowledge.latest.get(_home(view.setting, cluster, stream), {})
+        rivals = knowledge.latest.get(_log_for(view.context, cluster, stream), {})
         rows = candidates[stream_of == number]
         found[rows] = _has_later(view, rivals, stream, _rows_of(gone, rows))
     return found
 
 
-def _rows_of(gone: Gone, rows: Ints) -> Gone:
-    return Gone(
+def _rows_of(gone: AbsentMessages, rows: Ints) -> AbsentMessages:
+    return AbsentMessages(
         gone.slots[rows], gone.own_place[rows], gone.source_place[rows], gone.target_place[rows]
     )
 
 
-def _has_later(view: CellView, rivals: Mapping[Stream, Ints], stream: Stream, gone: Gone) -> Bools:
+def _has_later(
+    view: CellView, rivals: Mapping[Stream, Ints], stream: Stream, gone: AbsentMessages
+) -> Bools:
     key = view.key[gone.slots]
     own, source = _offset(gone.own_place), _offset(gone.source_place)
     target = _offset(gone.target_place)
@@ -149,19 +155,19 @@ def _has_later(view: CellView, rivals: Mapping[Stream, Ints], stream: Stream, go
 
 
 def _look_up(rows: Ints, key: Ints) -> Ints:
-    """The row of each key, or one of NONE."""
+    """Return the row of each key, or a row of NONE."""
     place = np.minimum(np.searchsorted(rows[:, _KEY], key), len(rows) - 1)
     found = rows[place].copy()
     found[rows[place, _KEY] != key] = NONE
     return found
 
 
-def _home(setting: Setting, cluster: Cluster, stream: Stream) -> Log:
-    return cluster, stream.topic, setting.home(cluster, stream)
+def _log_for(context: AuditContext, cluster: Cluster, stream: Stream) -> Log:
+    return cluster, stream.topic, context.partition_for(cluster, stream)
 
 
 def members_of(transactions: Ints, chosen: Ints) -> Bools:
-    """Which of the transactions are among the chosen ones, which are ascending."""
+    """Which of the transactions are among the chosen ones; `chosen` is ascending."""
     if not len(chosen):
         return np.zeros(len(transactions), dtype=np.bool_)
     place = np.minimum(np.searchsorted(chosen, transactions), len(chosen) - 1)
@@ -170,6 +176,6 @@ def members_of(transactions: Ints, chosen: Ints) -> Bools:
 
 
 def distinct(transactions: Ints) -> Ints:
-    """The different transactions, ascending, without NONE."""
+    """Return the distinct transactions, ascending, without NONE."""
     ordered = np.sort(transactions[transactions != NONE])
     return ordered[starts_of_groups(ordered)] if len(ordered) else ints()

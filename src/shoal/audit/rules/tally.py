@@ -1,8 +1,8 @@
-"""Where a cell writes down what it counts.
+"""Records the counts and findings of one cell as parts.
 
-Streams are numbered within the cell; the first part names them. Counts are per stream. A
-finding has, besides its count, its smallest witness (by topic, producer, lane, sequence)
-and marks for the strips of the report.
+Streams are numbered within the cell; the first part contains their names. Counts are per stream. A
+finding has a count, its smallest witness (by topic, producer, lane, sequence) and marks for the
+strips of the report.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from shoal.audit.arrays import (
     ends_of_groups,
     ints,
 )
-from shoal.audit.parts import Part, part
+from shoal.audit.parts import TaskPart, make_part
 from shoal.audit.read.evidence import NEVER, Deliveries, Places, offset_of, partition_of
 from shoal.audit.read.view import CellView
 from shoal.audit.rules.order import Units, late_elements, summarise
@@ -27,54 +27,54 @@ from shoal.audit.times.segments import histogram_by_segment
 from shoal.model.findings import Finding
 from shoal.model.ledger import OUTCOMES
 
-_MOST_PLACES = 8  # that a witness names
+_MOST_PLACES = 8  # in a witness
 
 
-class Book:
-    """The parts of one cell, as they are written."""
+class CellRecorder:
+    """Collects the parts of one cell."""
 
     def __init__(self, view: CellView, outcome: Array) -> None:
         self._view, self._outcome = view, outcome
         self._tallies: dict[str | None, dict[str, Ints]] = {}
         self._segments: dict[str | None, dict[str, Ints]] = {}
-        self._parts = [part("streams", [list(stream) for stream in view.index.streams])]
+        self._parts = [make_part("streams", [list(stream) for stream in view.index.streams])]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TaskPart]:
         tallies = [
-            part("tally", [group, list(counts)], np.stack(list(counts.values()), axis=1))
+            make_part("tally", [group, list(counts)], np.stack(list(counts.values()), axis=1))
             for group, counts in self._tallies.items()
         ]
         segments = [
-            part("segments", [group, list(counts)], np.stack(list(counts.values()), axis=1))
+            make_part("segments", [group, list(counts)], np.stack(list(counts.values()), axis=1))
             for group, counts in self._segments.items()
         ]
         return [*self._parts, *tallies, *segments]
 
     def write(self, kind: str, label: Any, rows: Any = ()) -> None:
-        self._parts.append(part(kind, label, rows))
+        self._parts.append(make_part(kind, label, rows))
 
     def add(self, group: str | None, name: str, per_stream: Ints) -> None:
         tally = self._tallies.setdefault(group, {})
         tally[name] = tally[name] + per_stream if name in tally else per_stream
 
     def count(self, group: str | None, name: str, slots: Ints) -> None:
-        """One for each slot (which may be given several times)."""
+        """Count each slot; a slot given several times counts as often."""
         if len(slots):
             self.add(group, name, self._view.index.per_stream(slots))
             self.count_times(group, name, self._view.segments(slots))
 
     def count_times(self, group: str | None, name: str, segments: Ints) -> None:
-        """One for each entry, between the edges of faults; NONE is left out."""
-        edges_us = self._view.setting.edges_us
+        """Count the entries by segment of time; NONE is left out."""
+        edges_us = self._view.context.edges_us
         if edges_us:
             counts = np.bincount(segments + 1, minlength=len(edges_us) + 2)[1:]
             held = self._segments.setdefault(group, {})
             held[name] = held[name] + counts if name in held else counts
 
     def measure(self, group: str | None, name: str, slots: Ints, waits_us: Ints) -> None:
-        """A latency of each slot."""
+        """Record a latency of each slot."""
         self.write("latency", [group, name], histogram(waits_us))
-        if self._view.setting.edges_us:
+        if self._view.context.edges_us:
             rows = histogram_by_segment(self._view.segment[slots], waits_us)
             self.write("latency segment", [group, name], rows)
 
@@ -86,7 +86,7 @@ class Book:
         *,
         deliveries: Deliveries | None = None,
     ) -> None:
-        """A finding in each slot; a slot given several times counts as often."""
+        """Record a finding in each slot; a slot given several times counts as often."""
         if not len(slots):
             return
         self.count(group, finding, slots)
@@ -96,8 +96,8 @@ class Book:
         self.mark(group, finding, index.stream_of(slots), index.sequence_of(slots))
 
     def mark(self, group: str | None, finding: str, stream: Ints, sequence: Ints) -> None:
-        """Marks for a strip: rows of (stream, stretch, count)."""
-        stretch = sequence // self._view.setting.stretch
+        """Record marks for a strip: rows of (stream, stretch, count)."""
+        stretch = sequence // self._view.context.stretch
         order = np.lexsort((stretch, stream))
         stream, stretch = stream[order], stretch[order]
         fresh = np.append(True, (np.diff(stream) != 0) | (np.diff(stretch) != 0))
@@ -107,12 +107,12 @@ class Book:
         self.write("marks", [group, finding], rows)
 
     def describe(self, slot: int, deliveries: Deliveries | None = None) -> dict[str, Any]:
-        """All that the ledgers say of one message, within reason."""
+        """Return what the ledgers record about one message, at most `_MOST_PLACES` of each list."""
         view, one = self._view, ints([slot])
         stream = view.index.streams[int(view.index.stream_of(one)[0])]
         outcome = int(self._outcome[slot])
-        told: dict[str, Any] = {
-            **stream.described(),
+        details: dict[str, Any] = {
+            **stream.to_witness(),
             "sequence": int(view.index.sequence_of(one)[0]),
             "outcome": None if outcome == NEVER else OUTCOMES[outcome],
         }
@@ -124,13 +124,13 @@ class Book:
         }
         for name, known in times_us.items():
             time_us = int(known[slot])
-            told[name] = None if time_us == NONE else time_us
-        told["source"] = _places(view.source_places, slot)
-        if view.setting.has_mirror:
-            told["target"] = _places(view.target_places, slot)
+            details[name] = None if time_us == NONE else time_us
+        details["source"] = _places(view.source_places, slot)
+        if view.context.has_mirror:
+            details["target"] = _places(view.target_places, slot)
         if deliveries is not None:
-            told["deliveries"] = self._deliveries(deliveries, slot)
-        return told
+            details["deliveries"] = self._deliveries(deliveries, slot)
+        return details
 
     def _deliveries(self, deliveries: Deliveries, slot: int) -> list[dict[str, int]]:
         rows = deliveries.rows[deliveries.slots == slot][:_MOST_PLACES]
@@ -145,42 +145,42 @@ def _places(known: Places, slot: int) -> list[dict[str, int]]:
 
 
 def is_measured(view: CellView) -> Bools:
-    """Which slots are past the warm-up."""
-    measured: Bools = view.attempts.intended_us >= view.setting.measure_from_us
+    """Which slots are after the warm-up."""
+    measured: Bools = view.attempts.intended_us >= view.context.measure_from_us
     return measured
 
 
-def write_range(book: Book, group: str | None, name: str, times_us: Ints) -> None:
+def write_range(recorder: CellRecorder, group: str | None, name: str, times_us: Ints) -> None:
     if len(times_us):
-        book.write("range", [group, name], [int(times_us.min()), int(times_us.max())])
+        recorder.write("range", [group, name], [int(times_us.min()), int(times_us.max())])
 
 
 def write_order(
-    view: CellView, book: Book, *, kind: str, units: Units, group: str | None = None
+    view: CellView, recorder: CellRecorder, *, kind: str, units: Units, group: str | None = None
 ) -> None:
-    """Summaries of order units; of those in disorder also spans of keys, and marks."""
+    """Write the summaries of order units; for units in disorder also spans of keys and marks."""
     table, spans = summarise(units, view.cell.low)
     starts = units.starts()
     ends = ends_of_groups(units.unit) + 1
     streams = units.stream[starts]
-    book.write("order", [kind, group], np.column_stack([streams, table]))
+    recorder.write("order", [kind, group], np.column_stack([streams, table]))
     for number, span in spans.items():
         label = [kind, group, int(streams[number]), int(table[number, 9]), view.cell.low]
-        book.write("spans", label, span)
+        recorder.write("spans", label, span)
     for number in np.flatnonzero(table[:, 6]).tolist():
         unit = units.slice(starts[number], ends[number])
         by_key = np.argsort(unit.key, kind="stable")
         is_late = late_elements(unit.sequence[by_key])
-        late = unit.sequence[by_key][is_late] // view.setting.stretch
+        late = unit.sequence[by_key][is_late] // view.context.stretch
         label = [kind, group, int(streams[number]), int(table[number, 9]), view.cell.low]
-        book.write("late", label, np.stack(counts_of_values(late), axis=1))
-        if view.setting.edges_us:
+        recorder.write("late", label, np.stack(counts_of_values(late), axis=1))
+        if view.context.edges_us:
             late = unit.segment[by_key][is_late]
-            book.write("late segments", label, np.stack(counts_of_values(late), axis=1))
+            recorder.write("late segments", label, np.stack(counts_of_values(late), axis=1))
 
 
 def spans_of(offsets: Ints, gap: int) -> Ints:
-    """Offsets as ranges [low, high) that swallow gaps up to a size."""
+    """Return offsets as ranges [low, high) that bridge gaps up to a size."""
     distinct, _ = counts_of_values(offsets)
     if not len(distinct):
         return np.empty((0, 2), dtype=np.int64)

@@ -1,8 +1,8 @@
-"""A second judge, straight from the definitions, over the lines of one history.
+"""A second judge, written directly from the definitions, for the lines of one history.
 
-It shares no code with the kernels and is written to be read beside `docs/definitions.md`:
+It shares no code with the kernels and is meant to be read beside `docs/reference/definitions.md`:
 everything is a dictionary or a set, one message at a time, and nothing is fast. The self-test
-and the property tests hold the kernels to it: verdict, counts, smallest witnesses, metrics.
+and the property tests compare the kernels with it: verdict, counts, smallest witnesses, metrics.
 
 A message is (topic, producer, partition, sequence), which is also the order of witnesses.
 """
@@ -34,7 +34,7 @@ def log_of(line: Line | Message) -> Log:
 
 
 class PlainJudge:
-    """What is true of one history."""
+    """The findings and metrics of one history."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         kinds: dict[str, list[Line]] = defaultdict(list)
@@ -53,7 +53,7 @@ class PlainJudge:
         self._gather_attempts()
         self._gather_logs()
 
-    # ------------------------------------------------------------ what the lines say
+    # ------------------------------------------------------------ lines
 
     def _gather_attempts(self) -> None:
         self.best: dict[Message, Line] = {}
@@ -63,8 +63,8 @@ class PlainJudge:
         fates: dict[Any, set[Any]] = defaultdict(set)
         for line in self.kinds["send"]:
             fates[line["producer"], line.get("txn")].add(line.get("fate"))
-        ended = {name: told - {None} for name, told in fates.items()}
-        self.fate = {name: told.pop() for name, told in ended.items() if len(told) == 1}
+        ended = {name: known - {None} for name, known in fates.items()}
+        self.fate = {name: known.pop() for name, known in ended.items() if len(known) == 1}
         requested: dict[Any, int] = {}
         for line in sorted(self.kinds["send"], key=_times):
             m, name = message_of(line), (line["producer"], line.get("txn"))
@@ -106,12 +106,12 @@ class PlainJudge:
     def _gather_logs(self) -> None:
         self.scans: dict[tuple[str, Log], tuple[int, int, bool]] = {}
         for line in self.kinds["scan"]:
-            held = self.scans.get((line["cluster"], log_of(line)), (0, 0, False))
-            told = (line["start"], line["end"], bool(line.get("compacted")))
+            old = self.scans.get((line["cluster"], log_of(line)), (0, 0, False))
+            new = (line["start"], line["end"], bool(line.get("compacted")))
             self.scans[line["cluster"], log_of(line)] = (
-                max(held[0], told[0]),
-                max(held[1], told[1]),
-                held[2] or told[2],
+                max(old[0], new[0]),
+                max(old[1], new[1]),
+                old[2] or new[2],
             )
         self.found: dict[str, dict[Message, set[int]]] = {"source": {}, "target": {}}
         for line in self.kinds["log"]:
@@ -129,10 +129,10 @@ class PlainJudge:
             self.known[self.read].setdefault(message_of(line), set()).add(line["offset"])
 
     def is_evidence(self, send: Line) -> bool:
-        """Whether a message was at the offset that a send names, for all that is known.
+        """Whether the offset of a send is evidence that its message was there.
 
-        A failed send's offset never shows that. An unknown attempt's does if its answer arrived
-        or it is committed. Of an aborted transaction, what was answered is in the log.
+        The offset of a failed send never is. That of an unknown attempt is if its answer arrived or
+        it is committed. Of an aborted transaction, messages with an answer are in the log.
         """
         if send["outcome"] == "failed":
             return False
@@ -144,7 +144,7 @@ class PlainJudge:
         return self.is_committed(m)
 
     def is_hidden(self, m: Message) -> bool:
-        """Whether it belongs to a transaction that was aborted or is open."""
+        """Whether a message belongs to an aborted or open transaction."""
         name = self.transaction.get(m)
         return name is not None and self.fate.get(name, "open") != "committed"
 
@@ -163,7 +163,7 @@ class PlainJudge:
         return {m: self.why(m) for m in owed - self.delivered}
 
     def why(self, m: Message) -> str:
-        """The one name under which a message that was not delivered is counted."""
+        """Return the one finding under which an undelivered message is counted."""
         if m in self.found[self.read]:
             passed = max(self.known[self.read][m]) < self.position("consumers", log_of(m))
             return "lost: undelivered" if self.drained or passed else "pending"
@@ -188,11 +188,11 @@ class PlainJudge:
         return "lost: unlocated" if self.drained or self.is_passed(m, offset) else "pending"
 
     def is_passed(self, m: Message, offset: int | None) -> bool:
-        """Where no scan helps: by the offset in the log that is read, else by order."""
+        """Whether a message was passed, without scans: by offset in the read log, or by order."""
         if not self.mirror and offset is not None:
             return offset < self.position("consumers", log_of(m))
-        said = self.position("mirror", log_of(m))
-        if self.mirror and offset is not None and said >= 0 and offset >= said:
+        at = self.position("mirror", log_of(m))
+        if self.mirror and offset is not None and at >= 0 and offset >= at:
             return False
         return self.is_overtaken(m)
 
@@ -200,9 +200,9 @@ class PlainJudge:
         return self.ordered and any(d[:3] == m[:3] and d[3] > m[3] for d in self.delivered)
 
     def is_inside(self, cluster: str, m: Message, offset: int | None) -> bool:
-        """Whether a scan decides about the offset, so that absence can be told.
+        """Whether a scan decides if a message is at the offset.
 
-        A scan of the source decides every acknowledged message; nothing is on its way there.
+        A scan of the source decides every acknowledged message: none is in flight by then.
         """
         scan = self.scans.get((cluster, log_of(m)))
         acknowledged = "ok" in (self.raw.get(m), self.outcome.get(m))
@@ -210,14 +210,14 @@ class PlainJudge:
         return scan is not None and (offset is None or offset < scan[1] or decided)
 
     def places(self, cluster: str, m: Message) -> set[int]:
-        """Where a message is in a log, without offsets at which the scan shows it absent."""
+        """Return the offsets of a message in a log, except where the scan shows it absent."""
         if m in self.found[cluster] or (cluster, log_of(m)) not in self.scans:
             return self.known[cluster][m]
         start = self.scans[cluster, log_of(m)][0]
         return {o for o in self.known[cluster][m] if o < start or not self.is_inside(cluster, m, o)}
 
     def position(self, reader: str, log: Log) -> int:
-        """The recorded position, else the inferred one, else -1."""
+        """Return the recorded position, else the inferred one, else -1."""
         own = [
             p["offset"]
             for p in self.kinds["position"]
@@ -248,7 +248,7 @@ class PlainJudge:
         return any(self.key.get(n) == self.key[m] and self.is_later(n, m, cluster) for n in rivals)
 
     def is_later(self, n: Message, m: Message, cluster: str) -> bool:
-        """By offset in that log or the source, else by sequence, else by offset in the target."""
+        """Compare by offset in that log or the source, else by sequence, else in the target."""
         for held in (self.known[cluster], self.known["source"]):
             if n in held and m in held:
                 return max(held[n]) > max(held[m])
@@ -257,7 +257,7 @@ class PlainJudge:
         copied = self.known["target"]
         return n in copied and m in copied and max(copied[n]) > max(copied[m])
 
-    def vanished(self) -> set[Message]:
+    def find_vanished(self) -> set[Message]:
         gone = set()
         for line in self.receipts:
             m, offset = message_of(line), line["offset"]
@@ -267,15 +267,15 @@ class PlainJudge:
         if self.mirror:
             for m in (self.found["target"].keys() | self.delivered) - self.found["source"].keys():
                 offset = max(self.known["source"].get(m, ()), default=None)
-                told = self.raw.get(m, "unknown") != "failed" and m in self.outcome
-                if told and self.is_inside("source", m, offset) and self.is_above(m, offset):
+                attempted = self.raw.get(m, "unknown") != "failed" and m in self.outcome
+                if attempted and self.is_inside("source", m, offset) and self.is_above(m, offset):
                     gone.add((m, "source"))
         return {m for m, cluster in gone if not self.is_superseded(m, cluster)}
 
     def is_above(self, m: Message, offset: int | None) -> bool:
-        """At or above the start of the source.
+        """Whether a message is at or above the log start of the source.
 
-        An unknown offset is, if the start is 0, or never moved and an earlier message was there.
+        An unknown offset is if the start is 0, or never moved and an earlier message was there.
         """
         start = self.scans["source", log_of(m)][0]
         if offset is not None or start == 0:
@@ -287,7 +287,7 @@ class PlainJudge:
     # ------------------------------------------------------------ order and polls
 
     def arrivals(self) -> list[Line]:
-        """First deliveries in order of arrival: by assignment, then as the lines stand."""
+        """Return first deliveries in order of arrival: by assignment, then in line order."""
         first: dict[Message, Line] = {}
         for line in sorted(self.receipts, key=lambda line: line["assignment"]):
             first.setdefault(message_of(line), line)
@@ -299,7 +299,7 @@ class PlainJudge:
     def orders(self) -> list[list[Message]]:
         streams: dict[Any, list[Message]] = defaultdict(list)
         for line in self.arrivals():
-            if message_of(line) in self.outcome:  # what was never attempted has no order
+            if message_of(line) in self.outcome:  # only attempts have an order
                 streams[message_of(line)[:3]].append(message_of(line))
         return list(streams.values())
 
@@ -320,22 +320,22 @@ class PlainJudge:
             chains[line["consumer"], line["assignment"], *log_of(line)].append(line["offset"])
         skips, falls = [], []
         for (consumer, assignment, topic, partition), offsets in chains.items():
-            known = self.known_offsets((topic, partition))
+            known = self.list_known_offsets((topic, partition))
             steps = list(pairwise(offsets))
             if (consumer, assignment, topic, partition) in begins:
-                # As if it had read the offset before the start of the assignment.
+                # Treated as if it had read the offset before the start of the assignment.
                 steps.append((begins[consumer, assignment, topic, partition] - 1, offsets[0]))
             named = [(topic, partition, a, b, consumer, assignment) for a, b in steps]
             falls += [step for step in named if step[3] <= step[2]]
             skips += [step for step in named if any(step[2] < o < step[3] for o in known)]
         return {"poll skip": skips, "non-monotonic poll": falls}
 
-    def known_offsets(self, log: Log) -> set[int]:
+    def list_known_offsets(self, log: Log) -> set[int]:
         held = (self.found if (self.read, log) in self.scans else self.known)[self.read]
         own = [m for m in held if log_of(m) == log and not self.is_hidden(m)]
         return {offset for m in own for offset in held[m]}
 
-    def contested(self) -> list[Any]:
+    def find_contested(self) -> list[Any]:
         held: dict[Any, set[Message]] = defaultdict(set)
         for cluster, known in self.known.items():
             for m, offsets in known.items():
@@ -343,18 +343,18 @@ class PlainJudge:
                     held[cluster, *log_of(m), offset].add(m)
         return [place for place, messages in held.items() if len(messages) > 1]
 
-    def reused(self) -> list[Message]:
-        """Acknowledged at two offsets: two attempts under one name."""
+    def find_reused(self) -> list[Message]:
+        """Return messages acknowledged at two offsets: two attempts with one identity."""
         offsets: dict[Message, set[int]] = defaultdict(set)
         for line in self.kinds["send"]:
             if self._outcome(line) == "ok" and line.get("offset") is not None:
                 offsets[message_of(line)].add(line["offset"])
         return [m for m, own in offsets.items() if len(own) > 1 and self.outcome[m] == "ok"]
 
-    # ------------------------------------------------------------ all together
+    # ------------------------------------------------------------ result
 
     def findings(self) -> dict[str, tuple[int, Any]]:
-        """Count and smallest witness of everything that was found."""
+        """Return the count and the smallest witness of each finding."""
         found: dict[str, list[Any]] = defaultdict(list)
         losses = self.losses()
         for m, why in losses.items():
@@ -364,14 +364,14 @@ class PlainJudge:
         for m in self.delivered:
             highest[m[:3]] = max(m[3], highest.get(m[:3], -1))
         found["tail loss"] = [m for m in lost if m[3] > highest.get(m[:3], -1)]
-        found["vanished"] = list(self.vanished())
+        found["vanished"] = list(self.find_vanished())
         for cluster, known in self.known.items():
             copies = (repeat(m, len(offsets) - 1) for m, offsets in known.items())
             found[f"duplicate: {cluster}"] = list(chain.from_iterable(copies))
             found[f"reordered: {cluster}"] = self.late(self.log_orders(cluster))
         found["reordered"] = self.late(self.orders())
-        found["inconsistent offset"] = self.contested()
-        found["reused sequence"] = self.reused()
+        found["inconsistent offset"] = self.find_contested()
+        found["reused sequence"] = self.find_reused()
         found["unexpected"] = [m for m in self.delivered if m not in self.outcome]
         found |= self.polls()
         found |= self.damage()
@@ -383,9 +383,9 @@ class PlainJudge:
         return counts
 
     def damage(self) -> dict[str, list[Any]]:
-        """Broken checksums, but for those that a change of key or headers explains.
+        """Return broken checksums, except those that an altered key or headers explain.
 
-        A history cannot tell of such a change; the self-test adds it as `altered`.
+        A history cannot record such a change; the self-test adds it as `altered`.
         """
         found: dict[str, set[Message]] = defaultdict(set)
         explained = set()
@@ -402,13 +402,13 @@ class PlainJudge:
         return {name: list(messages) for name, messages in found.items()}
 
     def transactions(self, lost: set[Message]) -> dict[str, list[Any]]:
-        """Aborted and uncommitted reads, and the lost messages of torn transactions."""
+        """Return aborted and uncommitted reads, and the lost messages of torn transactions."""
         found: dict[str, list[Any]] = {
             "aborted read": [
                 m
                 for m in self.delivered
                 if self.outcome.get(m) == "failed"
-                # Failed itself, or only because its transaction was aborted.
+                # The attempt failed itself, or only because its transaction was aborted.
                 and (self.raw[m] == "failed" or self.read_committed)
             ]
         }
@@ -463,7 +463,7 @@ class PlainJudge:
         }
 
     def batches(self, messages: set[Message]) -> int:
-        """Messages of a stream that were sent or answered at the same time as the one before."""
+        """Count batches: messages sent or acknowledged at the same time as the one before."""
         count = 0
         for m in messages:
             before = max((n for n in messages if n[:3] == m[:3] and n < m), default=None)
@@ -485,7 +485,7 @@ class PlainJudge:
                 samples["e2e_intended"].append(line["received_us"] - intended)
                 samples["e2e_actual"].append(line["received_us"] - send["sent_us"])
         samples["producer"] = [
-            send["acked_us"] - send["sent_us"] for send in self.best.values() if _acked(send)
+            send["acked_us"] - send["sent_us"] for send in self.best.values() if _is_acked(send)
         ]
         late = sum(why != "superseded" for why in self.losses().values())
         return {
@@ -502,7 +502,7 @@ class PlainJudge:
         ]
         times = {
             "sent": [send["sent_us"] for send in self.best.values()],
-            "published": [send["acked_us"] for send in self.best.values() if _acked(send)],
+            "published": [send["acked_us"] for send in self.best.values() if _is_acked(send)],
             "output": [at for at in appended if at is not None],
             "consumed": [line["received_us"] for line in self.arrivals()],
         }
@@ -510,12 +510,12 @@ class PlainJudge:
 
 
 def _times(send: Line) -> list[Any]:
-    """By sent, acked, intended; what is absent comes first."""
-    told = [send.get(name) for name in ("sent_us", "acked_us", "intended_us")]
-    return [(time is not None, time) if time is not None else (False, 0) for time in told]
+    """Return the sort key of a send: sent, acked, intended; an absent time comes first."""
+    times = [send.get(name) for name in ("sent_us", "acked_us", "intended_us")]
+    return [(time is not None, time) if time is not None else (False, 0) for time in times]
 
 
-def _acked(send: Line) -> bool:
+def _is_acked(send: Line) -> bool:
     return send.get("acked_us") is not None and send["outcome"] != "failed"
 
 
@@ -526,19 +526,19 @@ def _ratio(numerator: int, denominator: int) -> float | None:
 def _statistics(ordered: list[int], undelivered: int) -> dict[str, Any]:
     shares = {"p50": 5000, "p75": 7500, "p90": 9000, "p95": 9500}
     shares |= {"p99": 9900, "p99.9": 9990, "p99.99": 9999}
-    told: dict[str, Any] = {name: _percentile(ordered, share) for name, share in shares.items()}
+    result: dict[str, Any] = {name: _percentile(ordered, share) for name, share in shares.items()}
     if undelivered:
         never: list[Any] = [None] * undelivered
-        told["undelivered"] = undelivered
-        told["owed"] = {n: _percentile([*ordered, *never], share) for n, share in shares.items()}
-    told["count"] = len(ordered)
-    told["negative"] = sum(value < 0 for value in ordered)
-    told["mean"] = _ratio(sum(ordered), len(ordered))
-    told["max"] = ordered[-1] if ordered else None
-    return told
+        result["undelivered"] = undelivered
+        result["owed"] = {n: _percentile([*ordered, *never], share) for n, share in shares.items()}
+    result["count"] = len(ordered)
+    result["negative"] = sum(value < 0 for value in ordered)
+    result["mean"] = _ratio(sum(ordered), len(ordered))
+    result["max"] = ordered[-1] if ordered else None
+    return result
 
 
 def _percentile(ordered: list[Any], share: int) -> Any:
-    """The smallest sample that at least `share` of ten thousand do not exceed."""
+    """Return the smallest sample that at least `share` of ten thousand do not exceed."""
     total = len(ordered)
     return next((v for n, v in enumerate(ordered, 1) if 10_000 * n >= share * total), None)

@@ -1,7 +1,7 @@
-"""What can go wrong, planted: each function spoils a world in one way, at a random place.
+"""Planted defects: each function changes a run in one way, at a random place.
 
-It returns the findings that must then be there if it was planted alone; `ANY` gives those that
-may come along with it. None means that this world has no place for it.
+A planting returns the findings that must be present if it is the only one; `ALSO_ALLOWED` has the
+findings that may come with it. It returns None if the run has no place for it.
 """
 
 from collections.abc import Callable
@@ -9,146 +9,146 @@ from itertools import pairwise
 from typing import Final
 
 from shoal.audit.self_test.plantings_common import any_message, unless_superseded
-from shoal.audit.self_test.plantings_of_doubt import ALONG_DOUBTS, DOUBTS
-from shoal.audit.self_test.world import Line, Name, World, name_of
+from shoal.audit.self_test.plantings_uncertain import ALSO_ALLOWED_UNCERTAIN, UNCERTAIN_PLANTINGS
+from shoal.audit.self_test.synthetic_run import Line, Name, SyntheticRun, name_of
 
-Planting = Callable[[World], set[str] | None]
+Planting = Callable[[SyntheticRun], set[str] | None]
 
 
-def drop_before_the_source(world: World) -> set[str] | None:
-    if (name := any_message(world)) is None:
+def drop_before_the_source(run: SyntheticRun) -> set[str] | None:
+    if (name := any_message(run)) is None:
         return None
     for cluster in ("source", "target"):
-        world.drop_from_log(cluster, name)
-    world.drop_receipts(name)
-    return unless_superseded(world, "lost: never-stored")
+        run.drop_from_log(cluster, name)
+    run.drop_receipts(name)
+    return unless_superseded(run, "lost: never-stored")
 
 
-def drop_in_the_mirror(world: World) -> set[str] | None:
-    if not world.has_mirror or (name := any_message(world)) is None:
+def drop_in_the_mirror(run: SyntheticRun) -> set[str] | None:
+    if not run.has_mirror or (name := any_message(run)) is None:
         return None
-    world.drop_from_log("target", name)
-    world.drop_receipts(name)
-    return unless_superseded(world, "lost: not-mirrored")
+    run.drop_from_log("target", name)
+    run.drop_receipts(name)
+    return unless_superseded(run, "lost: not-mirrored")
 
 
-def drop_before_the_consumer(world: World) -> set[str] | None:
-    if (name := any_message(world)) is None:
+def drop_before_the_consumer(run: SyntheticRun) -> set[str] | None:
+    if (name := any_message(run)) is None:
         return None
-    world.drop_receipts(name)
+    run.drop_receipts(name)
     return {"lost: undelivered"}
 
 
-def repeat_by_the_producer(world: World) -> set[str] | None:
-    if (name := any_message(world)) is None:
+def repeat_by_the_producer(run: SyntheticRun) -> set[str] | None:
+    if (name := any_message(run)) is None:
         return None
-    offset = world.append("source", name)
+    offset = run.append("source", name)
     found = {"duplicate: source"}
-    if world.has_mirror:
-        offset = world.append("target", name)
+    if run.has_mirror:
+        offset = run.append("target", name)
         found.add("duplicate: target")
-    world.deliver(name, offset)
+    run.deliver(name, offset)
     return found
 
 
-def reuse_a_sequence(world: World) -> set[str] | None:
-    """Another message under the same name, acknowledged too; it may never get further."""
-    if (name := any_message(world)) is None:
+def reuse_a_sequence(run: SyntheticRun) -> set[str] | None:
+    """Another message with the same identity is acknowledged too; perhaps it gets no further."""
+    if (name := any_message(run)) is None:
         return None
-    offset, found = world.append("source", name), {"reused sequence", "duplicate: source"}
-    send = world.send_of(name)
-    times = {"sent_us": world.clock_us, "intended_us": None, "acked_us": world.clock_us + 100}
-    world.sends.append(send | {"offset": offset} | times)
-    if world.random.random() < 0.5:
+    offset, found = run.append("source", name), {"reused sequence", "duplicate: source"}
+    send = run.send_of(name)
+    times = {"sent_us": run.clock_us, "intended_us": None, "acked_us": run.clock_us + 100}
+    run.sends.append(send | {"offset": offset} | times)
+    if run.random.random() < 0.5:
         return found
-    if world.has_mirror:
-        offset = world.append("target", name)
+    if run.has_mirror:
+        offset = run.append("target", name)
         found.add("duplicate: target")
-    world.deliver(name, offset)
+    run.deliver(name, offset)
     return found
 
 
-def repeat_by_the_mirror(world: World) -> set[str] | None:
-    if not world.has_mirror or (name := any_message(world)) is None:
+def repeat_by_the_mirror(run: SyntheticRun) -> set[str] | None:
+    if not run.has_mirror or (name := any_message(run)) is None:
         return None
-    world.deliver(name, world.append("target", name))
+    run.deliver(name, run.append("target", name))
     return {"duplicate: target"}
 
 
-def _neighbours(world: World, cluster: str) -> tuple[Line, Line] | None:
-    """Two successive log lines of one stream."""
-    logs = sorted(world.logs[cluster], key=lambda line: (name_of(line)[:3], line["offset"]))
+def _neighbours(run: SyntheticRun, cluster: str) -> tuple[Line, Line] | None:
+    """Return two successive log lines of one stream."""
+    logs = sorted(run.logs[cluster], key=lambda line: (name_of(line)[:3], line["offset"]))
     pairs = [
         (a, b)
         for a, b in pairwise(logs)
         if name_of(a)[:3] == name_of(b)[:3] and a["seq"] < b["seq"]
     ]
-    return world.random.choice(pairs) if pairs else None
+    return run.random.choice(pairs) if pairs else None
 
 
-def _swap_in_log(world: World, cluster: str) -> bool:
-    pair = _neighbours(world, cluster)
+def _swap_in_log(run: SyntheticRun, cluster: str) -> bool:
+    pair = _neighbours(run, cluster)
     if pair is None:
         return False
     first, second = pair
     places = {first["seq"]: second["offset"], second["seq"]: first["offset"]}
     stream = name_of(first)[:3]
-    for line in world.logs[cluster]:
+    for line in run.logs[cluster]:
         if name_of(line)[:3] == stream and line["seq"] in places:
             line["offset"] = places[line["seq"]]
     if cluster == "source":
-        for line in world.sends:
+        for line in run.sends:
             if name_of(line)[:3] == stream and line["seq"] in places:
                 line["offset"] = places[line["seq"]]
-    if cluster == world.read:
+    if cluster == run.read:
         numbers = {second["seq"]: first["seq"], first["seq"]: second["seq"]}
-        for line in world.receipts:
+        for line in run.receipts:
             if name_of(line)[:3] == stream:
                 line["seq"] = numbers.get(line["seq"], line["seq"])
     return True
 
 
-def swap_at_the_source(world: World) -> set[str] | None:
-    if not _swap_in_log(world, "source"):
+def swap_at_the_source(run: SyntheticRun) -> set[str] | None:
+    if not _swap_in_log(run, "source"):
         return None
-    return {"reordered: source"} | (set() if world.has_mirror else {"reordered"})
+    return {"reordered: source"} | (set() if run.has_mirror else {"reordered"})
 
 
-def swap_in_the_mirror(world: World) -> set[str] | None:
-    if not world.has_mirror or not _swap_in_log(world, "target"):
+def swap_in_the_mirror(run: SyntheticRun) -> set[str] | None:
+    if not run.has_mirror or not _swap_in_log(run, "target"):
         return None
     return {"reordered: target", "reordered"}
 
 
-def swap_at_the_consumer(world: World) -> set[str] | None:
+def swap_at_the_consumer(run: SyntheticRun) -> set[str] | None:
     own = [
         place
-        for place, (a, b) in enumerate(pairwise(world.receipts))
+        for place, (a, b) in enumerate(pairwise(run.receipts))
         if all(a[part] == b[part] for part in ("consumer", "assignment", "partition"))
         and a["producer"] == b["producer"]
         and a["offset"] < b["offset"]
     ]
     if not own:
         return None
-    place = world.random.choice(own)
-    world.receipts[place : place + 2] = world.receipts[place : place + 2][::-1]
+    place = run.random.choice(own)
+    run.receipts[place : place + 2] = run.receipts[place : place + 2][::-1]
     return {"non-monotonic poll", "reordered"}
 
 
-def corrupt(world: World) -> set[str] | None:
-    lines = [*world.logs["source"], *world.logs["target"], *world.receipts]
+def corrupt(run: SyntheticRun) -> set[str] | None:
+    lines = [*run.logs["source"], *run.logs["target"], *run.receipts]
     if not lines:
         return None
-    world.random.choice(lines)["intact"] = False
+    run.random.choice(lines)["intact"] = False
     return {"corrupted"}
 
 
-def alter(world: World) -> set[str] | None:
-    """The mirror changes key or headers of a copy, and so breaks its checksum."""
-    if not world.has_mirror or (name := any_message(world)) is None:
+def alter(run: SyntheticRun) -> set[str] | None:
+    """The mirror changes key or headers of a copy, which breaks its checksum."""
+    if not run.has_mirror or (name := any_message(run)) is None:
         return None
-    part = world.random.choice(["key", "headers"])
-    for line in [*world.logs["target"], *world.receipts]:
+    part = run.random.choice(["key", "headers"])
+    for line in [*run.logs["target"], *run.receipts]:
         if name_of(line) == name:
             line["intact"] = False
             if line["kind"] == "log":
@@ -156,211 +156,211 @@ def alter(world: World) -> set[str] | None:
     return {f"altered: {part}"}
 
 
-def abort_a_transaction(world: World) -> set[str] | None:
-    """Aborted, and delivered all the same."""
-    names = sorted({line["txn"] for line in world.sends if "txn" in line})
+def abort_a_transaction(run: SyntheticRun) -> set[str] | None:
+    """A transaction is aborted and delivered nevertheless."""
+    names = sorted({line["txn"] for line in run.sends if "txn" in line})
     if not names:
         return None
-    name = world.random.choice(names)
-    for line in world.sends:
+    name = run.random.choice(names)
+    for line in run.sends:
         if line.get("txn") == name:
             line["fate"] = "aborted"
     return {"aborted read"}
 
 
-def refuse_a_send(world: World) -> set[str] | None:
-    """Refused, and delivered all the same."""
-    name = any_message(world)
-    if name is None or "txn" in world.send_of(name):
+def refuse_a_send(run: SyntheticRun) -> set[str] | None:
+    """A send is refused and delivered nevertheless."""
+    name = any_message(run)
+    if name is None or "txn" in run.send_of(name):
         return None
-    world.send_of(name).update(outcome="failed", offset=None, acked_us=None)
+    run.send_of(name).update(outcome="failed", offset=None, acked_us=None)
     return {"aborted read"}
 
 
-def abort_unseen(world: World) -> set[str] | None:
-    """Aborted or left open, in the log, and rightly delivered to nobody."""
-    names = sorted({line["txn"] for line in world.sends if "txn" in line})
+def abort_unseen(run: SyntheticRun) -> set[str] | None:
+    """A transaction is aborted or left open, and correctly delivered to nobody."""
+    names = sorted({line["txn"] for line in run.sends if "txn" in line})
     if not names:
         return None
-    name = world.random.choice(names)
-    fate = world.random.choice(["aborted", "open"])
-    for line in world.sends:
+    name = run.random.choice(names)
+    fate = run.random.choice(["aborted", "open"])
+    for line in run.sends:
         if line.get("txn") == name:
             line["fate"] = fate
-            world.drop_receipts(name_of(line))
-            if world.has_mirror:
-                world.drop_from_log("target", name_of(line))
+            run.drop_receipts(name_of(line))
+            if run.has_mirror:
+                run.drop_from_log("target", name_of(line))
     return set()
 
 
-def read_too_early(world: World) -> set[str] | None:
-    lines = [r for r in world.receipts if "txn" in _send_or_nothing(world, r)]
+def read_too_early(run: SyntheticRun) -> set[str] | None:
+    lines = [r for r in run.receipts if "txn" in _find_send(run, r)]
     if not lines:
         return None
-    line = world.random.choice(lines)
-    line["received_us"] = _send_or_nothing(world, line)["committed_us"] - 1
+    line = run.random.choice(lines)
+    line["received_us"] = _find_send(run, line)["committed_us"] - 1
     return {"uncommitted read"}
 
 
-def _send_or_nothing(world: World, receipt: Line) -> Line:
-    return next((s for s in world.sends if name_of(s) == name_of(receipt)), {})
+def _find_send(run: SyntheticRun, receipt: Line) -> Line:
+    return next((s for s in run.sends if name_of(s) == name_of(receipt)), {})
 
 
-def tear_a_transaction(world: World) -> set[str] | None:
-    delivered = {name_of(line) for line in world.receipts}
+def tear_a_transaction(run: SyntheticRun) -> set[str] | None:
+    delivered = {name_of(line) for line in run.receipts}
     by_transaction: dict[str, list[Name]] = {}
-    for line in world.sends:
+    for line in run.sends:
         if line.get("fate") == "committed" and name_of(line) in delivered:
             by_transaction.setdefault(line["txn"], []).append(name_of(line))
     several = [names for names in by_transaction.values() if len(names) > 1]
     if not several:
         return None
-    world.drop_receipts(world.random.choice(world.random.choice(several)))
+    run.drop_receipts(run.random.choice(run.random.choice(several)))
     return {"torn transaction", "lost: undelivered"}
 
 
-def skip_and_come_back(world: World) -> set[str] | None:
-    """A poll leaves a message out; a later assignment brings it."""
+def skip_and_come_back(run: SyntheticRun) -> set[str] | None:
+    """A poll leaves out a message; a later assignment delivers it."""
     inner = [
         b
-        for a, b, c in zip(world.receipts, world.receipts[1:], world.receipts[2:], strict=False)
+        for a, b, c in zip(run.receipts, run.receipts[1:], run.receipts[2:], strict=False)
         if all(a[p] == b[p] == c[p] for p in ("consumer", "assignment", "partition"))
         and a["offset"] < b["offset"] < c["offset"]
     ]
-    held = {(line["partition"], line["offset"]) for line in world.logs[world.read]}
+    held = {(line["partition"], line["offset"]) for line in run.logs[run.read]}
     inner = [line for line in inner if (line["partition"], line["offset"]) in held]
     if not inner:
         return None
-    line = world.random.choice(inner)
-    world.receipts.remove(line)
-    numbers = [r["assignment"] for r in world.receipts if r["partition"] == line["partition"]]
-    world.receipts.append(line | {"assignment": max(numbers) + 1})
+    line = run.random.choice(inner)
+    run.receipts.remove(line)
+    numbers = [r["assignment"] for r in run.receipts if r["partition"] == line["partition"]]
+    run.receipts.append(line | {"assignment": max(numbers) + 1})
     return {"poll skip"}
 
 
-def lose_the_tail(world: World) -> set[str] | None:
-    names = _tail(world)
+def lose_the_tail(run: SyntheticRun) -> set[str] | None:
+    names = _tail(run)
     if not names:
         return None
-    world.drop_from_log(world.read, *names)
-    world.drop_receipts(*names)
-    cause = "lost: not-mirrored" if world.has_mirror else "lost: never-stored"
-    return unless_superseded(world, cause, "tail loss")
+    run.drop_from_log(run.read, *names)
+    run.drop_receipts(*names)
+    cause = "lost: not-mirrored" if run.has_mirror else "lost: never-stored"
+    return unless_superseded(run, cause, "tail loss")
 
 
-def _tail(world: World) -> list[Name]:
-    """The last messages of a stream, all of which were delivered."""
-    name = any_message(world)
+def _tail(run: SyntheticRun) -> list[Name]:
+    """Return the last messages of a stream, all of which were delivered."""
+    name = any_message(run)
     if name is None:
         return []
-    own = sorted({name_of(line) for line in world.receipts if name_of(line)[:3] == name[:3]})
-    return own[-world.random.randint(1, 3) :]
+    own = sorted({name_of(line) for line in run.receipts if name_of(line)[:3] == name[:3]})
+    return own[-run.random.randint(1, 3) :]
 
 
-def lose_a_stream(world: World) -> set[str] | None:
-    name = any_message(world)
+def lose_a_stream(run: SyntheticRun) -> set[str] | None:
+    name = any_message(run)
     if name is None:
         return None
-    own = {name_of(line) for line in world.receipts if name_of(line)[:3] == name[:3]}
-    world.drop_from_log(world.read, *own)
-    world.drop_receipts(*own)
-    cause = "lost: not-mirrored" if world.has_mirror else "lost: never-stored"
-    return unless_superseded(world, cause, "tail loss")
+    own = {name_of(line) for line in run.receipts if name_of(line)[:3] == name[:3]}
+    run.drop_from_log(run.read, *own)
+    run.drop_receipts(*own)
+    cause = "lost: not-mirrored" if run.has_mirror else "lost: never-stored"
+    return unless_superseded(run, cause, "tail loss")
 
 
-def late_marker(world: World) -> set[str] | None:
-    """Not drained: the last messages of a log that consumers have not reached may still come."""
-    name = any_message(world)
+def late_marker(run: SyntheticRun) -> set[str] | None:
+    """The lane is not drained: the last messages, which consumers did not reach, are pending."""
+    name = any_message(run)
     if name is None:
         return None
-    world.end["drained"] = False
-    own = [line for line in world.receipts if line["partition"] == name[2]]
+    run.end["drained"] = False
+    own = [line for line in run.receipts if line["partition"] == name[2]]
     last = max(own, key=lambda line: line["offset"])
-    world.drop_receipts(name_of(last))
+    run.drop_receipts(name_of(last))
     return {"pending"}
 
 
-def skew_the_clocks(world: World) -> set[str] | None:
-    """The consumers' clocks are behind: impossible latencies, and no finding at all."""
-    if any("txn" in line for line in world.sends):
+def skew_the_clocks(run: SyntheticRun) -> set[str] | None:
+    """The clocks of consumers are behind: latencies are impossible, but nothing is found."""
+    if any("txn" in line for line in run.sends):
         return None
-    for line in world.receipts:
+    for line in run.receipts:
         line["received_us"] -= 60_000_000
     return set()
 
 
-def vanish_from_the_source(world: World) -> set[str] | None:
-    if not world.has_mirror or (name := any_message(world)) is None:
+def vanish_from_the_source(run: SyntheticRun) -> set[str] | None:
+    if not run.has_mirror or (name := any_message(run)) is None:
         return None
-    world.drop_from_log("source", name)
-    return unless_superseded(world, "vanished")
+    run.drop_from_log("source", name)
+    return unless_superseded(run, "vanished")
 
 
-def vanish_from_the_read_log(world: World) -> set[str] | None:
-    if (name := any_message(world)) is None:
+def vanish_from_the_read_log(run: SyntheticRun) -> set[str] | None:
+    if (name := any_message(run)) is None:
         return None
-    world.drop_from_log(world.read, name)
-    return unless_superseded(world, "vanished")
+    run.drop_from_log(run.read, name)
+    return unless_superseded(run, "vanished")
 
 
-def acknowledge_wrongly(world: World) -> set[str] | None:
-    """Acknowledged with the offset of another message."""
-    pair = _neighbours(world, "source")
+def acknowledge_wrongly(run: SyntheticRun) -> set[str] | None:
+    """A message is acknowledged with the offset of another one."""
+    pair = _neighbours(run, "source")
     if pair is None:
         return None
-    sends = [line for line in world.sends if name_of(line) == name_of(pair[0])]
+    sends = [line for line in run.sends if name_of(line) == name_of(pair[0])]
     if not sends or sends[0]["outcome"] != "ok":
         return None
     sends[0]["offset"] = pair[1]["offset"]
     return {"inconsistent offset", "duplicate: source"}
 
 
-def make_up_a_message(world: World) -> set[str] | None:
-    partition = world.random.choice(world.scans)["partition"]
-    name = ("t", world.random.choice(["p", "ghost"]), partition, world.random.randint(900, 999))
-    world.deliver(name, world.append(world.read, name))
+def make_up_a_message(run: SyntheticRun) -> set[str] | None:
+    partition = run.random.choice(run.scans)["partition"]
+    name = ("t", run.random.choice(["p", "ghost"]), partition, run.random.randint(900, 999))
+    run.deliver(name, run.append(run.read, name))
     return {"unexpected"}
 
 
-def expire_at_the_source(world: World) -> set[str] | None:
-    """The source deletes what was not mirrored yet."""
-    scan = world.scan_of("source", world.random.choice(world.scans)["partition"])
-    lines = [line for line in world.logs["source"] if line["partition"] == scan["partition"]]
+def expire_at_the_source(run: SyntheticRun) -> set[str] | None:
+    """The source deletes messages that were not mirrored yet."""
+    scan = run.scan_of("source", run.random.choice(run.scans)["partition"])
+    lines = [line for line in run.logs["source"] if line["partition"] == scan["partition"]]
     lines.sort(key=lambda line: line["offset"])
-    gone = lines[: world.random.randint(1, 3)]
+    gone = lines[: run.random.randint(1, 3)]
     if not gone or len(gone) == len(lines):
         return None
     scan["start"] = gone[-1]["offset"] + 1
     names = [name_of(line) for line in gone]
-    world.drop_from_log("source", *names)
-    world.drop_from_log("target", *names)
-    world.drop_receipts(*names)
-    return unless_superseded(world, "lost: expired")
+    run.drop_from_log("source", *names)
+    run.drop_from_log("target", *names)
+    run.drop_receipts(*names)
+    return unless_superseded(run, "lost: expired")
 
 
-def expire_at_the_target(world: World) -> set[str] | None:
-    """The target deletes what one slow reader has not seen; its neighbours before it were."""
-    if not world.has_mirror:
+def expire_at_the_target(run: SyntheticRun) -> set[str] | None:
+    """The target deletes a message that a slow reader has not read, but has read those before."""
+    if not run.has_mirror:
         return None
-    scan = world.scan_of("target", world.random.choice(world.scans)["partition"])
-    lines = [line for line in world.logs["target"] if line["partition"] == scan["partition"]]
+    scan = run.scan_of("target", run.random.choice(run.scans)["partition"])
+    lines = [line for line in run.logs["target"] if line["partition"] == scan["partition"]]
     lines.sort(key=lambda line: line["offset"])
     if len({name_of(line)[:3] for line in lines}) > 1 or len(lines) < 4:
         return None
-    cut = world.random.randint(2, len(lines) - 1)
+    cut = run.random.randint(2, len(lines) - 1)
     scan["start"] = lines[cut - 1]["offset"] + 1
-    world.drop_from_log("target", *(name_of(line) for line in lines[:cut]))
-    world.drop_receipts(name_of(lines[cut - 1]))
-    return unless_superseded(world, "lost: expired at target")
+    run.drop_from_log("target", *(name_of(line) for line in lines[:cut]))
+    run.drop_receipts(name_of(lines[cut - 1]))
+    return unless_superseded(run, "lost: expired at target")
 
 
-def compact(world: World) -> set[str] | None:
-    """Of each key only the last stays, in both logs; consumers came too late for the rest."""
-    partition = world.random.choice(world.scans)["partition"]
-    if not world.scan_of("source", partition)["compacted"]:
+def compact(run: SyntheticRun) -> set[str] | None:
+    """Both logs keep only the last message of each key; consumers may be too late for others."""
+    partition = run.random.choice(run.scans)["partition"]
+    if not run.scan_of("source", partition)["compacted"]:
         return None
-    lines = [line for line in world.logs["source"] if line["partition"] == partition]
-    keys = {name_of(line): line["key"] for line in world.sends}
+    lines = [line for line in run.logs["source"] if line["partition"] == partition]
+    keys = {name_of(line): line["key"] for line in run.sends}
     last: dict[str, Name] = {}
     for line in sorted(lines, key=lambda line: line["offset"]):
         if name_of(line) in keys:
@@ -368,47 +368,47 @@ def compact(world: World) -> set[str] | None:
     gone = [name_of(line) for line in lines if name_of(line) not in last.values()]
     gone = [name for name in gone if name in keys]
     for cluster in ("source", "target"):
-        world.drop_from_log(cluster, *gone)
-    if world.random.random() < 0.5:
-        world.drop_receipts(*gone)
+        run.drop_from_log(cluster, *gone)
+    if run.random.random() < 0.5:
+        run.drop_receipts(*gone)
         return {"superseded"} if gone else None
     return set()
 
 
-def time_out(world: World) -> set[str] | None:
-    """An answer was lost; the message was stored all the same."""
-    name = any_message(world)
+def time_out(run: SyntheticRun) -> set[str] | None:
+    """An answer is lost, but the message was stored."""
+    name = any_message(run)
     if name is None:
         return None
-    world.send_of(name).update(outcome="unknown", offset=None, acked_us=None)
+    run.send_of(name).update(outcome="unknown", offset=None, acked_us=None)
     return set()
 
 
-def time_out_unstored(world: World) -> set[str] | None:
-    """An answer was lost, and so was the message: nothing was promised."""
-    name = any_message(world)
-    if name is None or "txn" in world.send_of(name):
+def time_out_unstored(run: SyntheticRun) -> set[str] | None:
+    """An answer and its message are lost: nothing was promised."""
+    name = any_message(run)
+    if name is None or "txn" in run.send_of(name):
         return None
-    world.send_of(name).update(outcome="unknown", offset=None, acked_us=None)
+    run.send_of(name).update(outcome="unknown", offset=None, acked_us=None)
     for cluster in ("source", "target"):
-        world.drop_from_log(cluster, name)
-    world.drop_receipts(name)
+        run.drop_from_log(cluster, name)
+    run.drop_receipts(name)
     return set()
 
 
-def read_again(world: World) -> set[str] | None:
-    """A rebalance: the end of a partition is read once more."""
-    if not world.receipts:
+def read_again(run: SyntheticRun) -> set[str] | None:
+    """A rebalance: the end of a partition is read again."""
+    if not run.receipts:
         return None
-    partition = world.random.choice(world.receipts)["partition"]
-    own = [line for line in world.receipts if line["partition"] == partition]
+    partition = run.random.choice(run.receipts)["partition"]
+    own = [line for line in run.receipts if line["partition"] == partition]
     own.sort(key=lambda line: (line["assignment"], line["offset"]))
-    again = own[-world.random.randint(1, 4) :]
+    again = own[-run.random.randint(1, 4) :]
     number = max(line["assignment"] for line in own) + 1
     offsets = sorted({line["offset"] for line in again})
     for offset in offsets:
         line = next(line for line in again if line["offset"] == offset)
-        world.receipts.append(line | {"assignment": number, "consumer": "c3"})
+        run.receipts.append(line | {"assignment": number, "consumer": "c3"})
     return set()
 
 
@@ -444,13 +444,13 @@ PLANTINGS: Final[tuple[Planting, ...]] = (
     time_out,
     time_out_unstored,
     read_again,
-    *DOUBTS,
+    *UNCERTAIN_PLANTINGS,
 )
 
 _LOSS = {"tail loss", "poll skip", "torn transaction"}
 _GONE = _LOSS | {"superseded", "lost: never-stored", "lost: not-mirrored"}
-# What may come along with each planting, planted alone.
-ALONG: Final[dict[str, set[str]]] = {
+# Findings that may come with each planting if it is the only one.
+ALSO_ALLOWED: Final[dict[str, set[str]]] = {
     "drop_before_the_source": _LOSS | {"superseded", "lost: never-stored"},
     "drop_in_the_mirror": _LOSS | {"superseded", "lost: not-mirrored"},
     "drop_before_the_consumer": _LOSS,
@@ -467,5 +467,5 @@ ALONG: Final[dict[str, set[str]]] = {
     "expire_at_the_source": _LOSS | {"superseded", "lost: expired", "vanished"},
     "expire_at_the_target": _LOSS | {"superseded", "lost: expired at target"},
     "compact": {"superseded"},
-    **ALONG_DOUBTS,
+    **ALSO_ALLOWED_UNCERTAIN,
 }

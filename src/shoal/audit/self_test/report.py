@@ -1,4 +1,4 @@
-"""A self-test in words, for the terminal and for `docs/proofs/audit.md`."""
+"""Runs the self-test and reports it, for the terminal and for `docs/proofs/audit.md`."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -7,17 +7,19 @@ from os import cpu_count
 from typing import Final
 
 from shoal.audit.self_test.plantings import PLANTINGS
-from shoal.audit.self_test.trial import Tally, run_trials
+from shoal.audit.self_test.trial import TrialTally, run_trials
 
-TRIALS_PER_PROCESS: Final = 2000  # below this another process costs more than it brings
+TRIALS_PER_PROCESS: Final = 2000  # with fewer trials another process does not pay off
 
 
-def self_test(count: int, seed: int, *, initializer: Callable[[], None] | None = None) -> Tally:
-    """`count` spoiled worlds, shared out among the cores; other processes begin with that."""
+def self_test(
+    count: int, seed: int, *, initializer: Callable[[], None] | None = None
+) -> TrialTally:
+    """Run `count` trials, distributed over the cores; each process calls `initializer` first."""
     workers = min(cpu_count() or 1, count // TRIALS_PER_PROCESS)
     if workers < 2:
         return run_trials(count, seed)
-    tally = Tally()
+    tally = TrialTally()
     context = get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=initializer) as pool:
         futures = [
@@ -29,7 +31,7 @@ def self_test(count: int, seed: int, *, initializer: Callable[[], None] | None =
     return tally
 
 
-def summary(tally: Tally) -> str:
+def summary(tally: TrialTally) -> str:
     verdict = "passed" if tally.passed else f"{tally.failed:,} failures"
     planted, alone = sum(tally.planted.values()), sum(tally.alone.values())
     missed, alarms = sum(tally.missed.values()), sum(tally.false_alarms.values())
@@ -40,8 +42,8 @@ def summary(tally: Tally) -> str:
     )
 
 
-def table(tally: Tally) -> Iterator[str]:
-    """How often each thing was planted, in Markdown."""
+def table(tally: TrialTally) -> Iterator[str]:
+    """Return how often each defect was planted, as a Markdown table."""
     yield "| planted | times | of these alone |"
     yield "|---|---:|---:|"
     for planting in PLANTINGS:
@@ -49,8 +51,8 @@ def table(tally: Tally) -> Iterator[str]:
         yield f"| {name.replace('_', ' ')} | {tally.planted[name]:,} | {tally.alone[name]:,} |"
 
 
-def page(tally: Tally, *, conditions: str) -> str:
-    """The proof as a page."""
+def page(tally: TrialTally, *, conditions: str) -> str:
+    """Return the report as a Markdown page."""
     text = (
         "Each history is a clean run with nothing, one thing or several things planted in it, at "
         "random places. It is judged by the audit and by a second judge of a few pages that shares "

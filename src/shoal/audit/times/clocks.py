@@ -1,13 +1,13 @@
-"""By how much the clocks of producers and consumers may differ.
+"""Bounds on the difference between the clocks of producers and consumers.
 
 The skew of a group is (clock of its consumers) - (clock of producers), bounded from both sides:
-- workers of one machine have one clock;
-- workers of one run folder had a common coordinator, whose round trips bound each clock (the
-  commit lines `clock`); a worker on the coordinator's own machine has its clock;
-- between folders there was no coordinator: what the user gave, or else nothing is known.
+- Workers on one machine share a clock.
+- Workers of one run folder had a common coordinator, whose round trips bound each clock (the
+  commit lines `clock`). A worker on the coordinator's machine has the coordinator's clock.
+- Between folders there was no coordinator: the bound is what the user gave, or unknown.
 
-The true latency of a message is what was measured less the skew. Bounds are taken over the
-whole run and over all pairs of a producer's and a consumer's worker, so they hold for each.
+The true latency of a message is the measured one minus the skew. Bounds are taken over the whole
+run and over all pairs of a producer's and a consumer's worker, so they hold for each pair.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,8 +24,8 @@ ONE_CLOCK: Skew = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """The clock of one incarnation of one worker; `bounds_us` are against its coordinator's."""
+class WorkerClock:
+    """The clock of one worker in one epoch; `bounds_us` is its skew against the coordinator."""
 
     folder: int
     host: str | None = None
@@ -38,8 +38,8 @@ class _Writer(NamedTuple):
     epoch: int
 
 
-def skews(ledger: Ledger, groups: Iterable[str]) -> dict[str, Skew | None]:
-    """The skew of each group; None where nobody knows."""
+def compute_skews(ledger: Ledger, groups: Iterable[str]) -> dict[str, Skew | None]:
+    """Return the skew of each group; None if it is unknown."""
     if any(folder.plan.get("one_clock") for folder in ledger.folders):
         return dict.fromkeys(groups, ONE_CLOCK)
     clocks, writers = _clocks(ledger), _writers(ledger)
@@ -48,12 +48,12 @@ def skews(ledger: Ledger, groups: Iterable[str]) -> dict[str, Skew | None]:
     for group in groups:
         consumers = {clocks[writers[path]] for path in _paths(ledger, "receipts", group)}
         pairs = [(p, c) for p in producers for c in consumers]
-        found[group] = _hull(between(p, c, ledger.clock_skew_us) for p, c in pairs)
+        found[group] = _hull(skew_between(p, c, ledger.clock_skew_us) for p, c in pairs)
     return found
 
 
-def between(producer: Clock, consumer: Clock, given_us: int | None) -> Skew | None:
-    """The consumer's clock less the producer's."""
+def skew_between(producer: WorkerClock, consumer: WorkerClock, given_us: int | None) -> Skew | None:
+    """Return the bounds of the consumer's clock minus the producer's clock."""
     if producer.host is not None and producer.host == consumer.host:
         return ONE_CLOCK
     if producer.folder == consumer.folder:
@@ -69,22 +69,22 @@ def between(producer: Clock, consumer: Clock, given_us: int | None) -> Skew | No
 
 
 def skew_of(latency: str, skew_us: Skew | None) -> Skew | None:
-    """By how much the clocks at both ends of a latency may differ, given a group's skew."""
+    """Return the skew between the clocks at both ends of a latency, given a group's skew."""
     if latency in ("producer", "staleness"):
-        return ONE_CLOCK  # both times are the producer's, or the consumer's
-    return None if latency == "replication" else skew_us  # nobody compares brokers' clocks
+        return ONE_CLOCK  # both times are from one clock
+    return None if latency == "replication" else skew_us  # broker clocks are not compared
 
 
 def _hull(skews: Iterable[Skew | None]) -> Skew | None:
     known = list(skews)
     if not known or None in known:
         return None
-    told = [skew for skew in known if skew is not None]
-    return min(low for low, _ in told), max(high for _, high in told)
+    bounds = [skew for skew in known if skew is not None]
+    return min(low for low, _ in bounds), max(high for _, high in bounds)
 
 
 def _paths(ledger: Ledger, table: str, group: str | None) -> set[str]:
-    """Segments that hold rows of a table, and of a group if one is named."""
+    """Return the segments with rows of a table, and of a group if one is given."""
     return {
         part.piece.path
         for part in ledger.tables[table]
@@ -93,7 +93,7 @@ def _paths(ledger: Ledger, table: str, group: str | None) -> set[str]:
 
 
 def _writers(ledger: Ledger) -> dict[str, _Writer]:
-    """Who wrote each segment, by path."""
+    """Return the worker and epoch that wrote each segment, by path."""
     return {
         str(folder.directory / str(line["path"])): _writer(number, line)
         for number, folder in enumerate(ledger.folders)
@@ -106,14 +106,16 @@ def _writer(folder: int, line: Mapping[str, Any]) -> _Writer:
     try:
         return _Writer(folder, str(line["worker"]), int(line["epoch"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise LedgerError(f"a line of the commit log names no worker: {line!r:.200}") from error
+        raise LedgerError(
+            f"a line of the commit log does not name a worker and its epoch: {line!r:.200}"
+        ) from error
 
 
-class _Clocks(dict[_Writer, Clock]):
-    """Clocks by writer; of a writer that left no line nothing is known but its folder."""
+class _Clocks(dict[_Writer, WorkerClock]):
+    """Clocks by writer; of a writer without a line only the folder is known."""
 
-    def __missing__(self, writer: _Writer) -> Clock:
-        return Clock(writer.folder)
+    def __missing__(self, writer: _Writer) -> WorkerClock:
+        return WorkerClock(writer.folder)
 
 
 def _clocks(ledger: Ledger) -> _Clocks:
@@ -121,27 +123,29 @@ def _clocks(ledger: Ledger) -> _Clocks:
     for number, folder in enumerate(ledger.folders):
         machine = folder.plan.get("machine")
         coordinator = machine.get("host") if isinstance(machine, Mapping) else None
-        for writer, host, bounds_us in _told(number, folder.commits, folder.directory):
+        for writer, host, bounds_us in _read_clock_lines(number, folder.commits, folder.directory):
             held = clocks[writer]
             if host is not None:
                 known = ONE_CLOCK if host == coordinator else held.bounds_us
-                clocks[writer] = Clock(number, host, known)
+                clocks[writer] = WorkerClock(number, host, known)
             elif held.host is None or held.host != coordinator:
-                clocks[writer] = Clock(
+                clocks[writer] = WorkerClock(
                     number, held.host, _hull([held.bounds_us or bounds_us, bounds_us])
                 )
     return clocks
 
 
-def _told(
+def _read_clock_lines(
     number: int, commits: Iterable[Mapping[str, Any]], where: Path
 ) -> Iterator[tuple[_Writer, str | None, Skew | None]]:
-    """What lines of the commit log say of clocks: a host, or bounds."""
+    """Return what the commit log records about clocks: a host, or bounds."""
     for line in commits:
         if line["kind"] == "lease" and line.get("host"):
             yield _writer(number, line), str(line["host"]), None
         elif line["kind"] == "clock":
             low_us, high_us = line.get("low_us"), line.get("high_us")
             if not isinstance(low_us, int) or not isinstance(high_us, int):
-                raise LedgerError(f"{where}: bad clock line {line!r:.200}")
+                raise LedgerError(
+                    f"{where}: bad clock line, its bounds are not numbers: {line!r:.200}"
+                )
             yield _writer(number, line), None, (low_us, high_us)

@@ -1,8 +1,8 @@
-"""The faults of a run, from the lines of its commit log: windows of time.
+"""The faults of a run as windows of time, from the lines of its commit log.
 
-A fault that was never seen to end lasts to the end of the run. Lines that make no sense (an
-end without a begin, a number used twice, a time that is none) are a `LedgerError` that says
-which, because a window in the wrong place would put the blame for its messages there too.
+A fault without a recorded end lasts to the end of the run. Inconsistent lines (an end without a
+begin, a number used twice, an invalid time) are a `LedgerError` that names the line: a window in
+the wrong place would attribute its messages to the wrong fault.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,12 +28,12 @@ class FaultWindow:
 
     def to_json(self) -> dict[str, Any]:
         times = {"began_us": self.began_us, "ended_us": self.ended_us}
-        told = {"fault": self.number, "name": self.name, "target": self.target}
-        return {**told, **times, "detail": dict(self.detail)}
+        identity = {"fault": self.number, "name": self.name, "target": self.target}
+        return {**identity, **times, "detail": dict(self.detail)}
 
 
 def all_faults(logs: Iterable[Iterable[Json]]) -> tuple[FaultWindow, ...]:
-    """The faults in several commit logs; each counts its own, so together they count anew."""
+    """Return the faults of several commit logs; if more than one has faults, renumber them."""
     found = [fault_windows(line for line in log if line["kind"] == "fault") for log in logs]
     several = sorted((w for own in found for w in own), key=lambda w: (w.began_us, w.number))
     if sum(map(bool, found)) < 2:
@@ -42,33 +42,35 @@ def all_faults(logs: Iterable[Iterable[Json]]) -> tuple[FaultWindow, ...]:
 
 
 def fault_windows(lines: Iterable[Json]) -> tuple[FaultWindow, ...]:
-    """Windows in order of their numbers, of commit lines of kind `fault`."""
+    """Return the windows of commit lines of kind `fault`, in order of their numbers."""
     begins: dict[int, Json] = {}
     ends: dict[int, Json] = {}
     for line in lines:
         number, phase = _whole(line, "fault"), line.get("phase")
         _whole(line, "at_us")
         if phase not in FAULT_PHASES:
-            raise LedgerError(f"the commit log has a fault line of no known phase: {line!r:.200}")
+            raise LedgerError(
+                f"the commit log has a fault line with an unknown phase: {line!r:.200}"
+            )
         if number in (begins if phase == "begin" else ends):
-            raise LedgerError(f"the commit log has two lines of the {phase} of fault {number}")
+            raise LedgerError(f"the commit log has two {phase} lines of fault {number}")
         if phase == "begin":
             begins[number] = line
         else:
             ends[number] = line
     if strays := sorted(ends.keys() - begins.keys()):
-        raise LedgerError(f"the commit log has an end of fault {strays[0]} and no begin")
+        raise LedgerError(f"the commit log has an end of fault {strays[0]} but no begin")
     return tuple(_window(number, begins[number], ends.get(number)) for number in sorted(begins))
 
 
 def _window(number: int, begin: Json, end: Json | None) -> FaultWindow:
-    # Why a fault could not be brought about stands at its end.
+    # The end line says why a fault could not be injected.
     details = [line.get("detail") or {} for line in (begin, end or {})]
     if not all(isinstance(detail, dict) for detail in details):
-        raise LedgerError(f"the detail of fault {number} in the commit log is no object")
+        raise LedgerError(f"the detail of fault {number} in the commit log is not an object")
     name, target = str(begin.get("name", "")), str(begin.get("target", ""))
     began_us = int(begin["at_us"])
-    # Clocks may be set back.
+    # The clock may have been set back during the fault.
     ended_us = None if end is None else max(int(end["at_us"]), began_us)
     return FaultWindow(number, name, target, began_us, ended_us, details[0] | details[1])
 
@@ -76,5 +78,7 @@ def _window(number: int, begin: Json, end: Json | None) -> FaultWindow:
 def _whole(line: Json, name: str) -> int:
     value = line.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise LedgerError(f"{name} is no number in a fault line of the commit log: {line!r:.200}")
+        raise LedgerError(
+            f"{name} is not a whole number in a fault line of the commit log: {line!r:.200}"
+        )
     return value

@@ -1,7 +1,7 @@
 """Latencies and times, as counts of whole microseconds.
 
-Exact: a histogram has one entry for each microsecond that occurs, and cells' histograms add
-up. Only the pictures' series per second uses coarser buckets, which grow by 1/32.
+They are exact: a histogram has one entry for each microsecond that occurs, and the histograms of
+cells add up. Only the per-second series for pictures uses coarser buckets, each wider by 1/32.
 """
 
 from collections.abc import Container
@@ -13,39 +13,43 @@ from shoal.audit.arrays import LARGEST, Ints, counts_of_values, highest_by_pair
 from shoal.model.result import PERCENTILES, Latency
 
 
-class Named(NamedTuple):
-    """A latency and whose it is: a group's, or None for producers and logs."""
+class LatencyName(NamedTuple):
+    """The name of a latency and its group; None for latencies of producers and logs."""
 
     name: str
     group: str | None
 
 
-_EXACT = 64  # below this every value has a bucket of its own
+_EXACT = 64  # every value below has its own bucket
 _STEPS = 32  # buckets for each doubling
 BUCKET_BITS = 12
 
 
-def named_latencies(group: str, known: Container[tuple[str | None, str]]) -> list[Named]:
-    """The latencies of a group's result, in the order of report; `known` is what was measured."""
-    names = [Named("e2e_intended", group), Named("e2e_actual", group), Named("producer", None)]
-    some = [Named("replication", None), Named("staleness", group)]
+def list_latencies(group: str, known: Container[tuple[str | None, str]]) -> list[LatencyName]:
+    """Return the latencies of a group's result, in report order; `known` are the measured ones."""
+    names = [
+        LatencyName("e2e_intended", group),
+        LatencyName("e2e_actual", group),
+        LatencyName("producer", None),
+    ]
+    some = [LatencyName("replication", None), LatencyName("staleness", group)]
     return [*names, *(each for each in some if (each.group, each.name) in known)]
 
 
 def histogram(values: Ints) -> Ints:
-    """Rows of (microseconds, count), ascending."""
+    """Return rows of (microseconds, count), ascending."""
     return np.stack(counts_of_values(values), axis=1)
 
 
 def statistics(
     table: Ints, undelivered: int = 0, *, skew_us: tuple[int, int] | None = (0, 0)
 ) -> Latency:
-    """Exact statistics of a histogram, percentiles by nearest rank."""
+    """Return the exact statistics of a histogram, with percentiles by nearest rank."""
     values, counts = table[:, 0], table[:, 1]
     total = int(counts.sum())
     if not total:
         return Latency(undelivered=undelivered, skew_us=skew_us)
-    # Python's integers: a sum of squares of a long run may pass 64 bits.
+    # Python's integers: the sum of a long run may exceed 64 bits.
     weighted = sum(int(v) * int(c) for v, c in zip(values.tolist(), counts.tolist(), strict=True))
     return Latency(
         count=total,
@@ -74,7 +78,7 @@ def _rank(count: int, numerator: int, denominator: int) -> int:
 def nearest_rank_owed(
     table: Ints, numerator: int, denominator: int, *, undelivered: int
 ) -> int | None:
-    """The same with so many samples more, all infinite; None if it is one of them."""
+    """Like `nearest_rank` with `undelivered` infinite samples added; None if it is infinite."""
     total = int(table[:, 1].sum())
     rank = _rank(total + undelivered, numerator, denominator)
     if rank > total:
@@ -83,14 +87,14 @@ def nearest_rank_owed(
 
 
 def nearest_rank(table: Ints, numerator: int, denominator: int) -> int:
-    """The smallest value that at least this share of the samples do not exceed."""
+    """Return the smallest value that at least this share of the samples does not exceed."""
     reached = np.cumsum(table[:, 1])
     rank = _rank(int(reached[-1]), numerator, denominator)
     return int(table[np.searchsorted(reached, rank), 0])
 
 
 def bucket_of(values: Ints) -> Ints:
-    """The bucket of each value; all values up to 0 share the first."""
+    """Return the bucket of each value; all values up to 0 share the first."""
     clipped = np.maximum(values, 0)
     exponent = np.frexp(clipped.astype(np.float64))[1].astype(np.int64)  # bits of the value
     shift = np.maximum(exponent - 6, 0)
@@ -99,7 +103,7 @@ def bucket_of(values: Ints) -> Ints:
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:
-    """Smallest and largest value of a bucket."""
+    """Return the smallest and the largest value of a bucket."""
     if bucket < _EXACT:
         return bucket, bucket
     shift, step = divmod(bucket - _EXACT, _STEPS)

@@ -1,10 +1,10 @@
-"""Faults cut the time of a run into segments; what is counted in each adds up to any window.
+"""Faults divide the time of a run into segments; the counts of segments add up to any window.
 
-An edge is when a fault began or ended. Segment 0 lies before the first edge, segment n after
-the n-th; a message is in the segment in which it was meant to leave. So every message is in one
-segment, windows may overlap as they like, and cells count without knowing about windows.
+An edge is a time at which a fault began or ended. Segment 0 is before the first edge, segment n
+after the n-th. A message belongs to the segment of its intended send time. So every message is in
+exactly one segment, windows may overlap, and cells count without knowing about windows.
 
-How messages fared is told by short slots of time besides, for the times to detect and recover.
+In addition, short slots of time record how messages fared, for the times to detect and recover.
 """
 
 from collections.abc import Iterable
@@ -15,25 +15,25 @@ import numpy as np
 from shoal.audit.arrays import LARGEST, NONE, Array, Bools, Ints, starts_of_groups
 from shoal.audit.times.faults import FaultWindow
 
-MOST_WINDOWS: Final = 1000  # of which there are numbers; a run with more gets those of the first
+MOST_WINDOWS: Final = 1000  # of a run with more faults only the first ones get a window
 _SLOTS_US: Final = (10_000, 100_000, 1_000_000)
 _MOST_SLOTS: Final = 360_000
 
-# How the messages fared that were meant to leave in one segment and one slot: how many there
-# were, how many were refused, unanswered or never delivered, the longest wait for a delivery
-# and when the last of them was delivered first (both -LARGEST if none was).
-FARES: Final = ("segment", "slot", "attempts", "worse", "longest_us", "last_us")
+# Statistics of the messages whose intended send is in one segment and one slot: how many, how many
+# of them were refused, unanswered or never delivered (`worse`), the longest time to a first
+# delivery, and the time of the last first delivery (both -LARGEST if none was delivered).
+SLOT_STATS: Final = ("segment", "slot", "attempts", "worse", "longest_us", "last_us")
 
 
 def edges_of(windows: Iterable[FaultWindow]) -> tuple[int, ...]:
-    """All times at which a fault began or ended, ascending."""
+    """Return all times at which a fault began or ended, ascending."""
     judged = list(windows)[:MOST_WINDOWS]
     ends = (window.ended_us for window in judged)
     return tuple(sorted({*(w.began_us for w in judged), *(e for e in ends if e is not None)}))
 
 
 def slot_width_us(edges_us: tuple[int, ...]) -> int:
-    """As fine as the time between the first edge and the last allows."""
+    """Return the finest slot width that the time between the first and the last edge allows."""
     if not edges_us:
         return 0
     span_us = edges_us[-1] - edges_us[0]
@@ -41,7 +41,7 @@ def slot_width_us(edges_us: tuple[int, ...]) -> int:
 
 
 def segments_of(times_us: Array, edges_us: tuple[int, ...]) -> Ints:
-    """The segment of each time; NONE for no time."""
+    """Return the segment of each time; NONE for an absent time."""
     if not edges_us:
         return np.broadcast_to(np.int64(0), times_us.shape)
     found = np.searchsorted(np.array(edges_us, dtype=np.int64), times_us, side="right")
@@ -49,7 +49,7 @@ def segments_of(times_us: Array, edges_us: tuple[int, ...]) -> Ints:
 
 
 def segments_within(window: FaultWindow, edges_us: tuple[int, ...]) -> range:
-    """The segments that lie in a window."""
+    """Return the segments inside a window."""
     first = int(np.searchsorted(edges_us, window.began_us, side="right"))
     if window.ended_us is None:
         return range(first, len(edges_us) + 1)
@@ -57,7 +57,7 @@ def segments_within(window: FaultWindow, edges_us: tuple[int, ...]) -> range:
 
 
 def histogram_by_segment(segments: Ints, values: Ints) -> Ints:
-    """Rows of (segment, microseconds, count)."""
+    """Return rows of (segment, microseconds, count)."""
     order = np.lexsort((values, segments))
     pairs = np.stack([segments[order], values[order]], axis=1)
     if not len(pairs):
@@ -66,16 +66,16 @@ def histogram_by_segment(segments: Ints, values: Ints) -> Ints:
     return np.column_stack([pairs[starts], np.diff(np.append(starts, len(pairs)))])
 
 
-def fares_of(intended_us: Ints, worse: Bools, received_us: Ints, *, slot_us: int) -> Ints:
-    """Rows of `FARES` but for the segment, which all of these messages share.
+def summarise_slots(intended_us: Ints, worse: Bools, received_us: Ints, *, slot_us: int) -> Ints:
+    """Return rows of `SLOT_STATS` without the segment: all of these messages share one.
 
-    `received_us` is the time of the first delivery, NONE where there was none.
+    `received_us` is the time of the first delivery, NONE if there was none.
     """
     order = np.argsort(intended_us, kind="stable")
     slots = intended_us[order] // slot_us
     starts = starts_of_groups(slots)
     if not len(starts):
-        return np.empty((0, len(FARES) - 1), dtype=np.int64)
+        return np.empty((0, len(SLOT_STATS) - 1), dtype=np.int64)
     came = received_us[order] != NONE
     waits = np.where(came, received_us[order] - intended_us[order], -LARGEST)
     last = np.where(came, received_us[order], -LARGEST)

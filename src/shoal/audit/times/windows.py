@@ -1,17 +1,18 @@
-"""What each fault did: metrics of the messages of its window, and how long it was felt.
+"""The effect of each fault: metrics of the messages in its window, and how long it was felt.
 
-A message is in a window if it was meant to leave in it. Felt is what fared worse than before:
-a message that was refused, unanswered or never delivered, or that waited longer for its first
-delivery than any that was meant to leave in the `BEFORE_US` before the fault and had arrived when
-it began (since another fault began or ended or was last felt, if that is later; with nothing to
-compare with, waits do not count). A wave of such messages ends with `CALM_US` without one. Faults
-that begin within `CALM_US` of each other are compared with the time before the first of them.
+A message is in a window if its intended send time is. A message *feels* a fault if it fared worse
+than before: it was refused, unanswered or never delivered, or it waited longer for its first
+delivery than every message of the comparison period. That period is the `BEFORE_US` before the
+fault, or the time since another fault began, ended or was last felt, if that is shorter; only
+messages that had arrived when the fault began count. Without such messages, waits do not count.
+Messages that feel a fault form waves; a wave ends with `CALM_US` without one. Faults that begin
+within `CALM_US` of each other are compared with the time before the first of them.
 
 - Time to detect: from the begin of the fault to the first such message.
 - Time to recover: from its begin to the end of the last wave that began before the fault's end
-  or within `CALM_US` of it; none if that wave goes on to the end of the run.
-- Time to drain: from the end of the fault until all that was meant to leave before it, and was
-  delivered at all, had been delivered; none for a fault that never ended.
+  or within `CALM_US` of it; none if that wave continues to the end of the run.
+- Time to drain: from the end of the fault to the first delivery of the last message that was
+  intended before it and was delivered at all; none for a fault that never ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +20,13 @@ from typing import Final
 
 import numpy as np
 
-from shoal.audit.arrays import LARGEST, Ints, summed_by_key
-from shoal.audit.context import Setting
+from shoal.audit.arrays import LARGEST, Ints, sum_by_key
+from shoal.audit.context import AuditContext
 from shoal.audit.result.merge import Group, Totals
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow
-from shoal.audit.times.latency import named_latencies, statistics
-from shoal.audit.times.segments import FARES, segments_within
+from shoal.audit.times.latency import list_latencies, statistics
+from shoal.audit.times.segments import SLOT_STATS, segments_within
 from shoal.model.findings import LOST, Finding
 from shoal.model.result import Ratios, Window
 
@@ -36,7 +37,7 @@ _COUNTS: Final = (
     *("attempts", "ok", "failed", "unknown", "deliveries", "delivered", "delivered_attempts"),
     *("delivered_ok", "re_reads", "recovered", "lost_ok", "pending_ok"),
 )
-# What is said of offsets, streams or transactions and not of messages has no window.
+# Findings about offsets, streams or transactions, not messages, have no window.
 _OF_MESSAGES: Final = tuple(
     finding
     for finding in Finding
@@ -53,28 +54,31 @@ _OF_MESSAGES: Final = tuple(
 
 
 def judge_windows(
-    setting: Setting, totals: Totals, group: str, faults: Sequence[FaultWindow]
+    context: AuditContext, totals: Totals, group: str, faults: Sequence[FaultWindow]
 ) -> tuple[Window, ...]:
-    """A window for each fault, and last one for the time outside of all; none without faults."""
-    if not setting.edges_us:
+    """Return a window for each fault and, last, one for the time outside of all faults.
+
+    Returns nothing for a run without faults.
+    """
+    if not context.edges_us:
         return ()
-    judge = _Windows(setting, totals, group, [fault.began_us for fault in faults])
-    within = [segments_within(fault, setting.edges_us) for fault in faults]
-    taken = {segment for segments in within for segment in segments}
-    calm = [segment for segment in range(len(setting.edges_us) + 1) if segment not in taken]
+    judge = _Windows(context, totals, group, [fault.began_us for fault in faults])
+    within = [segments_within(fault, context.edges_us) for fault in faults]
+    in_faults = {segment for segments in within for segment in segments}
+    calm = [segment for segment in range(len(context.edges_us) + 1) if segment not in in_faults]
     found = [judge.window(fault, own, calm) for fault, own in zip(faults, within, strict=True)]
     return (*found, judge.window(None, calm, calm))
 
 
 class _Windows:
     def __init__(
-        self, setting: Setting, totals: Totals, group: str, begins_us: Sequence[int]
+        self, context: AuditContext, totals: Totals, group: str, begins_us: Sequence[int]
     ) -> None:
-        self._setting, self._totals, self._group = setting, totals, group
-        rows = np.concatenate([np.empty((0, len(FARES)), np.int64), *totals.fares[group]])
-        self._fares = _merged(rows)
+        self._context, self._totals, self._group = context, totals, group
+        rows = np.concatenate([np.empty((0, len(SLOT_STATS)), np.int64), *totals.slot_stats[group]])
+        self._slot_stats = _merge_slots(rows)
         self._begins_us = begins_us
-        # Of the faults so far, which come in order of begin: when they began and were last felt.
+        # Begin and last felt time of the faults judged so far; they come in order of begin.
         self._felt_until_us: list[tuple[int, int]] = []
 
     def window(
@@ -85,19 +89,19 @@ class _Windows:
         findings = {f.value: n for f in _OF_MESSAGES if (n := self._count(f, own))}
         counts["lost"] = sum(findings.get(finding, 0) for finding in LOST)
         counts["pending"] = findings.get(Finding.PENDING, 0)
-        names = named_latencies(self._group, self._totals.segment_latency)
+        names = list_latencies(self._group, self._totals.segment_latency)
         owed = counts["lost"] + counts["pending"]
-        detect, recover = self._felt(fault, calm) if fault else (None, None)
+        detect, recover = self._times_to_detect_and_recover(fault, calm) if fault else (None, None)
         return Window(
             fault=fault.number if fault else None,
             counts=counts,
-            ratios=Ratios.of(counts, acknowledged=self._setting.acknowledged),
+            ratios=Ratios.of(counts, acknowledged=self._context.acknowledged),
             findings=findings,
             latency_us={
                 name: statistics(
                     self._latency(of, name, own),
                     owed if of else 0,
-                    skew_us=skew_of(name, self._setting.skews_us.get(self._group)),
+                    skew_us=skew_of(name, self._context.skews_us.get(self._group)),
                 )
                 for name, of in names
             },
@@ -105,7 +109,7 @@ class _Windows:
             received=self._count("received during", own),
             time_to_detect_us=detect,
             time_to_recover_us=recover,
-            time_to_drain_us=self._drained(fault) if fault else None,
+            time_to_drain_us=self._time_to_drain_us(fault) if fault else None,
         )
 
     def _count(self, name: str, segments: Iterable[int]) -> int:
@@ -118,24 +122,26 @@ class _Windows:
         found = self._totals.segment_latency.get((group, name), [])
         rows = np.concatenate([np.empty((0, 3), np.int64), *found])
         rows = rows[np.isin(rows[:, 0], segments)]
-        return np.stack(summed_by_key(rows[:, 1], rows[:, 2]), axis=1)
+        return np.stack(sum_by_key(rows[:, 1], rows[:, 2]), axis=1)
 
-    # ------------------------------------------------------------ how long it was felt
+    # ------------------------------------------------------------ durations
 
-    def _felt(self, fault: FaultWindow, calm: Sequence[int]) -> tuple[int | None, int | None]:
-        """Times to detect and to recover."""
-        slot_us = self._setting.slot_us
-        segment, slot, _, worse, longest, last = self._fares.T
+    def _times_to_detect_and_recover(
+        self, fault: FaultWindow, calm: Sequence[int]
+    ) -> tuple[int | None, int | None]:
+        """Return the times to detect and to recover."""
+        slot_us = self._context.slot_us
+        segment, slot, _, worse, longest, last = self._slot_stats.T
         at_us = slot * slot_us
         nearly_us = fault.began_us - CALM_US
         begin_us = min(at for at in self._begins_us if nearly_us < at <= fault.began_us)
         felt_us = max((over for at, over in self._felt_until_us if at < begin_us), default=0)
-        before = int(np.searchsorted(self._setting.edges_us, begin_us, side="left"))
+        before = int(np.searchsorted(self._context.edges_us, begin_us, side="left"))
         comparable = (segment == before) & (at_us >= max(begin_us - BEFORE_US, felt_us))
-        # What was on its way when the fault began may have suffered by it.
+        # Leave out messages that were in flight when the fault began: they may have felt it.
         comparable &= (last <= begin_us) & (longest != -LARGEST)
         limit_us = max(longest[comparable] if before in calm else (), default=LARGEST)
-        after = segment >= segments_within(fault, self._setting.edges_us).start
+        after = segment >= segments_within(fault, self._context.edges_us).start
         felt = np.flatnonzero(after & ((worse > 0) | (longest > limit_us)))
         ended_us = LARGEST if fault.ended_us is None else fault.ended_us
         waves = _waves(at_us[felt], slot_us)
@@ -148,17 +154,17 @@ class _Windows:
         self._felt_until_us.append((fault.began_us, over_us))
         return detect, None if over_us >= last_us else over_us - fault.began_us
 
-    def _drained(self, fault: FaultWindow) -> int | None:
+    def _time_to_drain_us(self, fault: FaultWindow) -> int | None:
         if fault.ended_us is None:
             return None
-        until = segments_within(fault, self._setting.edges_us).stop
-        own = self._fares[self._fares[:, 0] < until, FARES.index("last_us")]
+        until = segments_within(fault, self._context.edges_us).stop
+        own = self._slot_stats[self._slot_stats[:, 0] < until, SLOT_STATS.index("last_us")]
         last_us = int(own.max(initial=-LARGEST))
         return None if last_us == -LARGEST else max(last_us - fault.ended_us, 0)
 
 
-def _merged(rows: Ints) -> Ints:
-    """One row for each segment and slot, ascending by time."""
+def _merge_slots(rows: Ints) -> Ints:
+    """Merge the rows of each segment and slot into one, ascending by time."""
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     if not len(rows):
         return rows
@@ -171,7 +177,7 @@ def _merged(rows: Ints) -> Ints:
 
 
 def _waves(at_us: Ints, slot_us: int) -> list[tuple[int, int]]:
-    """Slots, ascending, as (begin, end) of waves between which there is calm."""
+    """Group slots, ascending, into waves (begin, end) that are `CALM_US` or more apart."""
     waves: list[tuple[int, int]] = []
     for begin in at_us.tolist():
         if waves and begin - waves[-1][1] < CALM_US:

@@ -1,4 +1,4 @@
-"""Options of `shoal mirror run` for the copying itself: raw or deep, and what cannot be copied."""
+"""Options of `shoal mirror run` for copying: raw or deep mode, and how errors are handled."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import rich_click as click
 from shoal.cli.shared.options import Command
 from shoal.mirror.config import ON_BAD_BATCH, ON_LOSS, CopyRules
 from shoal.mirror.copy.rebatch import CODECS, KEEP, DeepRules
-from shoal.mirror.mm2.patterns import listed
+from shoal.mirror.mm2.patterns import parse_list
 
 
 def copy_options(command: Command) -> Command:
@@ -21,7 +21,7 @@ def copy_rules(options: dict[str, Any]) -> CopyRules:
         use_raw_bytes=options["use_raw_bytes"],
         fetch_raw_bytes=options["fetch_raw_bytes"],
         send_raw_bytes=options["send_raw_bytes"],
-        deep_topics=listed(options["deep_topics"] or ""),
+        deep_topics=parse_list(options["deep_topics"] or ""),
         deep=DeepRules(
             compression_type=options["compression_type"],
             batch_size_bytes=options["batch_size"],
@@ -39,48 +39,48 @@ _OPTIONS = (
         default=True,
         show_default=True,
         metavar="true|false",
-        help="Pass batches on unopened; false takes records apart and packs them anew.",
+        help="Copy batches without decoding them; false decodes records and builds new batches.",
     ),
     click.option("--fetch-raw-bytes", type=bool, metavar="true|false", hidden=True),
     click.option("--send-raw-bytes", type=bool, metavar="true|false", hidden=True),
     click.option(
         "--deep-topics",
-        help="Topics, by names or expressions, whose records are taken apart although others' "
-        "are not.",
+        help="Topics (names or regular expressions) to copy deep, with records decoded and put "
+        "into new batches, while other topics are copied raw.",
     ),
     click.option(
         "--compression-type",
         type=click.Choice((KEEP, *CODECS)),
         default=KEEP,
         show_default=True,
-        help="Of batches that are packed anew; producer keeps the source's.",
+        help="Codec of new batches in deep mode; producer keeps the source's.",
     ),
     click.option(
         "--batch-size",
         type=click.IntRange(min=1),
         default=DeepRules().batch_size_bytes,
         show_default=True,
-        help="Bytes of records in a batch that is packed anew.",
+        help="Bytes of records in a new batch in deep mode.",
     ),
     click.option(
         "--linger-ms",
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
-        help="How long records may wait for more to be packed with.",
+        help="How long records may wait for more records to fill a batch, in deep mode.",
     ),
     click.option(
         "--on-bad-batch",
         type=click.Choice(ON_BAD_BATCH),
         default="park",
         show_default=True,
-        help="When a batch of the source is damaged: leave its partition, or read it again.",
+        help="When a source batch is damaged: park its partition, or read the batch again.",
     ),
     click.option(
         "--on-loss",
         type=click.Choice(ON_LOSS),
         default="report",
         show_default=True,
-        help="When the source deleted records before they were copied: go on behind them, or end.",
+        help="If the source deleted records before they were copied: report and continue, or fail.",
     ),
 )

@@ -15,12 +15,12 @@ from shoal.cli.mirror.copy_options import copy_options, copy_rules
 from shoal.cli.mirror.options import group_rules, naming, naming_options, topic_options, topic_rules
 from shoal.cli.mirror.translate import translate_command
 from shoal.cli.mirror.watch import pause_command, resume_command, status_command
-from shoal.cli.mirror.workers import mirror_hands
+from shoal.cli.mirror.workers import open_copy_backend
 from shoal.cli.shared import console
 from shoal.cli.shared.options import Command, cluster_options, cluster_properties, output_option
 from shoal.mirror.config import HeartbeatRules, MirrorConfig, MirrorLimits
 from shoal.mirror.copy.delivery.names import DELIVERIES
-from shoal.mirror.mm2.patterns import listed
+from shoal.mirror.mm2.patterns import parse_list
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.serialised import to_plain
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from shoal.mirror.status import MirrorStatus
     from shoal.mirror.verify import PartitionReport
 
-SPEAK_EVERY_S: Final = 5.0
-# Options that may stand beside a file of MirrorMaker 2's.
+PRINT_EVERY_S: Final = 5.0
+# Options that can be given together with a MirrorMaker 2 file.
 _BESIDE_FILE: Final = ("handler", "positions", "re_encoded", "stop_with_parent")
 
 
@@ -64,69 +64,71 @@ def _both_clusters(command: Command) -> Command:
     "--name",
     default="default",
     show_default=True,
-    help="Under which the mirror finds its own work again; one runs under a name at a time.",
+    help="Identifies the mirror's checkpoints at the target; run only one mirror with a name.",
 )
 @click.option(
     "--delivery",
     type=click.Choice(DELIVERIES),
     default="idempotent",
     show_default=True,
-    help="compare-and-append keeps the source's offsets, on Kafka Lite; auto takes it if it can. "
-    "Records that are too old for idempotent are delivered by another one, which is said.",
+    help="compare-and-append keeps the source's offsets and needs Kafka Lite; auto uses it if "
+    "possible. Records that are too old for idempotent get another delivery, which is reported.",
 )
 @click.option(
     "--start",
     default="earliest",
     show_default=True,
     metavar="earliest|latest|TIME",
-    help="Where topics begin that were not copied before; a time by ISO 8601, or in ms.",
+    help="Where to start topics that were not copied before; a time in ISO 8601 or in ms.",
 )
 @copy_options
 @click.option(
     "--max-bytes-per-s",
     type=click.IntRange(min=0),
     default=0,
-    help="Send no faster than this on average, all workers together; 0 for no limit.",
+    help="Average limit of the send rate, for all workers together; 0 for no limit.",
 )
 @click.option(
     "--handler",
     metavar="MODULE:FUNCTION",
-    help="A Python function that sees each batch and may pass, change or drop it.",
+    help="A Python function that is called with each batch and can keep, change or drop it.",
 )
 @click.option(
     "--positions",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write down here how far the copy came.",
+    help="Write the positions of the mirror to this file.",
 )
 @click.option(
     "--re-encoded",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Note here which batches of the target had to be packed anew.",
+    help="List the target batches that had to be re-encoded in this file.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Let so many processes share the partitions.  [default: this one does all]",
+    help="Share the partitions among this many processes.  [default: copy in this process]",
 )
-@click.option("--master", help="Let the workers be tasks of this Spark, such as local[*].")
-@click.option("--stop-with-parent", is_flag=True, help="End when the starting process ends.")
+@click.option("--master", help="Run the workers as tasks of this Spark master, such as local[*].")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when the parent process ends.")
 def run_command(
     *, file: Path | None, workers: int | None, master: str | None, **options: Any
 ) -> None:
-    """Copy until stopped (Ctrl-C): every batch as it is, in order, once.
+    """Copy until stopped (Ctrl-C): every batch unchanged, in order, once.
 
-    Started again, also after a kill, it goes on where it ended. FILE is a configuration file of
-    MirrorMaker 2, instead of options for clusters and topics.
+    After a restart, even after a kill, it resumes where it ended. FILE is a configuration file of
+    MirrorMaker 2; it replaces the options for clusters and topics.
     """
     from shoal.mirror.command import run_mirrors
 
     configs = [_config(options)] if file is None else _configs_of(file, options)
     several = len(configs) > 1
-    with mirror_hands(workers, master, flows=len(configs)) as hands:
-        statuses = run_mirrors(configs, on_status=_reporter(several=several), hands=hands)
+    with open_copy_backend(workers, master, flows=len(configs)) as make_backend:
+        statuses = run_mirrors(
+            configs, on_status=_reporter(several=several), make_backend=make_backend
+        )
     problems: list[ShoalError] = []
     for config, status in zip(configs, statuses, strict=True):
-        console.say(_told(status, config.name if several else ""))
+        console.say(_format_status(status, config.name if several else ""))
         problems += status.parked + status.refused
     if problems:
         raise problems[0]
@@ -135,12 +137,13 @@ def run_command(
 def _config(options: dict[str, Any]) -> MirrorConfig:
     if not options["topics"]:
         raise UsageError(
-            "a mirror needs topics", remedy="give --topics a,b.* or a file of MirrorMaker 2's"
+            "no topics to mirror are given",
+            remedy="give --topics a,b.* or a configuration file of MirrorMaker 2",
         )
     return MirrorConfig(
         source=cluster_properties("source", options),
         target=cluster_properties("target", options),
-        topics=listed(options["topics"]),
+        topics=parse_list(options["topics"]),
         name=options["name"],
         delivery=options["delivery"],
         start=options["start"],
@@ -166,18 +169,21 @@ def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
         if given and name not in with_file:
             flag = "--" + name.replace("_", "-")
             raise UsageError(
-                f"{flag} cannot be given with a file", remedy=f"write it into {file} instead"
+                f"{flag} cannot be combined with a file", remedy=f"set it in {file} instead"
             )
     found = read_mirror_file(file)
     for name in ("positions", "re_encoded"):
         if options[name] is not None and len(found.flows) > 1:
             flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} is for one flow, and the file has several")
+            raise UsageError(
+                f"{flag} works only with one flow, and {file} has {len(found.flows)}",
+                remedy="disable the other flows, or leave the option out",
+            )
     if found.without_effect:
-        console.say(f"without effect here: {', '.join(found.without_effect)}")
+        console.say(f"settings without effect: {', '.join(found.without_effect)}")
     if found.only_deep:
         console.say(
-            f"without effect here, since no topic is copied deep (shoal.deep.topics, or "
+            "settings without effect, because no topic is copied deep (shoal.deep.topics, or "
             f"use.raw.bytes = false): {', '.join(found.only_deep)}"
         )
     common = {name: options[name] for name in _BESIDE_FILE}
@@ -190,10 +196,10 @@ def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
 @naming_options
 @output_option
 def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
-    """Compare both logs, batch by batch; writes nothing anywhere.
+    """Compare the logs of source and target, batch by batch; writes nothing.
 
-    Exit code 0 if the target has all that the source has, 4 if they differ, 5 if they are equal
-    as far as the target goes, or a partition is not available.
+    Exit code 0 if the target has all records of the source, 4 if they differ, 5 if they are equal
+    up to the end of the target, or if a partition is not available.
     """
     from shoal.client.client import Client
     from shoal.mirror.verify import verify
@@ -203,14 +209,14 @@ def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
             Client(cluster_properties("source", rest)) as source,
             Client(cluster_properties("target", rest)) as target,
         ):
-            return await verify(source, target, listed(topics), naming(rest))
+            return await verify(source, target, parse_list(topics), naming(rest))
 
     reports = asyncio.run(compare())
     if output == "json":
         console.print_json([_as_json(report) for report in reports])
     else:
         for report in reports:
-            console.out.print(_found(report), markup=False)
+            console.out.print(_format_report(report), markup=False)
     if any(report.difference for report in reports):
         return ExitCode.VIOLATED
     if any(report.not_yet or report.unavailable for report in reports):
@@ -230,17 +236,19 @@ def _as_json(report: "PartitionReport") -> dict[str, Any]:
     return body
 
 
-def _found(report: "PartitionReport") -> str:
+def _format_report(report: "PartitionReport") -> str:
     text = f"{report.partition}: {report.records:,} records are equal"
     if report.records_one_by_one:
         text += f", {report.records_one_by_one:,} of them in other batches"
     if report.passed_over:
-        text += f"; {report.passed_over:,} are on one side only, before the other begins"
+        text += f"; {report.passed_over:,} are on one side only, before the log start of the other"
     if report.earlier_generations:
-        text += f"; {report.earlier_generations:,} target offsets before them are of a topic that "
+        text += (
+            f"; {report.earlier_generations:,} target offsets before them are from a topic that "
+        )
         text += "the source no longer has"
     if report.not_yet:
-        text += f"; the target ends {report.not_yet:,} source offsets early"
+        text += f"; the target is {report.not_yet:,} source offsets behind"
     if report.unavailable:
         text += f"; NOT COMPARED to the end: {report.unavailable}"
     if report.difference is not None:
@@ -251,7 +259,7 @@ def _found(report: "PartitionReport") -> str:
 
 
 def _reporter(*, several: bool) -> "Callable[[str, MirrorStatus], None]":
-    """Says now and then how far the copy is."""
+    """Return a function that prints the status periodically."""
     spoken: dict[str, float] = {}
     explained: set[tuple[str, str]] = set()
 
@@ -259,28 +267,28 @@ def _reporter(*, several: bool) -> "Callable[[str, MirrorStatus], None]":
         for topic, (delivery, why) in status.deliveries.items():
             if why is not None and (name, topic) not in explained:
                 explained.add((name, topic))
-                console.say(f"{topic} is delivered by {delivery}: {why}")
-        if time.monotonic() - spoken.get(name, 0.0) > SPEAK_EVERY_S:
+                console.say(f"topic {topic} uses --delivery {delivery}: {why}")
+        if time.monotonic() - spoken.get(name, 0.0) > PRINT_EVERY_S:
             spoken[name] = time.monotonic()
-            console.say(_told(status, name if several else ""))
+            console.say(_format_status(status, name if several else ""))
 
     return report
 
 
-def _told(status: "MirrorStatus", name: str = "") -> str:
+def _format_status(status: "MirrorStatus", name: str = "") -> str:
     counts = status.counts
     lag = "unknown" if status.lag < 0 else f"{status.lag:,}"
     copied = f"{counts.records:,} records, {format_bytes(counts.bytes)}"
     flow = f"{name}: " if name else ""
-    told = f"{flow}copied {copied} in {counts.batches:,} batches; lag {lag}"
+    text = f"{flow}copied {copied} in {counts.batches:,} batches; lag {lag}"
     for count, what in (
-        (counts.already_there, "records were there"),
-        (counts.trimmed + counts.closed_gaps + counts.split, "batches packed anew"),
+        (counts.already_there, "records were already at the target"),
+        (counts.trimmed + counts.closed_gaps + counts.split, "batches re-encoded"),
         (counts.restamped, "batches re-encoded with the source's append times"),
         (counts.converted, "batches re-encoded from message format 0 or 1"),
         (counts.damaged, "damaged batches read"),
-        (counts.lost, "offsets LOST at the source before they were copied"),
-        (counts.displaced, "batches displaced: SOMEBODY ELSE writes to the target"),
+        (counts.lost, "offsets LOST: deleted at the source before they were copied"),
+        (counts.displaced, "batches displaced: ANOTHER PRODUCER writes to the target"),
     ):
-        told += f"; {count:,} {what}" if count else ""
-    return told
+        text += f"; {count:,} {what}" if count else ""
+    return text

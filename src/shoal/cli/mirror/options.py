@@ -7,7 +7,7 @@ import rich_click as click
 from shoal.cli.shared.options import Command, properties_of
 from shoal.mirror.config import GroupRules, TopicRules
 from shoal.mirror.mm2.naming import POLICIES, Naming
-from shoal.mirror.mm2.patterns import listed
+from shoal.mirror.mm2.patterns import parse_list
 
 _RULES = TopicRules()
 _GROUPS = GroupRules()
@@ -21,7 +21,7 @@ _NAMES = (
         "--topics-exclude",
         default=",".join(_RULES.exclude),
         show_default=True,
-        help="Topics not to copy, though --topics matches them.",
+        help="Topics to exclude although --topics matches them.",
     ),
 )
 _NAMING = (
@@ -30,7 +30,7 @@ _NAMING = (
         type=click.Choice(POLICIES),
         default=_RULES.naming.policy,
         show_default=True,
-        help="Keep topics' names, or put the source's alias before them.",
+        help="Keep topic names (identity), or prepend the source's alias (default).",
     ),
     click.option("--source-alias", default="source", show_default=True),
     click.option("--target-alias", default="target", show_default=True),
@@ -39,7 +39,7 @@ _NAMING = (
         "--rename",
         multiple=True,
         metavar="TOPIC=NAME",
-        help="What one topic is called at the target; may be repeated.",
+        help="The name of one topic at the target; can be repeated.",
     ),
 )
 _CARE = (
@@ -48,13 +48,13 @@ _CARE = (
         type=click.FloatRange(min=0),
         default=_RULES.refresh_s,
         show_default=True,
-        help="How often to look for new topics and partitions; 0 for never.",
+        help="How often to check for new topics and partitions; 0 for never.",
     ),
     click.option(
         "--sync-topic-configs/--no-sync-topic-configs",
         default=True,
         show_default=True,
-        help="Let the settings of the target's topics follow those of the source's.",
+        help="Apply the configs of source topics to target topics.",
     ),
     click.option(
         "--sync-topic-configs-interval-seconds",
@@ -65,23 +65,23 @@ _CARE = (
     click.option(
         "--config-properties-exclude",
         default=",".join(_RULES.configs_exclude),
-        help="Settings of topics that stay the target's own.",
+        help="Topic configs that are not copied.",
     ),
     click.option(
         "--replication-factor",
         type=int,
         default=-1,
-        help="Of topics that are made; the target's default if it is not given.",
+        help="Replication factor of created topics; by default the target's default.",
     ),
     click.option(
         "--follow-log-start",
         is_flag=True,
-        help="Delete at the target what the source has deleted at the start of its log.",
+        help="Delete records at the target that are below the log start of the source.",
     ),
     click.option(
         "--sync-group-offsets",
         is_flag=True,
-        help="Bring positions of consumer groups to the target, where they are not active.",
+        help="Commit translated offsets of consumer groups at the target, if inactive there.",
     ),
     click.option("--groups", default=",".join(_GROUPS.include), show_default=True),
     click.option("--groups-exclude", default=",".join(_GROUPS.exclude), show_default=True),
@@ -94,20 +94,20 @@ _CARE = (
     click.option(
         "--emit-heartbeats",
         is_flag=True,
-        help="Write MirrorMaker 2's heartbeats to the target each second.",
+        help="Write MirrorMaker 2 heartbeats to the target every second.",
     ),
 )
 
 
 def topic_options(command: Command) -> Command:
-    """Which topics and groups, and what is done for them."""
+    """Add the options about topics and groups."""
     for option in reversed(_NAMES + _NAMING + _CARE):
         command = option(command)
     return command
 
 
 def naming_options(command: Command) -> Command:
-    """What topics are called at the target."""
+    """Add the options about topic names at the target."""
     for option in reversed(_NAMING):
         command = option(command)
     return command
@@ -125,12 +125,12 @@ def naming(options: dict[str, Any]) -> Naming:
 
 def topic_rules(options: dict[str, Any]) -> TopicRules:
     return TopicRules(
-        exclude=listed(options["topics_exclude"]),
+        exclude=parse_list(options["topics_exclude"]),
         naming=naming(options),
         refresh_s=options["refresh_topics_interval_seconds"],
         sync_configs=options["sync_topic_configs"],
         sync_configs_s=options["sync_topic_configs_interval_seconds"],
-        configs_exclude=listed(options["config_properties_exclude"]),
+        configs_exclude=parse_list(options["config_properties_exclude"]),
         replication_factor=options["replication_factor"],
         follow_log_start=options["follow_log_start"],
     )
@@ -139,7 +139,7 @@ def topic_rules(options: dict[str, Any]) -> TopicRules:
 def group_rules(options: dict[str, Any]) -> GroupRules:
     return GroupRules(
         sync=options["sync_group_offsets"],
-        include=listed(options["groups"]),
-        exclude=listed(options["groups_exclude"]),
+        include=parse_list(options["groups"]),
+        exclude=parse_list(options["groups_exclude"]),
         sync_s=options["sync_group_offsets_interval_seconds"],
     )

@@ -1,4 +1,4 @@
-"""`shoal mirror translate`: where positions of the source are at the target."""
+"""`shoal mirror translate`: translates source offsets to target offsets."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -12,19 +12,21 @@ from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from shoal.mirror.translation import Place
+    from shoal.mirror.translation import TranslatedOffset
 
 
 @click.command("translate")
 @click.argument("positions", nargs=-1, metavar="[TOPIC:PARTITION:OFFSET]...")
 @cluster_options("source")
 @cluster_options("target")
-@click.option("--name", default="default", show_default=True, help="Of the mirror.")
-@click.option("--group", help="A consumer group of the source: translate all of its positions.")
+@click.option("--name", default="default", show_default=True, help="Name of the mirror.")
+@click.option(
+    "--group", help="Translate all committed offsets of this consumer group of the source."
+)
 @click.option(
     "--commit",
     is_flag=True,
-    help="Let the group begin there at the target; refused while it has members there.",
+    help="Commit the translated offsets at the target; refused while the group has members there.",
 )
 @output_option
 def translate_command(
@@ -36,18 +38,18 @@ def translate_command(
     output: str,
     **rest: Any,
 ) -> ExitCode:
-    """Say which target offset a source offset became, exactly, by the mirror's own map.
+    """Translate source offsets to target offsets, exactly, by the mirror's offset map.
 
     \b
     shoal mirror translate --target-bootstrap-server 127.0.0.1:9192 orders:0:1234
     shoal mirror translate --source-bootstrap-server 127.0.0.1:9092 \\
         --target-bootstrap-server 127.0.0.1:9192 --group billing --commit
 
-    Exit code 0 if all are known, 5 if the mirror has not come that far yet.
+    Exit code 0 if all are known, 5 if the mirror has not copied that far yet.
     """
     if bool(positions) == bool(group) or (commit and not group):
         raise UsageError(
-            "translate takes either positions or a group",
+            "translate needs either positions or a group",
             remedy="give TOPIC:PARTITION:OFFSET, or --group NAME, with --commit to move it",
         )
     target = cluster_properties("target", rest)
@@ -64,7 +66,7 @@ def translate_command(
 
 async def _positions(
     target: dict[str, str], name: str, positions: list[tuple[TopicPartition, int]]
-) -> "list[Place]":
+) -> "list[TranslatedOffset]":
     from shoal.client.client import Client
     from shoal.mirror.translation import Translator
 
@@ -76,9 +78,9 @@ async def _positions(
 
 async def _group(
     source: dict[str, str], target: dict[str, str], name: str, group: str, *, commit: bool
-) -> "list[Place]":
+) -> "list[TranslatedOffset]":
     from shoal.client.client import Client
-    from shoal.mirror.translation import GroupSync, Translator, complete
+    from shoal.mirror.translation import GroupSync, Translator, require_known
 
     async with Client(source) as source_client, Client(target) as target_client:
         translator = Translator(target_client, name, source=source_client)
@@ -87,15 +89,15 @@ async def _group(
         places = await groups.places(group)
         if not places:
             raise UsageError(
-                f"the group {group} has no positions in topics that are mirrored",
+                f"the group {group} has no committed offsets in mirrored topics",
                 remedy="check the group and the mirror's --name",
             )
         if commit:
-            complete(places)
+            require_known(places)
             move = await groups.move(group)
             if move.is_active:
                 raise SystemFailure(
-                    f"the group {group} has members at the target: its positions are its own",
+                    f"the group {group} has members at the target: its offsets are not changed",
                     remedy="stop its consumers there, and try again",
                 )
             places = move.places
@@ -108,7 +110,7 @@ def _position(text: str) -> tuple[TopicPartition, int]:
         return TopicPartition(topic, int(partition)), int(offset)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no position", remedy="write it as TOPIC:PARTITION:OFFSET"
+            f"{text!r} is not a valid position", remedy="write it as TOPIC:PARTITION:OFFSET"
         ) from error
 
 
@@ -116,7 +118,7 @@ def _name_partition(partition: TopicPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
-def _show(places: "list[Place]", output: str) -> None:
+def _show(places: "list[TranslatedOffset]", output: str) -> None:
     if output == "json":
         console.print_json(
             [

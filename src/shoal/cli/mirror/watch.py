@@ -1,4 +1,4 @@
-"""`shoal mirror status`, `pause` and `resume`: a mirror that runs in another terminal."""
+"""`shoal mirror status`, `pause` and `resume`: commands to a mirror in another terminal."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,37 +13,37 @@ if TYPE_CHECKING:
 
 
 def _name_option(command: Command) -> Command:
-    return click.option("--name", help="Of the mirror; not needed where only one runs.")(command)
+    return click.option("--name", help="Name of the mirror; not needed if only one runs.")(command)
 
 
 @click.command("status")
 @_name_option
 @output_option
 def status_command(*, name: str | None, output: str) -> None:
-    """How far the mirrors of this machine are, to the last stable offset of each partition."""
-    _give("status", name, output)
+    """Show position and lag of the mirrors on this machine, up to the last stable offsets."""
+    _run_command("status", name, output)
 
 
 @click.command("pause")
 @_name_option
 @output_option
 def pause_command(*, name: str | None, output: str) -> None:
-    """Let a mirror copy nothing until it is resumed; what it has fetched is still delivered."""
-    _give("pause", name, output)
+    """Pause a mirror until it is resumed; batches that it has fetched are still delivered."""
+    _run_command("pause", name, output)
 
 
 @click.command("resume")
 @_name_option
 @output_option
 def resume_command(*, name: str | None, output: str) -> None:
-    """Let a paused mirror go on."""
-    _give("resume", name, output)
+    """Resume a paused mirror."""
+    _run_command("resume", name, output)
 
 
-def _give(command: str, name: str | None, output: str) -> None:
-    from shoal.mirror.control import order
+def _run_command(command: str, name: str | None, output: str) -> None:
+    from shoal.mirror.control import send_command
 
-    answers = order(command, name)
+    answers = send_command(command, name)
     if output == "json":
         console.print_json(answers)
         return

@@ -1,4 +1,4 @@
-"""Who copies for `shoal mirror run`: this process, processes of their own, or tasks of Spark."""
+"""Where `shoal mirror run` copies: in this process, in worker processes, or in Spark tasks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 from shoal.cli.shared import console
 
 if TYPE_CHECKING:
-    from shoal.mirror.flow import MakeHands
+    from shoal.mirror.flow import MakeCopyBackend
 
 SPARK_WORKERS: Final = 2
 
 
 @contextmanager
-def mirror_hands(
+def open_copy_backend(
     workers: int | None, master: str | None, *, flows: int = 1
-) -> "Iterator[MakeHands]":
-    """How to make whoever copies; Spark, if it is wanted, ends with the block."""
+) -> "Iterator[MakeCopyBackend]":
+    """Yield a factory of copy backends; Spark, if used, is stopped at the end of the block."""
     if master is not None:
-        with _on_spark(workers or SPARK_WORKERS, master, flows) as hands:
-            yield hands
+        with _on_spark(workers or SPARK_WORKERS, master, flows) as make_backend:
+            yield make_backend
     elif workers is not None:
         from shoal.workers.mirror_team import MirrorTeam
         from shoal.workers.processes import ProcessPlacement
@@ -33,7 +33,7 @@ def mirror_hands(
 
 
 @contextmanager
-def _on_spark(workers: int, master: str, flows: int) -> "Iterator[MakeHands]":
+def _on_spark(workers: int, master: str, flows: int) -> "Iterator[MakeCopyBackend]":
     from shoal.pipeline.placement import SparkPlacement
     from shoal.pipeline.session import start_session, stop_session
     from shoal.workers.mirror_team import MirrorTeam

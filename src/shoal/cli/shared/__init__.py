@@ -1,1 +1,1 @@
-"""What several commands share: consoles, options, the verdict on the terminal."""
+"""Code that several commands use: consoles, options, printing of verdicts."""

@@ -1,4 +1,4 @@
-"""How the commands speak: one console for data, one for everything else."""
+"""The output of the commands: one console for data, one for everything else."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from shoal.model.errors import ShoalError
 
 
 class _Output(Console):
-    """Standard output; `outlives_readers` is whether a command continues without a reader."""
+    """Standard output; if `survives_closed_pipe`, a command continues without a reader."""
 
-    outlives_readers = False
+    survives_closed_pipe = False
 
     def on_broken_pipe(self) -> None:
-        if not self.outlives_readers:
+        if not self.survives_closed_pipe:
             super().on_broken_pipe()
         discard_output()
 
@@ -28,45 +28,45 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def outliving_readers() -> Iterator[None]:
+def survive_closed_pipe() -> Iterator[None]:
     """Keep the exit code of a command whose reader closes the pipe, such as `head`.
 
-    For commands that end of their own accord: one that prints until it is stopped ends with its
-    reader.
+    For commands that end without being stopped. A command that prints until it is stopped must end
+    when its reader does.
     """
-    before, out.outlives_readers = out.outlives_readers, True
+    before, out.survives_closed_pipe = out.survives_closed_pipe, True
     try:
         yield
     finally:
-        out.outlives_readers = before
+        out.survives_closed_pipe = before
 
 
 def discard_output() -> None:
-    """Send what is still printed nowhere: also what Python flushes when it exits."""
+    """Discard all further output, including what Python flushes when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def say(text: str, style: str | None = None) -> None:
-    """A message for the person who watches, on standard error, unless they asked for quiet."""
+    """Print a message for the user on standard error, unless `--quiet` is set."""
     if not err.quiet:
         err.print(text, style=style, markup=False)
 
 
 def print_json(value: Any) -> None:
-    """Data for machines, on standard output."""
+    """Print JSON on standard output."""
     try:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        if not out.outlives_readers:
+        if not out.survives_closed_pipe:
             raise
         discard_output()
 
 
 def show_error(error: ShoalError) -> None:
-    """An error as users see it: what happened, and what to do next."""
+    """Print an error: what happened, and what to do."""
     err.print(f"error: {error}", style="bold red", markup=False)
     if error.remedy:
         err.print(f"  what to do: {error.remedy}", markup=False)

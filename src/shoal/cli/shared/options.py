@@ -1,4 +1,4 @@
-"""Options that several commands share, named as Kafka's own tools name them."""
+"""Options of several commands, with the names that Kafka's own tools use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ Command = Callable[..., Any]
 
 
 class Quantity(click.ParamType[int]):
-    """A number as people write it, such as 10k or 64KiB; `parse` is one of `model.units`."""
+    """A number with a unit, such as 10k or 64KiB; `parse` is a function of `model.units`."""
 
     def __init__(self, name: str, parse: Callable[[str], int]) -> None:
         self.name = name
@@ -31,14 +31,14 @@ SIZE = Quantity("size", parse_bytes)
 
 
 def output_option(command: Command) -> Command:
-    """`--output text|json`: for people or for machines."""
+    """`--output text|json`: for people or for programs."""
     return click.option(
         "-o",
         "--output",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="For people, or for machines.",
+        help="Output format.",
     )(command)
 
 
@@ -50,7 +50,7 @@ def runs_dir_option(command: Command) -> Command:
         default=Path("runs"),
         show_default=True,
         envvar="SHOAL_RUNS_DIR",
-        help="Folder that holds the runs.",
+        help="Folder of the runs.",
     )(command)
 
 
@@ -61,7 +61,8 @@ def properties_of(assignments: tuple[str, ...]) -> dict[str, str]:
         key, equals, value = assignment.partition("=")
         if not equals or not key:
             raise UsageError(
-                f"{assignment!r} is not a property", remedy="write it as key=value, e.g. acks=all"
+                f"{assignment!r} is not key=value",
+                remedy="write a property as key=value, e.g. acks=all",
             )
         properties[key.strip()] = value.strip()
     return properties
@@ -97,7 +98,7 @@ def cluster_options(side: str) -> Callable[[Command], Command]:
 
 
 def cluster_properties(side: str, values: dict[str, Any]) -> dict[str, str]:
-    """The client properties of one side: flags over properties over the file."""
+    """The client properties of one side; flags override properties, which override the file."""
     properties: dict[str, str] = {}
     if file := values[f"{side}_command_config"]:
         from shoal.client.properties import load_properties

@@ -1,4 +1,4 @@
-"""A result on the terminal: the verdict first, then the numbers behind it."""
+"""Prints a result: the verdict first, then the numbers behind it."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,12 +25,12 @@ SHOWN_PERCENTILES = ("p50", "p99", "p99.9")
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on all of them together."""
+    """The worst of several verdicts."""
     return min(verdicts, key=SEVERITY.index)
 
 
 def exit_code(results: Iterable[tuple[str, Result]]) -> ExitCode:
-    """Violated comes before a missed threshold, and that before inconclusive."""
+    """The exit code of several results: violated, then a missed threshold, then inconclusive."""
     found = list(results)
     for name, result in found:
         for missed in result.missed:
@@ -43,13 +43,13 @@ def exit_code(results: Iterable[tuple[str, Result]]) -> ExitCode:
 
 
 def show_verdict(result: Result, run_dir: Path) -> None:
-    """Prints a result as a person reads it, and where its report is."""
+    """Print a result as text, and the path of its report."""
     show_numbers(result)
     console.out.print(f"  report  {run_dir / 'report.html'}")
 
 
 def show_numbers(result: Result) -> None:
-    """The verdict, the metrics behind it, and each finding with its smallest witness."""
+    """Print the verdict, the metrics behind it, and each finding with its smallest witness."""
     verdict = f"[{STYLES[result.verdict]}]{result.verdict.value.upper()}[/]"
     console.out.print(f"{verdict}: {result.sentence}")
     for name, value, explanation in _numbers(result):
@@ -75,7 +75,7 @@ def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
     yield "order", _ratio(m.order), f"F = {m.F:,}, K = {m.K:,}"
     latency = m.latency_us.get("e2e_intended")
     if latency is not None and latency.max is not None:
-        shown = [f"{n} {shown_owed(latency, n)}" for n in (*SHOWN_PERCENTILES, "max")]
+        shown = [f"{n} {format_owed_latency(latency, n)}" for n in (*SHOWN_PERCENTILES, "max")]
         if latency.undelivered:
             shown.append(f"{latency.undelivered:,} never delivered")
         yield "latency", "end to end", ", ".join(shown)
@@ -85,32 +85,32 @@ def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
 
 def _skew(skew_us: tuple[int, int] | None) -> tuple[str, str]:
     if skew_us is None:
-        return "unknown", "clocks of producers and consumers were not compared"
+        return "unknown", "the clocks of producers and consumers were not compared"
     low, high = (f"{bound / 1000:+.3f} ms" for bound in skew_us)
-    return "bounded", f"true latencies are these less {low} to {high}"
+    return "bounded", f"subtract {low} to {high} from these latencies to get the true ones"
 
 
 def _faults(result: Result) -> Iterator[str]:
-    """One line for each fault: when it was felt, and what was lost in it."""
+    """One line for each fault: when it had an effect, and what was lost during it."""
     names = {fault["fault"]: f"{fault['name']} {fault['target']}" for fault in result.faults}
     for window in result.worst.windows:
         if window.fault is None:
             continue
         felt, over = window.time_to_detect_us, window.time_to_recover_us
-        told = "not felt" if felt is None else f"felt after {format_us(felt)}"
+        text = "not felt" if felt is None else f"felt after {format_us(felt)}"
         if felt is not None:
-            told += ", never over" if over is None else f", over after {format_us(over)}"
+            text += ", never over" if over is None else f", over after {format_us(over)}"
         drained = window.time_to_drain_us
-        told += "" if drained is None else f", drained {format_us(drained)} after its end"
-        told += f"; {window.counts['lost']:,} lost"
-        yield f"fault {window.fault} ({names[window.fault]}): {told}"
+        text += "" if drained is None else f", drained {format_us(drained)} after its end"
+        text += f"; {window.counts['lost']:,} lost"
+        yield f"fault {window.fault} ({names[window.fault]}): {text}"
 
 
 def _ratio(value: float | None) -> str:
     return "unknowable" if value is None else f"{value:.6g}"
 
 
-def shown_owed(latency: Latency | None, name: str) -> str:
-    """A statistic of the messages owed: "never" where losses reach it."""
+def format_owed_latency(latency: Latency | None, name: str) -> str:
+    """A statistic of the messages owed as text: "never" if losses reach it."""
     value = None if latency is None else latency.owed().get(name)
     return "-" if value is None else format_us(value)

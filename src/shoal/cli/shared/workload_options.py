@@ -1,6 +1,6 @@
-"""How producers send and consumers read: the flags that `produce`, `consume` and `bench` share.
+"""The flags of `produce`, `consume` and `bench` for how producers send and consumers read.
 
-Each becomes a field of `workload.specs`, whose defaults are the flags' defaults.
+Each flag sets a field of `workload.specs`, and has the default of that field.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,21 +20,21 @@ _ABOVE_0: Final = click.FloatRange(min=0, min_open=True)
 Options = tuple[Callable[[Command], Command], ...]
 
 
-def _added(command: Command, options: Options) -> Command:
+def _add_options(command: Command, options: Options) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def producer_options(command: Command) -> Command:
-    """What a producer sends, at which pace, and what it promises."""
+    """Add the flags of a producer: its messages, its rate and its guarantees."""
     options: Options = (
         click.option(
             "--driver",
             type=click.Choice(DRIVERS),
             default=ProducerSpec.driver,
             show_default=True,
-            help="Our own client, for load, or librdkafka.",
+            help="raw: shoal's own client, for high load; confluent: librdkafka.",
         ),
         click.option(
             "--producer-acks", type=click.Choice(list(ACKS)), default="all", show_default=True
@@ -42,14 +42,14 @@ def producer_options(command: Command) -> Command:
         click.option(
             "--idempotent/--no-idempotent",
             default=None,
-            help="Whether a repeated batch is written once.  [default: with all acks]",
+            help="Write a retried batch only once.  [default: if acks is all]",
         ),
         click.option(
             "--max-in-flight",
             type=click.IntRange(min=1),
             default=ProducerSpec.max_in_flight,
             show_default=True,
-            help="Batches without an answer.",
+            help="Batches in flight for each partition.",
         ),
         click.option(
             "--compression-type", type=click.Choice(CODECS), default="none", show_default=True
@@ -59,36 +59,36 @@ def producer_options(command: Command) -> Command:
             type=int,
             default=700,
             show_default=True,
-            help="Bytes of a message, the header section included.",
+            help="Bytes of a message, including the identity.",
         ),
         click.option(
             "--payload",
             default=ProducerSpec.payload,
             show_default=True,
-            help="What fills messages: random, compressible:RATIO or file:PATH.",
+            help="Content of messages: random, compressible:RATIO or file:PATH.",
         ),
         click.option(
             "--linger-ms",
             type=click.FloatRange(min=0),
             default=ProducerSpec.linger_us / 1000,
             show_default=True,
-            help="How long a message may wait for others.",
+            help="How long a message may wait for others in its batch.",
         ),
         *_rate_options(),
         click.option(
             "--transaction-messages",
             type=click.IntRange(min=0),
             default=0,
-            help="Messages to each topic in one transaction.  [default: no transactions]",
+            help="Messages to each topic in one transaction; 0: no transactions.  [default: 0]",
         ),
         click.option(
             "--abort-every",
             type=click.IntRange(min=0),
             default=0,
-            help="Of so many transactions, abort the last on purpose.  [default: none]",
+            help="Abort every N-th transaction on purpose; 0: none.  [default: 0]",
         ),
     )
-    return _added(command, options)
+    return _add_options(command, options)
 
 
 def _rate_options() -> Options:
@@ -98,7 +98,7 @@ def _rate_options() -> Options:
             type=click.Choice(SHAPES),
             default=ProducerSpec.shape,
             show_default=True,
-            help="How the rate goes; it is never above --throughput.",
+            help="How the rate changes over time; it never exceeds --throughput.",
         ),
         click.option(
             "--burst", type=_ABOVE_0, default=ProducerSpec.burst_s, help="Seconds of a burst."
@@ -113,13 +113,13 @@ def _rate_options() -> Options:
             "--ramp-from",
             type=click.FloatRange(0, 1, min_open=True),
             default=ProducerSpec.ramp_from,
-            help="Part of the rate at which a ramp begins.",
+            help="Fraction of the rate at which a ramp starts.",
         ),
     )
 
 
 def producer_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `ProducerSpec` that the flags name."""
+    """The fields of a `ProducerSpec` that the flags set."""
     acks = ACKS[values["producer_acks"]]
     idempotent = values["idempotent"]
     settings = {
@@ -144,7 +144,7 @@ def producer_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def consumer_options(command: Command) -> Command:
-    """How a consumer reads."""
+    """Add the flags of a consumer: what it reads, and from where."""
     options = (
         click.option(
             "--assignment",
@@ -158,7 +158,7 @@ def consumer_options(command: Command) -> Command:
             type=click.Choice(ASSIGNORS),
             default=ConsumerSpec.assignor,
             show_default=True,
-            help="How a group shares its partitions.",
+            help="How a group assigns its partitions.",
         ),
         click.option(
             "--isolation-level",
@@ -167,13 +167,13 @@ def consumer_options(command: Command) -> Command:
             show_default=True,
         ),
         click.option("--client-rack", default="", help="Read from replicas in this rack."),
-        click.option("--broker-id", type=int, help="Read from this broker where it has a replica."),
+        click.option("--broker-id", type=int, help="Read from this broker if it has a replica."),
     )
-    return _added(command, options)
+    return _add_options(command, options)
 
 
 def consumer_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `ConsumerSpec` that the flags name, but for those of its fetching."""
+    """The fields of a `ConsumerSpec` that the flags set, except `fetching`."""
     settings = {
         "in_group": values["assignment"] == "group",
         "assignor": values["assignor"],
@@ -183,6 +183,6 @@ def consumer_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fetch_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `FetchSettings` that the flags name."""
+    """The fields of `FetchSettings` that the flags set."""
     settings = {"isolation": values["isolation_level"], "rack": values["client_rack"]}
     return arguments_of(FetchSettings, settings)

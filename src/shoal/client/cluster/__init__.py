@@ -1,1 +1,1 @@
-"""What a client knows of its cluster, and which broker it asks."""
+"""The metadata of the cluster, and the choice of the broker for each request."""

@@ -1,9 +1,9 @@
-"""Finding the broker that looks after a group or a transactional id, and calling it.
+"""Finds and calls the coordinator of a group or of a transactional id.
 
 Rules of this file:
-- A coordinator is remembered until it says that it is not one, or is lost.
+- A coordinator is cached until it answers that it is not the coordinator, or is lost.
 - Codes 14, 15, 16 and 51 (loading, not available, moved, still completing) are retried until
-  the call's time is over; the caller sees any other code.
+  the call times out; the caller gets any other code.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -20,14 +20,14 @@ _FIRST_VERSION_WITH_KEYS = 4
 
 
 class CoordinatorType(IntEnum):
-    """What the coordinator looks after."""
+    """What the coordinator is responsible for."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Coordinator:
-    """The coordinator of one key, wherever it is at the moment."""
+    """The coordinator of one key, on its current broker."""
 
     def __init__(self, core: Core, kind: CoordinatorType, key: str) -> None:
         self._core = core
@@ -44,9 +44,9 @@ class Coordinator:
         at_most: int | None = None,
         check: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Ask the coordinator, with retries; raises for the answer's own error code.
+        """Send a request with retries; raises for the error code of the response.
 
-        `check` raises for codes deeper inside the answer, by `Coordinator.check`.
+        `check` raises for codes inside the response, by `Coordinator.check`.
         """
 
         async def attempt() -> Any:
@@ -55,7 +55,7 @@ class Coordinator:
                 check(response)
             return response
 
-        return await self._core.retrying(attempt)
+        return await self._core.with_retries(attempt)
 
     async def ask(
         self,
@@ -68,9 +68,9 @@ class Coordinator:
         timeout_s: float | None = None,
         accepts: Container[int] = (),
     ) -> Any:
-        """Ask the coordinator once; raises for the answer's own error code.
+        """Send a request once; raises for the error code of the response.
 
-        `accepts` are codes with which the answer is wanted all the same.
+        `accepts` are codes with which the response is returned anyway.
         """
         try:
             node_id = await self.node_id()
@@ -87,13 +87,13 @@ class Coordinator:
         return response
 
     async def node_id(self) -> int:
-        """Where it is."""
+        """The id of the broker."""
         if self._node_id is None:
-            self._node_id = await self._core.retrying(self._find)
+            self._node_id = await self._core.with_retries(self._find)
         return self._node_id
 
     def check(self, code: int, *, topic: str | None = None, partition: int | None = None) -> None:
-        """Raise for a code; what `call` retries is marked as retriable."""
+        """Raise the error for a code; those that `call` retries are marked as retriable."""
         if code == Code.NONE:
             return
         if code in COORDINATOR_MOVED:

@@ -1,13 +1,13 @@
-"""What is known of a cluster: brokers, topics, leaders. Pure: answers and times in, facts out.
+"""Cluster metadata: brokers, topics, leaders. Pure: responses and times are arguments.
 
 Rules of this file:
-- A `ClusterMetadata` never changes; the cache replaces it. So a caller that holds one sees one
-  moment of the cluster.
-- Leader epochs only go up within a topic: an answer from a broker that lags behind does not
-  take back a newer leader that we know of (KIP-320). A topic with another id is another topic,
-  and its epochs begin anew.
-- Topics are kept as long as they are asked for: the cache remembers the names that callers
-  used, and a refresh asks for those, not for the whole cluster.
+- A `ClusterMetadata` is immutable; the cache replaces it. So a caller that holds one sees a
+  consistent snapshot.
+- Leader epochs only increase within a topic: a response from a broker that lags behind does not
+  replace a newer leader (KIP-320). A topic with another id is a new topic, and its leader epochs
+  start again.
+- The cache keeps the names of the topics that callers used; a refresh requests those, not the
+  whole cluster.
 """
 
 import uuid
@@ -36,7 +36,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who holds a partition; `leader` is -1 while there is none."""
+    """The replicas of a partition; `leader` is -1 while it has no leader."""
 
     leader: int
     leader_epoch: int = -1
@@ -48,7 +48,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic; with an `error` it has no partitions."""
+    """A topic; a topic with an `error` has no partitions."""
 
     name: str
     topic_id: uuid.UUID | None = None
@@ -59,7 +59,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """One moment of a cluster."""
+    """A snapshot of a cluster."""
 
     cluster_id: str | None = None
     controller_id: int = -1
@@ -67,7 +67,7 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """All partitions of a topic, in order; none if it is unknown."""
+        """All partitions of a topic, in order; empty if the topic is unknown."""
         known = self.topics.get(topic)
         return (
             [TopicPartition(topic, number) for number in sorted(known.partitions)] if known else []
@@ -78,14 +78,14 @@ class ClusterMetadata:
         return topic.partitions.get(tp.partition) if topic is not None else None
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The leader's node id, if there is one and we know its address."""
+        """The node id of the leader, if the partition has one with a known address."""
         partition = self.partition(tp)
         if partition is None or partition.leader not in self.brokers:
             return None
         return partition.leader
 
     def nearest(self, tp: TopicPartition, rack: str) -> int | None:
-        """An in-sync replica in that rack if there is one, else the leader."""
+        """An in-sync replica in that rack, otherwise the leader."""
         partition = self.partition(tp)
         if partition is not None and partition.leader in self.brokers:
             for node_id in partition.isr:
@@ -94,7 +94,7 @@ class ClusterMetadata:
                     return node_id
         return self.leader(tp)
 
-    def problem(self, tp: TopicPartition) -> int:
+    def leader_error(self, tp: TopicPartition) -> int:
         """The error code that explains why `leader` is None."""
         topic = self.topics.get(tp.topic)
         if topic is None or (topic.error == Code.NONE and tp.partition not in topic.partitions):
@@ -103,7 +103,7 @@ class ClusterMetadata:
 
 
 class MetadataCache:
-    """The newest known moment, its age, and which topics matter."""
+    """The newest metadata, its age, and the topics to request."""
 
     def __init__(self, max_age_s: float) -> None:
         self.current = ClusterMetadata()
@@ -115,39 +115,39 @@ class MetadataCache:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """Names of the topics that a refresh asks for."""
+        """Names of the topics that a refresh requests."""
         return frozenset(self._wanted)
 
-    def want(self, topics: Iterable[str]) -> None:
+    def add_topics(self, topics: Iterable[str]) -> None:
         self._wanted.update(topics)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Ask no more for these, and drop what is known of them."""
-        gone = set(topics)
-        self._wanted -= gone
-        kept = {name: topic for name, topic in self.current.topics.items() if name not in gone}
+        """Stop requesting these topics, and drop their metadata."""
+        dropped = set(topics)
+        self._wanted -= dropped
+        kept = {name: topic for name, topic in self.current.topics.items() if name not in dropped}
         self.current = replace(self.current, topics=kept)
 
     def invalidate(self) -> None:
-        """Something said that what we know is out of date."""
+        """Mark the metadata as out of date."""
         self._is_stale = True
 
     def age_s(self, now: float) -> float:
-        """How long ago anything was heard."""
+        """The time since the last response."""
         return float("inf") if self._brokers_at is None else now - self._brokers_at
 
     def covers(self, topics: Iterable[str], now: float) -> bool:
-        """Whether brokers and these topics are known and young enough."""
+        """Whether the brokers and these topics are known and not too old."""
         if self._is_stale or self._brokers_at is None or now - self._brokers_at > self._max_age_s:
             return False
         oldest = now - self._max_age_s
         return all(self._topics_at.get(name, -1.0) >= oldest for name in topics)
 
     def update(self, answer: ClusterMetadata, now: float) -> ClusterMetadata:
-        """Take in an answer; topics that it does not mention stay as they are."""
+        """Merge a response; topics that it does not contain stay unchanged."""
         topics = dict(self.current.topics)
         for name, topic in answer.topics.items():
-            topics[name] = _merged(topics.get(name), topic)
+            topics[name] = _merge(topics.get(name), topic)
             self._topics_at[name] = now
         self.current = replace(answer, topics=topics)
         self._brokers_at = now
@@ -155,7 +155,7 @@ class MetadataCache:
         return self.current
 
 
-def _merged(known: TopicMetadata | None, answer: TopicMetadata) -> TopicMetadata:
+def _merge(known: TopicMetadata | None, answer: TopicMetadata) -> TopicMetadata:
     if known is None or known.topic_id != answer.topic_id or answer.error != Code.NONE:
         return answer
     partitions = {
@@ -169,7 +169,7 @@ def _merged(known: TopicMetadata | None, answer: TopicMetadata) -> TopicMetadata
 
 
 def from_response(response: Any) -> ClusterMetadata:
-    """From a Metadata response of any version."""
+    """Build the metadata from a Metadata response of any version."""
     brokers = {
         broker.node_id: BrokerAddress(
             int(broker.node_id), broker.host, int(broker.port), getattr(broker, "rack", None)

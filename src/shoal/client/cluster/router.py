@@ -1,13 +1,12 @@
-"""The heart of a client: how it finds the cluster, whom it asks, and when it tries again.
+"""The core of a client: bootstrap, metadata, choice of the broker, and retries.
 
 Rules of this file:
-- The cluster is found through the bootstrap list, and again through it when no broker that we
-  know answers (KIP-899). Questions that any broker can answer are raced, see `race`.
-- One refresh of the metadata runs at a time; whoever needed it meanwhile shares its answer.
-- `retrying` is the only loop over errors: it repeats what may help (retriable), looks at the
-  metadata again where an error says so, waits longer each time, and ends with
-  `default.api.timeout.ms`.
-- Nothing runs in the background of an idle client: no task, no timer.
+- The client finds the cluster through the bootstrap servers, and uses them again when no known
+  broker answers (KIP-899). Requests that any broker can answer are raced, see `race`.
+- At most one metadata refresh runs at a time; concurrent callers share its response.
+- `with_retries` is the only retry loop: it repeats retriable errors, refreshes the metadata where
+  an error requires it, waits longer each time, and ends after `default.api.timeout.ms`.
+- An idle client has no background tasks or timers.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from shoal.client.cluster.metadata import ClusterMetadata, MetadataCache, from_response
-from shoal.client.cluster.replica_choice import ReadPlaces
+from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.codes import Code
 from shoal.client.config import ClientConfig, parse_address
 from shoal.client.errors import (
@@ -43,11 +42,11 @@ from shoal.wire.api_keys import ApiKey
 
 T = TypeVar("T")
 
-# How long one address may keep us waiting before we ask the next one as well.
+# How long to wait for one address before the next one is tried as well.
 _BOOTSTRAP_STAGGER_S: Final = 0.25
 _METADATA_STAGGER_S: Final = 1.0
-# A topic that was just made is not known everywhere at once; one that nobody made never is.
-_UNKNOWN_TOPIC_PATIENCE_S: Final = 5.0
+# A new topic is not known to all brokers at once; a missing topic never is.
+_UNKNOWN_TOPIC_TIMEOUT_S: Final = 5.0
 
 
 class Core:
@@ -60,7 +59,7 @@ class Core:
         self.pool = Pool(self.config)
         self.request_timeout_s = self.config.request_timeout_ms / 1000
         self._cache = MetadataCache(self.config.metadata_max_age_ms / 1000)
-        self.read_places = ReadPlaces(max_age_s=self.config.metadata_max_age_ms / 1000)
+        self.replica_selector = ReplicaSelector(max_age_s=self.config.metadata_max_age_ms / 1000)
         self._refreshing = asyncio.Lock()
         self._is_closed = False
 
@@ -77,7 +76,7 @@ class Core:
         await self.close()
 
     async def start(self) -> None:
-        """Find the cluster; `NoBrokersAvailable` if none of the addresses answers."""
+        """Connect to the cluster; `NoBrokersAvailable` if none of the addresses answers."""
         try:
             await self.metadata(())
         except BaseException:
@@ -85,7 +84,7 @@ class Core:
             raise
 
     async def close(self) -> None:
-        """Close all connections; what is under way fails."""
+        """Close all connections; requests in flight fail."""
         self._is_closed = True
         await self.pool.close()
 
@@ -96,21 +95,21 @@ class Core:
 
     @property
     def cluster(self) -> ClusterMetadata:
-        """What was last known of the cluster."""
+        """The newest metadata, which may be out of date."""
         return self._cache.current
 
     async def metadata(
         self, topics: Iterable[str] | None = None, *, refresh: bool = False
     ) -> ClusterMetadata:
-        """The cluster with these topics (None: all there are, always asked for anew).
+        """The metadata of the cluster with these topics (None: all topics, always refreshed).
 
-        A topic that does not exist is there with its `error`.
+        A topic that does not exist is included, with its `error`.
         """
         if topics is None:
             async with self._refreshing:
                 return await self._ask_metadata(None)
         names = list(topics)
-        self._cache.want(names)
+        self._cache.add_topics(names)
         if refresh:
             self._cache.invalidate()
         loop = asyncio.get_running_loop()
@@ -121,12 +120,11 @@ class Core:
         return self._cache.current
 
     async def recent_metadata(self, topics: Iterable[str], *, age_s: float) -> ClusterMetadata:
-        """The cluster with these topics as it was at most so long ago.
+        """The metadata with these topics and all others in use, at most `age_s` old.
 
-        And with all others that anybody here has to do with. Meanwhile others go on with what is
-        known: nobody said that it is out of date.
+        The cached metadata stays valid for other callers meanwhile: nothing has invalidated it.
         """
-        self._cache.want(topics)
+        self._cache.add_topics(topics)
         async with self._refreshing:
             wanted = self._cache.wanted
             if self._cache.age_s(asyncio.get_running_loop().time()) > age_s:
@@ -136,35 +134,35 @@ class Core:
         return replace(cluster, topics=known)
 
     def is_current(self, topics: Iterable[str]) -> bool:
-        """Whether `cluster` is young, not distrusted, and has these topics."""
+        """Whether `cluster` has these topics and is neither too old nor invalidated."""
         return self._cache.covers(topics, asyncio.get_running_loop().time())
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Ask no more for the metadata of these topics."""
+        """Stop requesting the metadata of these topics."""
         self._cache.forget(topics)
 
-    def distrust_metadata(self) -> None:
-        """What we know is out of date; the next look asks again."""
+    def invalidate_metadata(self) -> None:
+        """Mark the metadata as out of date; the next use refreshes it."""
         self._cache.invalidate()
 
     async def leader(self, tp: TopicPartition) -> int:
-        """The node that leads a partition; waits while there is none."""
+        """The leader of a partition; waits while it has none."""
 
-        async def look() -> int:
+        async def find_leader() -> int:
             cluster = await self.metadata([tp.topic])
             leader = cluster.leader(tp)
             if leader is not None:
                 return leader
-            raise error_for(cluster.problem(tp), topic=tp.topic, partition=tp.partition)
+            raise error_for(cluster.leader_error(tp), topic=tp.topic, partition=tp.partition)
 
-        return await self.retrying(look)
+        return await self.with_retries(find_leader)
 
     # Requests
 
     def newest(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version that we and every broker that we talked to speak."""
+        """The newest version that this client and all brokers it has connected to support."""
         if not self.pool.versions:
-            raise ClientError("no broker was asked for its versions yet")
+            raise ClientError("not connected to any broker yet, so no API versions are known")
         return min(
             versions.newest(api_key, at_least=at_least, at_most=at_most)
             for versions in self.pool.versions.values()
@@ -173,7 +171,7 @@ class Core:
     async def request(
         self, message: Any, *, node_id: int | None = None, channel: str = CONTROL
     ) -> Any:
-        """Send any message of kio and return its response; one try, any broker if not told."""
+        """Send a kio message and return its response; one attempt, to any broker by default."""
         link = await self.any_link(node_id, channel)
         return await link.send(message, timeout_s=self.request_timeout_s)
 
@@ -187,13 +185,13 @@ class Core:
         at_most: int | None = None,
         channel: str = CONTROL,
     ) -> Any:
-        """Send a request by field values in the newest version that the broker speaks."""
+        """Send a request, given as field values, in the newest version of the broker."""
         link = await self.any_link(node_id, channel)
         version = link.versions.newest(api_key, at_least=at_least, at_most=at_most)
         return await link.ask(api_key, version, values, timeout_s=self.request_timeout_s)
 
     async def any_link(self, node_id: int | None = None, channel: str = CONTROL) -> Link:
-        """A connection to this broker, or to any."""
+        """A connection to this broker, or to any broker."""
         self._check_open()
         if node_id is not None:
             return await self.pool.link(node_id, channel)
@@ -208,12 +206,14 @@ class Core:
             return await race(runners, stagger_s=_BOOTSTRAP_STAGGER_S)
         except AllFailed as error:
             self._cache.invalidate()
-            raise self._nobody([str(cluster.brokers[node]) for node in nodes], error) from None
+            raise self._no_brokers_error(
+                [str(cluster.brokers[node]) for node in nodes], error
+            ) from None
 
-    async def retrying(
+    async def with_retries(
         self, attempt: Callable[[], Awaitable[T]], *, timeout_s: float | None = None
     ) -> T:
-        """The result of `attempt`, repeated while that may help and there is time."""
+        """Call `attempt` until it succeeds, fails with a final error, or the time is over."""
         loop = asyncio.get_running_loop()
         limit_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
         began = loop.time()
@@ -226,29 +226,29 @@ class Core:
                 is_lost = isinstance(error, ConnectionLost | RequestTimedOut)
                 if is_lost or (isinstance(error, KafkaError) and error.invalidates_metadata):
                     self._cache.invalidate()
-                wait_s = backoff.failed()
+                wait_s = backoff.next_wait_s()
                 is_unknown = getattr(error, "code", None) == Code.UNKNOWN_TOPIC_OR_PARTITION
-                patience_s = min(limit_s, _UNKNOWN_TOPIC_PATIENCE_S) if is_unknown else limit_s
-                if not error.retriable or loop.time() + wait_s - began >= patience_s:
+                max_wait_s = min(limit_s, _UNKNOWN_TOPIC_TIMEOUT_S) if is_unknown else limit_s
+                if not error.retriable or loop.time() + wait_s - began >= max_wait_s:
                     raise
             await asyncio.sleep(wait_s)
 
     # Finding the cluster
 
     async def _ask_metadata(self, topics: list[str] | None) -> ClusterMetadata:
-        link_of_answer, response = await self._metadata_from_anyone(topics)
+        link_of_answer, response = await self._metadata_from_any(topics)
         answer = from_response(response)
         cluster = self._cache.update(answer, asyncio.get_running_loop().time())
-        self.pool.know(cluster.brokers)
+        self.pool.set_brokers(cluster.brokers)
         if link_of_answer is not None:
             self._keep_bootstrap_link(link_of_answer)
         if topics is None:
-            # Of a topic that is not in the answer something older may still be known.
+            # The cache may still have topics that are not in this response.
             return replace(cluster, topics={name: cluster.topics[name] for name in answer.topics})
         return cluster
 
-    async def _metadata_from_anyone(self, topics: list[str] | None) -> tuple[Link | None, Any]:
-        """An answer, and the connection if it is not in the pool yet."""
+    async def _metadata_from_any(self, topics: list[str] | None) -> tuple[Link | None, Any]:
+        """A response, and its connection if that is not in the pool yet."""
         self._check_open()
         links = [link for _, link in self.pool.ready_control_links()]
         open_nodes = {node for node, _ in self.pool.ready_control_links()}
@@ -262,7 +262,7 @@ class Core:
             try:
                 return None, await race(runners, stagger_s=_METADATA_STAGGER_S)
             except AllFailed as error:
-                self._raise_if_hopeless(error)
+                self._raise_if_final(error)
         link = await self._bootstrap()
         try:
             return link, await self._metadata_from(link, topics)
@@ -274,7 +274,7 @@ class Core:
         return await self._metadata_from(await self.pool.link(node_id), topics)
 
     async def _metadata_from(self, link: Link, topics: list[str] | None) -> Any:
-        # Version 0 has no way to ask for no topics, and does not name the controller.
+        # Version 0 cannot request an empty list of topics, and does not name the controller.
         version = link.versions.newest(ApiKey.METADATA, at_least=1)
         values = {
             "topics": None
@@ -292,8 +292,8 @@ class Core:
         try:
             return await race(runners, stagger_s=_BOOTSTRAP_STAGGER_S, discard=self.pool.discard)
         except AllFailed as error:
-            self._raise_if_hopeless(error)
-            raise self._nobody(list(addresses), error) from None
+            self._raise_if_final(error)
+            raise self._no_brokers_error(list(addresses), error) from None
 
     def _keep_bootstrap_link(self, link: Link) -> None:
         for broker in self.cluster.brokers.values():
@@ -307,7 +307,7 @@ class Core:
             raise ClientClosed("the client is closed")
 
     @staticmethod
-    def _nobody(addresses: list[str], error: AllFailed) -> NoBrokersAvailable:
+    def _no_brokers_error(addresses: list[str], error: AllFailed) -> NoBrokersAvailable:
         reasons = [
             (address, str(failure))
             for address, failure in zip(addresses, error.failures, strict=True)
@@ -315,11 +315,11 @@ class Core:
         return NoBrokersAvailable(reasons)
 
     @staticmethod
-    def _raise_if_hopeless(error: AllFailed) -> None:
-        """What another address or another try cannot mend is said as it is."""
-        hopeless: ShoalError | None = next(
+    def _raise_if_final(error: AllFailed) -> None:
+        """Raise an authentication error: another address or a retry does not help."""
+        final: ShoalError | None = next(
             (failure for failure in error.failures if isinstance(failure, AuthenticationFailed)),
             None,
         )
-        if hopeless is not None:
-            raise hopeless from None
+        if final is not None:
+            raise final from None

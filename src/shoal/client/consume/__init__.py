@@ -1,1 +1,1 @@
-"""Reading: consumers, raw fetch, offsets, isolation."""
+"""Consuming: consumers, raw fetch, offsets, isolation."""

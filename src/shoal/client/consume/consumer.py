@@ -1,20 +1,20 @@
-"""Reading partitions from given positions on: whole batches, or records.
+"""Consumers of given partitions and positions: whole batches, or records.
 
     async with RawConsumer(client, {tp: EARLIEST}) as consumer:
         for item in await consumer.poll():
-            item.value            # the batch, unread; item.offset is that of its last record
+            item.value            # the batch, not decoded; item.offset is that of its last record
 
 Rules of this file:
-- One fetch is under way for each leader, also between two polls; what it brought is handed out
-  by the next poll. A slow or dead leader holds up its own partitions only.
-- Partitions are read from their leaders, or from a nearer replica, see `nearest`.
-- Positions move to the end of a batch when it is handed out, past control and void batches too.
-- A raw item is a batch as it is stored. Only one that begins before the position, which is the
-  first one after a start or a seek, is re-encoded without the records before it (KIP-712).
-  Messages of the formats 0 and 1 are converted to batches.
-- What must not pass in silence is raised: a position that the log does not hold (unless
-  `auto.offset.reset` says where to go on), a batch that contradicts its checksum
-  (`check.crcs`), a topic that was deleted and made again.
+- One fetch per leader is in flight, also between two polls; the next poll returns its batches. A
+  slow or dead leader delays only its own partitions.
+- Partitions are read from their leaders, or from a closer replica, see `replica_choice`.
+- A position moves to the end of a batch when the batch is returned, also past control and aborted
+  batches.
+- A raw batch is returned as it is stored. Only a batch that begins before the position, the first
+  one after a start or a seek, is re-encoded without the records before it (KIP-712). Messages of
+  the formats 0 and 1 are converted to batches.
+- These raise an error: a position that the log does not contain (unless `auto.offset.reset` is
+  set), a batch with a wrong checksum (`check.crcs`), a topic that was deleted and created again.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from shoal.client.cluster.replica_choice import ReadPlaces
+from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.cluster.router import Core
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
-from shoal.client.consume.isolation import Sieve, Standing
+from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.client.consume.offsets import list_offsets
 from shoal.client.consume.raw_fetch import Fetched, FetchLimits, fetch_from
 from shoal.client.errors import (
@@ -50,14 +50,14 @@ from shoal.wire.records.records import Record, decode_records
 
 _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _DEFAULT_POLL_MS: Final = 1_000
-# Stands for the task that looks for leaders, among the tasks of nodes.
+# The key of the task that waits for leaders, among the tasks of nodes.
 _SEARCH: Final = -1
 
 
 class RawBatch(NamedTuple):
-    """One batch as fetched; `offset` is that of its last record.
+    """One fetched batch; `offset` is that of its last record.
 
-    `position` is the first offset in it that the consumer had not passed yet.
+    `position` is the consumer's position when the batch was fetched.
     """
 
     topic: str
@@ -68,7 +68,7 @@ class RawBatch(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record, and where it was."""
+    """One record with its topic and partition."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class RawConsumer:
-    """Hands out whole batches, whatever `fetch.raw.bytes` says."""
+    """Returns whole batches, independent of `fetch.raw.bytes`."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class RawConsumer:
         positions: Mapping[TopicPartition, int],
         *,
         isolation: str | None = None,
-        places: ReadPlaces | None = None,
+        replica_selector: ReplicaSelector | None = None,
         on_reset: Callable[[TopicPartition, int], None] | None = None,
     ) -> None:
-        """`on_reset` is told of positions that `auto.offset.reset` has set anew."""
+        """`on_reset` is called with each position that `auto.offset.reset` has set."""
         config = core.config
         self._core = core
-        self._places = places or ReadPlaces(
+        self._replicas = replica_selector or ReplicaSelector(
             rack=config.client_rack, max_age_s=config.metadata_max_age_ms / 1000
         )
         self._on_reset = on_reset
-        self._lost: set[TopicPartition] = set()
+        self._reset_partitions: set[TopicPartition] = set()
         self._limits = FetchLimits(
             config.fetch_max_wait_ms,
             config.fetch_min_bytes,
@@ -126,13 +126,13 @@ class RawConsumer:
         return dict(self._positions)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on from this offset; what was fetched from another is dropped."""
+        """Continue from this offset; batches fetched from another position are dropped."""
         if tp not in self._positions:
-            raise UsageError(f"{tp} is not among this consumer's partitions")
+            raise UsageError(f"{tp} is not a partition of this consumer")
         self._positions[tp] = offset
 
     async def poll(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[RawBatch]:
-        """The batches that have come, waiting for the first; empty when the time is over."""
+        """Wait for batches and return them; empty if none arrive in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while not self._ready:
@@ -146,15 +146,15 @@ class RawConsumer:
                 self._fetches.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                self._take(task)
+                self._on_fetched(task)
             if loop.time() >= deadline:
                 break
-        # Kept until now, so that an error of one partition does not lose another's batches.
+        # Cleared only now, so that an error of one partition does not lose batches of another.
         batches, self._ready = self._ready, []
         return batches
 
     async def close(self) -> None:
-        """Stop; positions stay readable."""
+        """Stop fetching; `positions` stays readable."""
         tasks = list(self._fetches.values())
         self._fetches.clear()
         for task in tasks:
@@ -167,8 +167,8 @@ class RawConsumer:
         if unknown:
             found = await list_offsets(self._core, unknown, isolation=self._limits.isolation)
             self._positions.update({tp: listed.offset for tp, listed in found.items()})
-            for tp in self._lost & found.keys():
-                self._lost.discard(tp)
+            for tp in self._reset_partitions & found.keys():
+                self._reset_partitions.discard(tp)
                 if self._on_reset is not None:
                     self._on_reset(tp, found[tp].offset)
 
@@ -182,63 +182,63 @@ class RawConsumer:
                 continue
             topic = cluster.topics.get(tp.topic)
             self._check_topic_id(tp.topic, topic.topic_id if topic is not None else None)
-            leader = self._places.node(cluster, tp, now)
+            leader = self._replicas.node(cluster, tp, now)
             by_leader.setdefault(_SEARCH if leader is None else leader, {})[tp] = offset
         for node, positions in by_leader.items():
             if node in self._fetches:
                 continue
             self._asked[node] = positions
-            work = self._search if node == _SEARCH else partial(self._fetch, node)
+            work = self._wait_for_leaders if node == _SEARCH else partial(self._fetch, node)
             self._fetches[node] = run_awaited("fetch", work(positions))
 
-    async def _search(self, positions: Mapping[TopicPartition, int]) -> Fetched:
+    async def _wait_for_leaders(self, positions: Mapping[TopicPartition, int]) -> Fetched:
         for tp in positions:
             await self._core.leader(tp)
         return {}
 
     async def _fetch(self, node: int, positions: Mapping[TopicPartition, int]) -> Fetched:
         now = asyncio.get_running_loop().time()
-        rack_id = self._places.rack_for(positions, self._core.config.client_rack, now)
+        rack_id = self._replicas.rack_for(positions, self._core.config.client_rack, now)
         try:
             fetched = await fetch_from(
                 self._core, node, positions, limits=self._limits, rack_id=rack_id
             )
         except (ConnectionLost, RequestTimedOut):
-            self._core.distrust_metadata()
-            self._avoid(node, positions)
-            await asyncio.sleep(self._backoff.failed())
+            self._core.invalidate_metadata()
+            self._avoid_node(node, positions)
+            await asyncio.sleep(self._backoff.next_wait_s())
             return {}
         if any(part.error_code == Code.NONE and part.records for part in fetched.values()):
-            self._backoff.succeeded()
+            self._backoff.reset()
         elif any(part.error_code != Code.NONE for part in fetched.values()):
-            # An error is answered at once: without a pause we would ask without a pause.
-            await asyncio.sleep(self._backoff.failed())
+            # A broker answers errors at once: without a pause this would be a busy loop.
+            await asyncio.sleep(self._backoff.next_wait_s())
         return fetched
 
-    def _take(self, task: asyncio.Task[Fetched]) -> None:
+    def _on_fetched(self, task: asyncio.Task[Fetched]) -> None:
         node = next(node for node, running in self._fetches.items() if running is task)
         del self._fetches[node]
         asked = self._asked.pop(node)
         fetched = task.result()
         now = asyncio.get_running_loop().time()
-        moved = self._places.follow(self._core.cluster, node, fetched, now)
+        moved = self._replicas.apply_response(self._core.cluster, node, fetched, now)
         for tp, part in fetched.items():
             if self._positions.get(tp) != asked[tp]:
-                continue  # it was sought elsewhere meanwhile
+                continue  # a seek has changed the position meanwhile
             if part.error_code == Code.NONE:
                 self._ready += self._accept(tp, part)
             elif tp not in moved:
-                self._handle(tp, asked[tp], part.error_code)
+                self._handle_error(tp, asked[tp], part.error_code)
 
-    def _avoid(self, node: int, partitions: Iterable[TopicPartition]) -> None:
-        """Ask the leaders of these next, where this one is not the leader."""
+    def _avoid_node(self, node: int, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these from their leaders next, unless `node` is the leader."""
         now = asyncio.get_running_loop().time()
         for tp in partitions:
             if self._core.cluster.leader(tp) != node:
-                self._places.avoid(tp, now)
+                self._replicas.avoid(tp, now)
 
     def _accept(self, tp: TopicPartition, part: FetchedPartition) -> list[RawBatch]:
-        sieve = Sieve(part.aborted)
+        aborted_filter = AbortedFilter(part.aborted)
         position = self._positions[tp]
         accepted = []
         for batch, _ in read_batches(part.records):
@@ -246,7 +246,7 @@ class RawConsumer:
                 continue
             if self._core.config.check_crcs:
                 batch.check_crc()
-            if sieve.judge(batch) is Standing.DATA:
+            if aborted_filter.classify(batch) is BatchKind.DATA:
                 whole = (
                     batch if batch.base_offset >= position else trim(batch, from_offset=position)
                 )
@@ -254,18 +254,18 @@ class RawConsumer:
                     accepted.append(RawBatch(*tp, whole.last_offset, whole, position))
             position = batch.next_offset
         if position != self._positions[tp]:
-            # At the end of the line, so that a broker's size limit starves nobody.
+            # Move to the end, so that a broker's size limit does not starve other partitions.
             del self._positions[tp]
             self._positions[tp] = position
         return accepted
 
-    def _handle(self, tp: TopicPartition, offset: int, code: int) -> None:
+    def _handle_error(self, tp: TopicPartition, offset: int, code: int) -> None:
         if code == Code.OFFSET_OUT_OF_RANGE:
             reset = _RESETS.get(self._core.config.auto_offset_reset)
             if reset is None:
                 raise OffsetOutOfRange(code, topic=tp.topic, partition=tp.partition, offset=offset)
             self._positions[tp] = reset
-            self._lost.add(tp)
+            self._reset_partitions.add(tp)
         elif code not in INVALIDATES_METADATA and not facts_of(code).retriable:
             raise error_for(code, topic=tp.topic, partition=tp.partition, offset=offset)
 
@@ -274,8 +274,8 @@ class RawConsumer:
             return
         if self._topic_ids.setdefault(topic, topic_id) != topic_id:
             raise TopicRecreated(
-                f"topic {topic} was deleted and made again; its offsets begin anew",
-                remedy="make a new consumer with new positions",
+                f"topic {topic} was deleted and created again; its offsets start from 0",
+                remedy="create a new consumer with new positions",
             )
 
 
@@ -290,7 +290,7 @@ def records_of(batches: Iterable[RawBatch]) -> list[ConsumerRecord]:
 
 
 class Consumer:
-    """Hands out what `fetch.raw.bytes` asks for: whole batches, or records."""
+    """Returns whole batches or records, depending on `fetch.raw.bytes`."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class Consumer:
         return self._raw.positions
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on from this offset."""
+        """Continue from this offset."""
         self._raw.seek(tp, offset)
 
     async def poll_batches(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[RawBatch]:
@@ -335,7 +335,7 @@ class Consumer:
         """Records; needs `fetch.raw.bytes=false`, which is the default."""
         if self._is_raw:
             raise UsageError(
-                "poll_records() reads records, but fetch.raw.bytes is true",
+                "poll_records() returns records, but fetch.raw.bytes is true",
                 remedy="set fetch.raw.bytes=false, or call poll_batches()",
             )
         return records_of(await self._raw.poll(timeout_ms))

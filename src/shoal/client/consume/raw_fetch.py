@@ -1,15 +1,14 @@
-"""Raw fetch: record sets as brokers send them, never unpacked.
+"""Raw fetch: record sets as brokers send them, not decoded.
 
 Rules of this file:
-- Errors of partitions stay in the answer; an unreachable leader is NETWORK_EXCEPTION (13) in
-  each of its partitions, so that one dead broker does not stop the others.
-- An error that says that our metadata is out of date makes the next look ask again, and so does a
-  preferred replica that we do not know.
-- `fetch` follows preferred replicas, and goes back to the leader if one cannot be read, within
+- Errors of partitions are returned in the result; an unreachable leader is NETWORK_EXCEPTION (13)
+  for each of its partitions, so that one dead broker does not stop the others.
+- An error that shows stale metadata invalidates it, and so does an unknown preferred replica.
+- `fetch` follows preferred replicas, and falls back to the leader if one cannot be read, within
   one call (`shoal.client.cluster.replica_choice`). Callers of `fetch_from` do that themselves.
-- Topics are named by their id where broker and metadata allow it (Fetch 13 and later): then a
-  topic that was deleted and made again is an error, not another topic's records.
-- Record sets are views into the answer's frame; the frame lives as long as one of them does.
+- Topics are identified by their id where broker and metadata allow it (Fetch 13 and later): then a
+  topic that was deleted and created again gives an error, not records of another topic.
+- Record sets are views into the frame of the response, which stays in memory with them.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from shoal.client.codes import INVALIDATES_METADATA, Code
 from shoal.client.errors import ConnectionLost, RequestTimedOut, error_for
 from shoal.client.transport.handshake import Link
 from shoal.client.transport.pool import FETCH
-from shoal.client.transport.replaced_broker import unless_replaced
+from shoal.client.transport.replaced_broker import await_unless_replaced
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -42,13 +41,13 @@ from shoal.wire.fetch import (
 
 Fetched = dict[TopicPartition, FetchedPartition]
 
-# The leader names a replica, that one cannot be read, the leader serves the records itself.
+# The leader names a replica, the replica cannot be read, the leader returns the records.
 _MOST_ROUNDS: Final = 3
 _ISOLATION: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
 class FetchLimits(NamedTuple):
-    """How much to wait for and how much to take."""
+    """How long to wait and how much to return."""
 
     max_wait_ms: int
     min_bytes: int
@@ -66,13 +65,12 @@ async def fetch_from(
     channel: str = FETCH,
     rack_id: str | None = None,
 ) -> Fetched:
-    """One fetch from one broker; raises if the broker does not answer at all.
+    """One fetch from one broker; raises if the broker does not answer.
 
-    `rack_id` is the client's unless it is given; with an empty one a leader serves the records
-    itself.
+    `rack_id` is the client's by default; with an empty one a leader returns the records itself.
     """
     link = await core.pool.link(node_id, channel)
-    wanted = _wanted(core.cluster, positions, limits.partition_max_bytes)
+    wanted = _fetch_partitions(core.cluster, positions, limits.partition_max_bytes)
     version = _version(link, wanted)
     isolation = isolation_number(limits.isolation)
     asked = link.connection.submit(
@@ -94,18 +92,18 @@ async def fetch_from(
     )
     broker = (node_id, link.connection)
     pause_s = limits.max_wait_ms / 1000
-    answer = await unless_replaced(core, asked, broker, positions, pause_s=pause_s)
+    answer = await await_unless_replaced(core, asked, broker, positions, pause_s=pause_s)
     response = decode_fetch_response(version, answer)
     if response.error_code != Code.NONE:
         raise error_for(response.error_code)
     fetched = _by_partition(response, wanted)
-    if any(_is_news(core.cluster, part) for part in fetched.values()):
-        core.distrust_metadata()
+    if any(_shows_stale_metadata(core.cluster, part) for part in fetched.values()):
+        core.invalidate_metadata()
     return fetched
 
 
-def _is_news(cluster: ClusterMetadata, part: FetchedPartition) -> bool:
-    """Whether an answer shows that our metadata is out of date."""
+def _shows_stale_metadata(cluster: ClusterMetadata, part: FetchedPartition) -> bool:
+    """Whether a response shows that the metadata is out of date."""
     replica = part.preferred_read_replica
     return part.error_code in INVALIDATES_METADATA or (
         replica != NO_REPLICA and replica not in cluster.brokers
@@ -119,7 +117,7 @@ async def fetch(
     limits: FetchLimits,
     channel: str = FETCH,
 ) -> Fetched:
-    """From all leaders at once, or from the replicas that they name."""
+    """Fetch from all leaders at once, or from the replicas that they name."""
     fetched: Fetched = {}
     left = dict(positions)
     for _ in range(_MOST_ROUNDS):
@@ -134,21 +132,21 @@ async def fetch(
 async def _fetch_round(
     core: Core, positions: Mapping[TopicPartition, int], *, limits: FetchLimits, channel: str
 ) -> tuple[Fetched, set[TopicPartition]]:
-    """The answers, and the partitions that are to be asked for elsewhere."""
+    """The results, and the partitions to fetch from another broker."""
     cluster = await core.metadata({tp.topic for tp in positions})
     now = asyncio.get_running_loop().time()
     by_node: dict[int, dict[TopicPartition, int]] = {}
     fetched: Fetched = {}
     for tp, offset in positions.items():
-        node = core.read_places.node(cluster, tp, now)
+        node = core.replica_selector.node(cluster, tp, now)
         if node is None:
-            fetched[tp] = _without_records(tp, cluster.problem(tp))
-            core.distrust_metadata()
+            fetched[tp] = _error_partition(tp, cluster.leader_error(tp))
+            core.invalidate_metadata()
         else:
             by_node.setdefault(node, {})[tp] = offset
     answers = await asyncio.gather(
         *(
-            _fetch_or_say(core, node, part, limits=limits, channel=channel)
+            _fetch_or_errors(core, node, part, limits=limits, channel=channel)
             for node, part in by_node.items()
         )
     )
@@ -156,7 +154,7 @@ async def _fetch_round(
     now = asyncio.get_running_loop().time()
     for node, answer in zip(by_node, answers, strict=True):
         fetched.update(answer)
-        moved |= core.read_places.follow(core.cluster, node, answer, now)
+        moved |= core.replica_selector.apply_response(core.cluster, node, answer, now)
     return fetched, moved
 
 
@@ -167,7 +165,7 @@ def isolation_number(name: str) -> int:
     return _ISOLATION[name]
 
 
-async def _fetch_or_say(
+async def _fetch_or_errors(
     core: Core,
     node_id: int,
     positions: Mapping[TopicPartition, int],
@@ -176,17 +174,17 @@ async def _fetch_or_say(
     channel: str,
 ) -> Fetched:
     now = asyncio.get_running_loop().time()
-    rack_id = core.read_places.rack_for(positions, core.config.client_rack, now)
+    rack_id = core.replica_selector.rack_for(positions, core.config.client_rack, now)
     try:
         return await fetch_from(
             core, node_id, positions, limits=limits, channel=channel, rack_id=rack_id
         )
     except (ConnectionLost, RequestTimedOut):
-        core.distrust_metadata()
-        return {tp: _without_records(tp, Code.NETWORK_EXCEPTION) for tp in positions}
+        core.invalidate_metadata()
+        return {tp: _error_partition(tp, Code.NETWORK_EXCEPTION) for tp in positions}
 
 
-def _wanted(
+def _fetch_partitions(
     cluster: ClusterMetadata, positions: Mapping[TopicPartition, int], max_bytes: int
 ) -> list[FetchPartition]:
     wanted = []
@@ -222,9 +220,9 @@ def _by_partition(response: FetchResponse, wanted: Sequence[FetchPartition]) -> 
     for asked in wanted:
         tp = TopicPartition(asked.topic, asked.partition)
         if tp not in fetched:
-            fetched[tp] = _without_records(tp, Code.UNKNOWN_SERVER_ERROR)
+            fetched[tp] = _error_partition(tp, Code.UNKNOWN_SERVER_ERROR)
     return fetched
 
 
-def _without_records(tp: TopicPartition, code: int) -> FetchedPartition:
+def _error_partition(tp: TopicPartition, code: int) -> FetchedPartition:
     return FetchedPartition(tp.topic, None, tp.partition, error_code=code)

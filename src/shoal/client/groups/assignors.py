@@ -1,12 +1,13 @@
-"""Who of a group reads which partition: what its leader decides. Pure.
+"""Partition assignors: which member of a group reads which partition. Pure.
 
 Rules of this file:
-- Every partition of a topic that anybody wants goes to one member that wants it; with
-  `cooperative-sticky` one that must move goes to nobody first, until its owner has let go of it.
-- `range` and `roundrobin` give what Apache Kafka's assignors give, to the partition, racks aside:
-  members may be led by any client.
-- `cooperative-sticky` shares as evenly as the subscriptions allow, and moves only what must move.
-  Where several shares are as good, Kafka's assignor may choose another one.
+- Every partition of a subscribed topic is assigned to one member that subscribes to the topic.
+  With `cooperative-sticky` a partition that must move is first assigned to no member, until its
+  owner has revoked it.
+- `range` and `roundrobin` give exactly the assignments of Apache Kafka's assignors, except for
+  racks: any client may be the leader of a group.
+- `cooperative-sticky` balances as evenly as the subscriptions allow, and moves only what must move.
+  Where several assignments are equally good, Kafka's assignor may choose another one.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +17,8 @@ from shoal.client.groups.protocol import Subscription
 from shoal.model.topics import TopicPartition
 
 
-class Wish(NamedTuple):
-    """A member of a group, and what it wants."""
+class MemberSubscription(NamedTuple):
+    """A member of a group and its subscription."""
 
     member_id: str
     subscription: Subscription
@@ -25,134 +26,139 @@ class Wish(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Static members come first, by the names that they keep."""
+        """Static members come first, by their `group.instance.id`."""
         return self.instance_id is None, self.instance_id or self.member_id
 
 
-Shares = dict[str, set[TopicPartition]]
-# How many partitions each topic has; topics that there are not are missing.
+Assignments = dict[str, set[TopicPartition]]
+# How many partitions each topic has; topics that do not exist are missing.
 Counts = Mapping[str, int]
-Assign = Callable[[list[Wish], Counts], Shares]
+Assign = Callable[[list[MemberSubscription], Counts], Assignments]
 
 
 class Assignor(NamedTuple):
-    """A way to share, by the name that members agree on."""
+    """An assignment strategy, with the name that members agree on."""
 
     name: str
     assign: Assign
-    # Whether members keep what they have while they join again.
+    # Whether members keep their partitions during a rebalance.
     is_cooperative: bool = False
 
 
-def assign_ranges(wishes: list[Wish], counts: Counts) -> Shares:
-    """Topic by topic, in rows."""
-    shares: Shares = {wish.member_id: set() for wish in wishes}
+def assign_ranges(members: list[MemberSubscription], counts: Counts) -> Assignments:
+    """For each topic, a contiguous range of partitions for each member."""
+    assignments: Assignments = {member.member_id: set() for member in members}
     for topic in sorted(counts):
-        takers = sorted((w for w in wishes if topic in w.subscription.topics), key=_order)
-        if not takers:
+        subscribers = sorted((w for w in members if topic in w.subscription.topics), key=_order)
+        if not subscribers:
             continue
-        each, rest = divmod(counts[topic], len(takers))
+        each, rest = divmod(counts[topic], len(subscribers))
         start = 0
-        for place, wish in enumerate(takers):
+        for place, member in enumerate(subscribers):
             end = start + each + (place < rest)
-            shares[wish.member_id] |= {TopicPartition(topic, i) for i in range(start, end)}
+            assignments[member.member_id] |= {TopicPartition(topic, i) for i in range(start, end)}
             start = end
-    return shares
+    return assignments
 
 
-def assign_round_robin(wishes: list[Wish], counts: Counts) -> Shares:
-    """Partition by partition, to one after the other."""
-    shares: Shares = {wish.member_id: set() for wish in wishes}
-    circle = sorted(wishes, key=_order)
+def assign_round_robin(members: list[MemberSubscription], counts: Counts) -> Assignments:
+    """One partition after the other to one member after the other."""
+    assignments: Assignments = {member.member_id: set() for member in members}
+    ordered = sorted(members, key=_order)
     place = 0
     for topic in sorted(counts):
-        if not any(topic in wish.subscription.topics for wish in circle):
+        if not any(topic in member.subscription.topics for member in ordered):
             continue
         for index in range(counts[topic]):
-            while topic not in circle[place % len(circle)].subscription.topics:
+            while topic not in ordered[place % len(ordered)].subscription.topics:
                 place += 1
-            shares[circle[place % len(circle)].member_id].add(TopicPartition(topic, index))
+            assignments[ordered[place % len(ordered)].member_id].add(TopicPartition(topic, index))
             place += 1
-    return shares
+    return assignments
 
 
-def assign_sticky(wishes: list[Wish], counts: Counts) -> Shares:
-    """As even as can be, with as little movement as that allows; what moves is given up first."""
-    owned = _owned(wishes, counts)
-    shares = _balanced(wishes, counts, owned)
-    for member_id, share in shares.items():
+def assign_sticky(members: list[MemberSubscription], counts: Counts) -> Assignments:
+    """Balance with the fewest moves; a partition that moves is not assigned until it is revoked."""
+    owned = _find_owners(members, counts)
+    assignments = _balance(members, counts, owned)
+    for member_id, share in assignments.items():
         share -= {tp for tp in share if owned.get(tp, member_id) != member_id}
-    return shares
+    return assignments
 
 
-def _order(wish: Wish) -> tuple[bool, str]:
-    return wish.order
+def _order(member: MemberSubscription) -> tuple[bool, str]:
+    return member.order
 
 
-def _owned(wishes: list[Wish], counts: Counts) -> dict[TopicPartition, str]:
-    """Whose each partition is: claims of the newest generation, if nobody else makes them."""
+def _find_owners(members: list[MemberSubscription], counts: Counts) -> dict[TopicPartition, str]:
+    """The owner of each partition: the only member that claims it in the newest generation."""
     owners: dict[TopicPartition, tuple[int, str | None]] = {}
-    for wish in wishes:
-        generation = wish.subscription.generation
-        for tp in wish.subscription.owned:
+    for member in members:
+        generation = member.subscription.generation
+        for tp in member.subscription.owned:
             if tp.partition >= counts.get(tp.topic, 0):
                 continue
             known_generation, known = owners.get(tp, (-2, None))
             if generation > known_generation:
-                owners[tp] = (generation, wish.member_id)
-            elif generation == known_generation and known != wish.member_id:
+                owners[tp] = (generation, member.member_id)
+            elif generation == known_generation and known != member.member_id:
                 owners[tp] = (generation, None)
     return {tp: owner for tp, (_, owner) in owners.items() if owner is not None}
 
 
-def _balanced(wishes: list[Wish], counts: Counts, owned: Mapping[TopicPartition, str]) -> Shares:
-    circle = sorted(wishes, key=_order)
-    takers = {
-        topic: [wish.member_id for wish in circle if topic in wish.subscription.topics]
+def _balance(
+    members: list[MemberSubscription], counts: Counts, owned: Mapping[TopicPartition, str]
+) -> Assignments:
+    ordered = sorted(members, key=_order)
+    subscribers = {
+        topic: [member.member_id for member in ordered if topic in member.subscription.topics]
         for topic in sorted(counts)
     }
-    shares: Shares = {wish.member_id: set() for wish in circle}
+    assignments: Assignments = {member.member_id: set() for member in ordered}
     free: list[TopicPartition] = []
-    for topic, members in takers.items():
-        for index in range(counts[topic] if members else 0):
+    for topic, member_ids in subscribers.items():
+        for index in range(counts[topic] if member_ids else 0):
             tp = TopicPartition(topic, index)
             owner = owned.get(tp)
-            if owner in members and owner is not None:
-                shares[owner].add(tp)
+            if owner in member_ids and owner is not None:
+                assignments[owner].add(tp)
             else:
                 free.append(tp)
-    # What few members want first, so that there is someone left for it.
-    for tp in sorted(free, key=lambda tp: (len(takers[tp.topic]), tp)):
-        shares[_poorest(takers[tp.topic], shares)].add(tp)
-    _even_out(takers, shares)
-    return shares
+    # Topics with few subscribers first, while those members still have few partitions.
+    for tp in sorted(free, key=lambda tp: (len(subscribers[tp.topic]), tp)):
+        assignments[_least_loaded(subscribers[tp.topic], assignments)].add(tp)
+    _move_to_balance(subscribers, assignments)
+    return assignments
 
 
-def _poorest(members: list[str], shares: Shares) -> str:
-    return min(members, key=lambda member_id: len(shares[member_id]))
+def _least_loaded(member_ids: list[str], assignments: Assignments) -> str:
+    return min(member_ids, key=lambda member_id: len(assignments[member_id]))
 
 
-def _even_out(takers: Mapping[str, list[str]], shares: Shares) -> None:
-    """Move partitions from who has most to who has less, until no move helps.
+def _move_to_balance(subscribers: Mapping[str, list[str]], assignments: Assignments) -> None:
+    """Move partitions from the most loaded to less loaded members, until no move helps.
 
-    Always from who has most at that moment: whoever gives too much must be given back to,
-    and every partition that changes hands is a pause for its readers.
+    Always from the member with the most partitions at that moment: a member that gave too many
+    would need some back, and every move pauses the reading of a partition.
     """
     is_moving = True
     while is_moving:
         is_moving = False
-        givers = set(shares)
-        while givers:
-            giver = max(sorted(givers), key=lambda member_id: len(shares[member_id]))
-            topics = sorted({tp.topic for tp in shares[giver]})
-            offers = [(len(shares[_poorest(takers[topic], shares)]), topic) for topic in topics]
-            if not offers or min(offers)[0] + 1 >= len(shares[giver]):
-                givers.remove(giver)
+        candidates = set(assignments)
+        while candidates:
+            most_loaded = max(sorted(candidates), key=lambda member_id: len(assignments[member_id]))
+            topics = sorted({tp.topic for tp in assignments[most_loaded]})
+            offers = [
+                (len(assignments[_least_loaded(subscribers[topic], assignments)]), topic)
+                for topic in topics
+            ]
+            if not offers or min(offers)[0] + 1 >= len(assignments[most_loaded]):
+                candidates.remove(most_loaded)
                 continue
             topic = min(offers)[1]
-            moved = max(tp for tp in shares[giver] if tp.topic == topic)
-            shares[_poorest(takers[topic], shares)].add(moved)
-            shares[giver].remove(moved)
+            moved = max(tp for tp in assignments[most_loaded] if tp.topic == topic)
+            assignments[_least_loaded(subscribers[topic], assignments)].add(moved)
+            assignments[most_loaded].remove(moved)
             is_moving = True
 
 

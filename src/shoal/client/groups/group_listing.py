@@ -1,4 +1,4 @@
-"""Which groups a cluster has, whatever protocol they speak, and whether they have members."""
+"""Lists the groups of a cluster, of all protocols, and whether they have members."""
 
 import asyncio
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ _WITHOUT_MEMBERS: Final = frozenset({"empty", "dead"})
 
 
 class GroupListing(NamedTuple):
-    """One group; `state` is empty where an old broker does not tell it."""
+    """One group; `state` is empty if an old broker does not report it."""
 
     group_id: str
     protocol_type: str
@@ -23,14 +23,14 @@ class GroupListing(NamedTuple):
 
 
 async def list_groups(core: Core) -> dict[str, GroupListing]:
-    """All groups: each broker tells of those that it coordinates."""
+    """List all groups: each broker reports those that it coordinates."""
 
     async def attempt() -> dict[str, GroupListing]:
         cluster = await core.metadata((), refresh=True)
         answers = await asyncio.gather(*(_groups_of(core, node) for node in cluster.brokers))
         return {group.group_id: group for groups in answers for group in groups}
 
-    return await core.retrying(attempt)
+    return await core.with_retries(attempt)
 
 
 async def _groups_of(core: Core, node_id: int) -> list[GroupListing]:

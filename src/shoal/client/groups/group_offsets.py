@@ -1,7 +1,7 @@
-"""The offsets of a group: committing and asking for them, as a member or as nobody.
+"""Commits and fetches the offsets of a group, as a member or without membership.
 
-- A commit is all or nothing to its caller: the first partition that was refused is raised.
-- A group whose members manage their partitions themselves commits with the default `GroupMember`.
+- If the coordinator refuses a partition, the whole commit raises its error.
+- Clients that assign partitions themselves commit with the default `GroupMember`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ from shoal.client.errors import UnsupportedByBroker
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
-# From the next version on topics are named by their ids.
+# Later versions identify topics by their ids.
 _LAST_COMMIT_BY_NAME: Final = 9
 _LAST_FETCH_OF_ONE_GROUP: Final = 7
-_FIRST_THAT_CAN_WAIT: Final = 7
+_FIRST_WITH_REQUIRE_STABLE: Final = 7
 
 
 class OffsetCommit(NamedTuple):
-    """A group's position in one partition."""
+    """The committed offset of a group in one partition."""
 
     offset: int
     metadata: str = ""
@@ -27,7 +27,7 @@ class OffsetCommit(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """Who commits; the defaults stand for a group that manages itself."""
+    """The member that commits; the defaults mean no group membership."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -40,7 +40,7 @@ NO_MEMBER: Final = GroupMember()
 def topics_to_commit(
     offsets: Mapping[TopicPartition, OffsetCommit | int],
 ) -> list[Mapping[str, Any]]:
-    """The topics of a request that commits offsets."""
+    """The `topics` field of a request that commits offsets."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for tp, given in offsets.items():
         commit = OffsetCommit(given) if isinstance(given, int) else given
@@ -62,7 +62,7 @@ async def commit_offsets(
     *,
     member: GroupMember = NO_MEMBER,
 ) -> None:
-    """Commit; returns when the coordinator has them, raises for what it refuses."""
+    """Commit offsets; returns when the coordinator has them, raises if it refuses one."""
     values = {
         "group_id": group_id,
         "generation_id_or_member_epoch": member.generation_id,
@@ -82,12 +82,12 @@ async def commit_offsets(
     await coordinator.call(ApiKey.OFFSET_COMMIT, values, at_most=_LAST_COMMIT_BY_NAME, check=check)
 
 
-async def committed_offsets(
+async def fetch_committed_offsets(
     coordinator: Coordinator, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, OffsetCommit]:
-    """What was committed; partitions without a commit are left out.
+    """The committed offsets; partitions without one are not included.
 
-    Where a transaction may yet commit, that is waited for.
+    Waits for pending transactional commits (`require_stable`).
     """
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
@@ -105,7 +105,7 @@ async def committed_offsets(
                     int(part.error_code), topic=topic.name, partition=int(part.partition_index)
                 )
 
-    response = await _fetched(coordinator, values, check)
+    response = await _call_offset_fetch(coordinator, values, check)
     return {
         TopicPartition(topic.name, int(part.partition_index)): OffsetCommit(
             int(part.committed_offset),
@@ -118,17 +118,19 @@ async def committed_offsets(
     }
 
 
-async def _fetched(coordinator: Coordinator, values: Mapping[str, Any], check: Any) -> Any:
+async def _call_offset_fetch(
+    coordinator: Coordinator, values: Mapping[str, Any], check: Any
+) -> Any:
     try:
         return await coordinator.call(
             ApiKey.OFFSET_FETCH,
             values,
-            at_least=_FIRST_THAT_CAN_WAIT,
+            at_least=_FIRST_WITH_REQUIRE_STABLE,
             at_most=_LAST_FETCH_OF_ONE_GROUP,
             check=check,
         )
     except UnsupportedByBroker:
-        # An old broker, which has no transactions that wait either.
+        # An old broker, which does not support `require_stable`.
         return await coordinator.call(
             ApiKey.OFFSET_FETCH,
             values,

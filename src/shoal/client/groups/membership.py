@@ -1,14 +1,14 @@
-"""Membership of a group: joining it, hearing of rebalances, leaving it.
+"""Membership of a group: joining, heartbeats, rebalances, leaving.
 
 Rules of this file:
-- JoinGroup waits for other members, so each membership has connections of its own: one on which
-  it joins and one on which it sends heartbeats.
-- A member whose id or generation is not known any more has lost its partitions: others may have
-  them already. Who took the place of a static member has fenced it, which is the end.
-- Heartbeats go on by themselves. `needs_join` is set when the group rebalances; joining is up
-  to the owner, who must let go of partitions first.
-- A member whose owner does not poll leaves the group (`max.poll.interval.ms`), so that others
-  read its partitions.
+- JoinGroup waits for other members, so each membership has two connections of its own: one for
+  joining and one for heartbeats.
+- A member whose id or generation is no longer known has lost its partitions: other members may
+  already have them. A static member that is replaced by another instance is fenced, which is final.
+- Heartbeats run in the background. `needs_join` is set when the group rebalances; the owner must
+  call `join`, after it has revoked partitions.
+- A member whose owner does not poll leaves the group (`max.poll.interval.ms`), so that other
+  members read its partitions.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.cluster.router import Core
 from shoal.client.codes import Code
 from shoal.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
-from shoal.client.groups.assignors import ASSIGNORS, Assignor, Wish
+from shoal.client.groups.assignors import ASSIGNORS, Assignor, MemberSubscription
 from shoal.client.groups.group_offsets import NO_MEMBER
 from shoal.client.groups.protocol import (
     PROTOCOL_TYPE,
@@ -37,9 +37,9 @@ from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import run_once
 from shoal.wire.api_keys import ApiKey
 
-# A coordinator answers a JoinGroup within the rebalance time-out, and needs a moment for it.
+# A coordinator answers JoinGroup within the rebalance timeout; this is extra time for the answer.
 _JOIN_GRACE_S: Final = 5.0
-_OUT: Final = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
+_NOT_A_MEMBER: Final = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
 _JAVA_NAMES: Final = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -48,8 +48,8 @@ _JAVA_NAMES: Final = {
 _numbers = itertools.count(1)
 
 
-class Joined(NamedTuple):
-    """What a generation has for us."""
+class JoinResult(NamedTuple):
+    """The assignment of this member in a generation."""
 
     generation: int
     protocol: str
@@ -57,7 +57,7 @@ class Joined(NamedTuple):
 
 
 class Membership:
-    """One member of one group; `join` whenever `needs_join` is set, then it stays by itself."""
+    """One member of one group; call `join` when `needs_join` is set, heartbeats are automatic."""
 
     def __init__(self, core: Core) -> None:
         config = core.config
@@ -65,7 +65,7 @@ class Membership:
             raise ConfigError("group.id is missing", remedy="name the group to be a member of")
         self.assignors = _assignors(config.partition_assignment_strategy)
         self.coordinator = Coordinator(core, CoordinatorType.GROUP, config.group_id)
-        # Set when there is something to do: a rebalance, or the end of the membership.
+        # Set when the group rebalances or the membership has ended.
         self.needs_join = asyncio.Event()
         self.needs_join.set()
         self.is_lost = False
@@ -73,10 +73,10 @@ class Membership:
         self._core = core
         self._group_id = config.group_id
         self._channel = f"group {next(_numbers)}"
-        self._heart: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._failure: ClientError | None = None
         self._is_joining = False
-        # How many partitions there were when this member, as the leader, shared them.
+        # The partition counts when this member, as the leader, made the assignment.
         self._counts: dict[str, int] | None = None
         self._wanted: set[str] = set()
         self._polled_at = asyncio.get_running_loop().time()
@@ -86,41 +86,41 @@ class Membership:
         """Whether partitions are kept while the group rebalances."""
         return all(assignor.is_cooperative for assignor in self.assignors)
 
-    def polled(self) -> None:
-        """The owner is alive; raises what ended the membership."""
+    def on_poll(self) -> None:
+        """Record that the owner has polled; raises the error that ended the membership."""
         self._polled_at = asyncio.get_running_loop().time()
         if self._failure is not None:
             raise self._failure
 
     # Joining
 
-    async def join(self, subscription: Subscription) -> Joined:
-        """Be a member of the next generation; returns what it has for us.
+    async def join(self, subscription: Subscription) -> JoinResult:
+        """Join the next generation; returns the assignment.
 
-        `is_lost` is set if this member was forgotten on the way: what it had may be another's.
+        `is_lost` is set if the coordinator removed this member: its partitions are lost.
         """
         backoff = Backoff(
             self._core.config.retry_backoff_ms, self._core.config.retry_backoff_max_ms
         )
         while True:
-            self.polled()
+            self.on_poll()
             self.needs_join.clear()
             try:
                 joined = await self._join_once(subscription)
             except (ConnectionLost, RequestTimedOut):
-                await asyncio.sleep(backoff.failed())
+                await asyncio.sleep(backoff.next_wait_s())
             except KafkaError as error:
-                if self._must_wait(error):
-                    await asyncio.sleep(backoff.failed())
+                if self._needs_pause(error):
+                    await asyncio.sleep(backoff.next_wait_s())
                 if self.is_lost:
                     subscription = Subscription(subscription.topics)
             else:
-                self._live()
+                self._start_heartbeats()
                 return joined
 
-    def _must_wait(self, error: KafkaError) -> bool:
-        """Whether to pause before the next try; raises what no try can mend."""
-        if error.code in _OUT:
+    def _needs_pause(self, error: KafkaError) -> bool:
+        """Whether to wait before the next attempt; raises a final error."""
+        if error.code in _NOT_A_MEMBER:
             self._lose()
             return False
         if error.code == Code.REBALANCE_IN_PROGRESS:
@@ -130,7 +130,7 @@ class Membership:
             raise error
         return True
 
-    async def _join_once(self, subscription: Subscription) -> Joined:
+    async def _join_once(self, subscription: Subscription) -> JoinResult:
         config = self._core.config
         metadata = encode_subscription(subscription)
         values = {
@@ -151,9 +151,9 @@ class Membership:
         assignments: Mapping[str, bytes] = {}
         is_leader = response.leader == response.member_id
         if is_leader and not getattr(response, "skip_assignment", False):
-            assignments = await self._assigned(response)
+            assignments = await self._assign_partitions(response)
         partitions = await self._sync(response.protocol_name, assignments)
-        return Joined(self.member.generation_id, response.protocol_name, partitions)
+        return JoinResult(self.member.generation_id, response.protocol_name, partitions)
 
     async def _ask_join(self, values: Mapping[str, Any]) -> Any:
         timeout_s = self._core.config.max_poll_interval_ms / 1000 + _JOIN_GRACE_S
@@ -167,27 +167,27 @@ class Membership:
             )
             if response.error_code == Code.NONE:
                 return response
-            # It wants us to come back with the id that it gives (KIP-394).
+            # The coordinator requires a second JoinGroup with this member id (KIP-394).
             self.member = self.member._replace(member_id=response.member_id)
 
-    async def _assigned(self, response: Any) -> Mapping[str, bytes]:
-        """What this member, as the leader, decides."""
-        wishes = [
-            Wish(
+    async def _assign_partitions(self, response: Any) -> Mapping[str, bytes]:
+        """Make the assignment of the group, as its leader."""
+        members = [
+            MemberSubscription(
                 member.member_id,
                 decode_subscription(bytes(member.metadata)),
                 getattr(member, "group_instance_id", None),
             )
             for member in response.members
         ]
-        wanted = {topic for wish in wishes for topic in wish.subscription.topics}
+        wanted = {topic for member in members for topic in member.subscription.topics}
         await self._core.metadata(wanted, refresh=True)
-        counts = self._counts = self._counted(wanted)
+        counts = self._counts = self._count_partitions(wanted)
         self._wanted = wanted
-        shares = ASSIGNORS[response.protocol_name].assign(wishes, counts)
+        shares = ASSIGNORS[response.protocol_name].assign(members, counts)
         return {member_id: encode_assignment(share) for member_id, share in shares.items()}
 
-    def _counted(self, topics: Iterable[str]) -> dict[str, int]:
+    def _count_partitions(self, topics: Iterable[str]) -> dict[str, int]:
         known = self._core.cluster.topics
         return {
             topic: len(known[topic].partitions)
@@ -213,32 +213,34 @@ class Membership:
         )
         return decode_assignment(bytes(response.assignment))
 
-    # Staying
+    # Heartbeats
 
-    def _live(self) -> None:
-        if self._heart is None:
-            self._heart = run_once("group heartbeat", self._beat(), on_failure=self._fail)
+    def _start_heartbeats(self) -> None:
+        if self._heartbeat_task is None:
+            self._heartbeat_task = run_once(
+                "group heartbeat", self._send_heartbeats(), on_failure=self._fail
+            )
 
     def _fail(self, error: Exception) -> None:
-        """Without heartbeats the group would go on without this member: let the next poll raise."""
+        """Without heartbeats the coordinator removes this member: the next poll raises."""
         self._failure = ClientError(
-            f"the heartbeats of group {self._group_id} have stopped: {error!r}",
-            remedy="create the consumer again; the log has the traceback",
+            f"internal error: the heartbeats of group {self._group_id} have stopped: {error!r}",
+            remedy="create a new consumer; the log has the traceback",
         )
         self.is_lost = True
         self.needs_join.set()
 
-    async def _beat(self) -> None:
-        """Until the membership ends; `join` begins it anew."""
+    async def _send_heartbeats(self) -> None:
+        """Send heartbeats until the membership is closed."""
         config = self._core.config
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(config.heartbeat_interval_ms / 1000)
             if self.needs_join.is_set() or self._is_joining:
-                # Who waits to join need not be heard of.
+                # No heartbeats are needed while the member is about to join.
                 continue
-            if self._counts is not None and self._counts != self._counted(self._wanted):
-                # A topic has grown, or is there at last: share again.
+            if self._counts is not None and self._counts != self._count_partitions(self._wanted):
+                # A topic has more partitions, or has been created: assign again.
                 self.needs_join.set()
                 continue
             if loop.time() - self._polled_at > config.max_poll_interval_ms / 1000:
@@ -246,19 +248,19 @@ class Membership:
                 self._lose()
                 continue
             with contextlib.suppress(ConnectionLost, RequestTimedOut):
-                await self._beat_once()
+                await self._send_heartbeat()
 
-    async def _beat_once(self) -> None:
+    async def _send_heartbeat(self) -> None:
         known = self.member
         try:
             await self.coordinator.ask(ApiKey.HEARTBEAT, self._identity(), channel=self._channel)
         except KafkaError as error:
             if known != self.member or self._is_joining:
-                # It was joining meanwhile, and this is about who it was before.
+                # The member has joined meanwhile; this error is about its old generation.
                 return
             if error.code == Code.REBALANCE_IN_PROGRESS:
                 self.needs_join.set()
-            elif error.code in _OUT:
+            elif error.code in _NOT_A_MEMBER:
                 self._lose()
             elif not error.retriable:
                 self._failure = error
@@ -270,11 +272,11 @@ class Membership:
         self.is_lost = True
         self.needs_join.set()
 
-    def refused_commit(self, error: KafkaError) -> None:
-        """A commit was refused, which tells the same as a heartbeat would."""
+    def on_commit_refused(self, error: KafkaError) -> None:
+        """Process the error of a refused commit, which means the same as for a heartbeat."""
         if error.code == Code.REBALANCE_IN_PROGRESS:
             self.needs_join.set()
-        elif error.code in _OUT:
+        elif error.code in _NOT_A_MEMBER:
             self._lose()
 
     def _identity(self) -> dict[str, Any]:
@@ -288,12 +290,12 @@ class Membership:
     # Leaving
 
     async def close(self) -> None:
-        """Leave the group; a static member keeps its place until its session ends."""
-        if self._heart is not None:
-            self._heart.cancel()
+        """Leave the group; a static member stays until its session expires."""
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._heart
-            self._heart = None
+                await self._heartbeat_task
+            self._heartbeat_task = None
         if self._failure is None:
             await self._send_leave()
 
@@ -322,7 +324,7 @@ def _assignors(names: tuple[str, ...]) -> list[Assignor]:
         short = _JAVA_NAMES.get(name.rpartition(".")[2], name)
         if short not in ASSIGNORS:
             raise ConfigError(
-                f"{name!r} in partition.assignment.strategy is not known",
+                f"{name!r} in partition.assignment.strategy is unknown",
                 remedy=f"use one of {', '.join(ASSIGNORS)}",
             )
         found.append(ASSIGNORS[short])

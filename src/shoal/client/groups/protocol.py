@@ -1,8 +1,7 @@
-"""What members of a consumer group tell each other: subscriptions and assignments.
+"""Kafka's consumer protocol between the members of a group: subscriptions and assignments.
 
-Kafka's consumer protocol: a version, then a message of that version. Brokers pass it on unread,
-so every client of a group must understand every other one: newer versions are read as far as
-they are known.
+A message is a version and its body. Brokers pass it on without decoding it, so all clients of a
+group must understand each other: of a newer version, the known fields are read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,7 @@ _FIRST_WITH_GENERATION = 2
 
 
 class Subscription(NamedTuple):
-    """What a member wants, and what it has from an earlier generation."""
+    """The topics of a member, and its partitions from an earlier generation."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()
@@ -38,11 +37,11 @@ def encode_subscription(subscription: Subscription) -> bytes:
         "generation_id": subscription.generation,
         "rack_id": None,
     }
-    return _encoded("consumer_protocol_subscription", _NEWEST_SUBSCRIPTION, values)
+    return _encode("consumer_protocol_subscription", _NEWEST_SUBSCRIPTION, values)
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    version, message = _decoded("consumer_protocol_subscription", data, _NEWEST_SUBSCRIPTION)
+    version, message = _decode("consumer_protocol_subscription", data, _NEWEST_SUBSCRIPTION)
     owned = _partitions(message.owned_partitions) if version >= _FIRST_WITH_OWNED else ()
     generation = message.generation_id if version >= _FIRST_WITH_GENERATION else -1
     return Subscription(frozenset(message.topics), frozenset(owned), generation)
@@ -50,14 +49,14 @@ def decode_subscription(data: bytes) -> Subscription:
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     values = {"assigned_partitions": _by_topic(partitions), "user_data": None}
-    return _encoded("consumer_protocol_assignment", 0, values)
+    return _encode("consumer_protocol_assignment", 0, values)
 
 
 def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """The partitions; none if the leader has assigned nothing at all."""
+    """The assigned partitions; empty if the leader sent no assignment."""
     if not data:
         return frozenset()
-    _, message = _decoded("consumer_protocol_assignment", data, _NEWEST_ASSIGNMENT)
+    _, message = _decode("consumer_protocol_assignment", data, _NEWEST_ASSIGNMENT)
     return frozenset(_partitions(message.assigned_partitions))
 
 
@@ -72,11 +71,11 @@ def _partitions(topics: Iterable[Any]) -> Iterable[TopicPartition]:
     return (TopicPartition(item.topic, int(index)) for item in topics for index in item.partitions)
 
 
-def _encoded(name: str, version: int, values: Mapping[str, Any]) -> bytes:
+def _encode(name: str, version: int, values: Mapping[str, Any]) -> bytes:
     return _VERSION.pack(version) + encode_data(build(data_class(name, version), values))
 
 
-def _decoded(name: str, data: bytes, newest: int) -> tuple[int, Any]:
+def _decode(name: str, data: bytes, newest: int) -> tuple[int, Any]:
     if len(data) < _VERSION.size:
         raise Truncated(f"{name}: {len(data)} bytes", position=0)
     version = max(0, min(_VERSION.unpack_from(data)[0], newest))

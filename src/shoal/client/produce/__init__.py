@@ -1,1 +1,1 @@
-"""Writing: producers, sessions, transactions, raw produce."""
+"""Producing: producers, sessions, transactions, raw produce."""

@@ -1,13 +1,13 @@
-"""Compare-and-append: a mirror's way to write to Kafka Lite at the offsets of its source.
+"""Compare-and-append: a mirror writes to Kafka Lite at the offsets of its source.
 
-    appended = await client.compare_and_append({tp: Appendix(end, epoch, batches)})
+    appended = await client.compare_and_append({tp: AppendRequest(end, epoch, batches)})
     if appended[tp].is_mismatch:
-        end = appended[tp].log_end     # go on from there
+        end = appended[tp].log_end     # continue from there
 
 Rules of this file:
-- One try, as raw produce: whatever goes wrong is in the results, and a result is *failed* only if
-  nothing was written. After an unknown one ask again: the answer is the true end.
-- A broker that does not offer it raises `UnsupportedByBroker`.
+- One attempt, as in raw produce: errors are in the results, and a result is *failed* only if
+  nothing was written. After an unknown result call again: the response has the true log end.
+- `UnsupportedByBroker` is raised if the broker does not support it.
 """
 
 import asyncio
@@ -24,29 +24,29 @@ from shoal.client.errors import (
     UnsupportedByBroker,
 )
 from shoal.client.transport.pool import PRODUCE
-from shoal.client.transport.replaced_broker import unless_replaced
+from shoal.client.transport.replaced_broker import await_unless_replaced
 from shoal.model.errors import WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.compare_and_append import (
     FEATURE,
-    Entry,
+    AppendEntry,
     EntryAnswer,
     decode_response,
     encode_request,
 )
 from shoal.wire.framing import Part
 
-# Beside those that Produce refuses with.
+# In addition to those with which Produce refuses.
 _REFUSED = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.UNSUPPORTED_VERSION})
 _BROKER_SHARE = 0.8
 
 
-class Appendix(NamedTuple):
-    """What to append to a partition, if its log ends at `expected_end`.
+class AppendRequest(NamedTuple):
+    """What to append to a partition if its log ends at `expected_end`.
 
-    Batches carry their offsets, and no producer ids. Without any, the mirror takes the partition
-    over, and learns whether the log ends there.
+    Batches have their final offsets and no producer ids. Without batches, the mirror fences older
+    epochs of the partition, and learns whether the log ends there.
     """
 
     expected_end: int
@@ -56,7 +56,7 @@ class Appendix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What became of it; `log_end` is where the log ends, on all in-sync replicas."""
+    """The result of an append; `log_end` is the log end offset on all in-sync replicas."""
 
     outcome: Outcome
     error_code: int = 0
@@ -70,32 +70,32 @@ class AppendResult:
 
     @property
     def is_mismatch(self) -> bool:
-        """Nothing was written, because the log ends elsewhere, at `log_end`."""
+        """Nothing was written, because the log ends at `log_end` instead."""
         return self.error_code == Code.OFFSET_OUT_OF_RANGE
 
     @property
     def is_fenced(self) -> bool:
-        """Nothing was written, because a later mirror has taken over."""
+        """Nothing was written, because a newer mirror has fenced this one."""
         return self.error_code == Code.PRODUCER_FENCED
 
 
-Appended = dict[TopicPartition, AppendResult]
+AppendResults = dict[TopicPartition, AppendResult]
 
 
 async def compare_and_append(
-    core: Core, wishes: Mapping[TopicPartition, Appendix], *, timeout_ms: int | None = None
-) -> Appended:
+    core: Core, requests: Mapping[TopicPartition, AppendRequest], *, timeout_ms: int | None = None
+) -> AppendResults:
     """One request to each leader, all at once."""
-    cluster = await core.metadata({tp.topic for tp in wishes})
-    by_leader: dict[int, dict[TopicPartition, Appendix]] = {}
-    appended: Appended = {}
-    for tp, wish in wishes.items():
+    cluster = await core.metadata({tp.topic for tp in requests})
+    by_leader: dict[int, dict[TopicPartition, AppendRequest]] = {}
+    appended: AppendResults = {}
+    for tp, request in requests.items():
         leader = cluster.leader(tp)
         if leader is None:
-            appended[tp] = AppendResult(Outcome.FAILED, cluster.problem(tp))
-            core.distrust_metadata()
+            appended[tp] = AppendResult(Outcome.FAILED, cluster.leader_error(tp))
+            core.invalidate_metadata()
         else:
-            by_leader.setdefault(leader, {})[tp] = wish
+            by_leader.setdefault(leader, {})[tp] = request
     rounds = [_append_at(core, node, part, timeout_ms) for node, part in by_leader.items()]
     for part in await asyncio.gather(*rounds):
         appended.update(part)
@@ -105,21 +105,25 @@ async def compare_and_append(
 async def _append_at(
     core: Core,
     node_id: int,
-    wishes: Mapping[TopicPartition, Appendix],
+    requests: Mapping[TopicPartition, AppendRequest],
     timeout_ms: int | None,
-) -> Appended:
+) -> AppendResults:
     try:
         link = await core.pool.link(node_id, PRODUCE)
     except (ConnectionLost, RequestTimedOut) as error:
-        core.distrust_metadata()
-        return _all(wishes, AppendResult(Outcome.FAILED, Code.NETWORK_EXCEPTION, cause=error))
+        core.invalidate_metadata()
+        return _same_result(
+            requests, AppendResult(Outcome.FAILED, Code.NETWORK_EXCEPTION, cause=error)
+        )
     if not link.versions.finalized_features.get(FEATURE):
-        raise UnsupportedByBroker("the cluster does not offer compare-and-append")
+        raise UnsupportedByBroker("the cluster does not support compare-and-append")
     wait_ms = int(core.config.request_timeout_ms * _BROKER_SHARE)
     wait_ms = wait_ms if timeout_ms is None else timeout_ms
     entries = [
-        Entry(tp.topic, tp.partition, wish.mirror_epoch, wish.expected_end, wish.batches)
-        for tp, wish in wishes.items()
+        AppendEntry(
+            tp.topic, tp.partition, request.mirror_epoch, request.expected_end, request.batches
+        )
+        for tp, request in requests.items()
     ]
     try:
         answer = link.connection.submit(
@@ -132,23 +136,25 @@ async def _append_at(
             name="COMPARE_AND_APPEND",
             timeout_s=max(core.request_timeout_s, wait_ms / 1000 / _BROKER_SHARE),
         )
-        frame = await unless_replaced(core, answer, (node_id, link.connection), wishes)
+        frame = await await_unless_replaced(core, answer, (node_id, link.connection), requests)
         answers = decode_response(frame)
     except (ConnectionLost, RequestTimedOut) as error:
-        core.distrust_metadata()
+        core.invalidate_metadata()
         outcome = Outcome.UNKNOWN if error.sent else Outcome.FAILED
-        return _all(wishes, AppendResult(outcome, Code.NETWORK_EXCEPTION, cause=error))
+        return _same_result(requests, AppendResult(outcome, Code.NETWORK_EXCEPTION, cause=error))
     except WireError as error:
-        lost = ClientError(f"{error}: an answer that cannot be read")
-        return _all(wishes, AppendResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION, cause=lost))
-    return _results(core, wishes, answers)
+        malformed = ClientError(f"malformed response: {error}")
+        return _same_result(
+            requests, AppendResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION, cause=malformed)
+        )
+    return _results(core, requests, answers)
 
 
 def _results(
-    core: Core, wishes: Mapping[TopicPartition, Appendix], answers: Sequence[EntryAnswer]
-) -> Appended:
+    core: Core, requests: Mapping[TopicPartition, AppendRequest], answers: Sequence[EntryAnswer]
+) -> AppendResults:
     unknown = AppendResult(Outcome.UNKNOWN, Code.UNKNOWN_SERVER_ERROR)
-    appended = _all(wishes, unknown)
+    appended = _same_result(requests, unknown)
     for answer in answers:
         tp = TopicPartition(answer.topic, answer.partition)
         if tp in appended:
@@ -160,9 +166,11 @@ def _results(
                 answer.error_message,
             )
         if answer.error_code in INVALIDATES_METADATA:
-            core.distrust_metadata()
+            core.invalidate_metadata()
     return appended
 
 
-def _all(wishes: Mapping[TopicPartition, Appendix], result: AppendResult) -> Appended:
-    return dict.fromkeys(wishes, result)
+def _same_result(
+    requests: Mapping[TopicPartition, AppendRequest], result: AppendResult
+) -> AppendResults:
+    return dict.fromkeys(requests, result)

@@ -1,7 +1,7 @@
-"""Which partition a record goes to when its sender does not say.
+"""Chooses the partition of a record that names none.
 
-With a key: Kafka's default, murmur2 of the key, so that all clients agree. Without: a random
-partition that is kept until its batch is full (KIP-480), so that batches are few and large.
+With a key: murmur2 of the key, as in Kafka, so that all clients choose the same partition. Without:
+a random partition that is kept until its batch is full (KIP-480), so that batches are large.
 """
 
 import random
@@ -37,8 +37,8 @@ def partition_for_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-class StickyChoice:
-    """Where records without a key go at the moment."""
+class StickyPartitioner:
+    """The current partition of records without a key, by topic."""
 
     def __init__(self, choose: Callable[[int], int] = random.randrange) -> None:
         self._choose = choose
@@ -50,7 +50,7 @@ class StickyChoice:
             current = self._current[topic] = self._choose(partitions)
         return current
 
-    def sealed(self, topic: str, partition: int) -> None:
-        """A batch is complete; the next one may go elsewhere."""
+    def on_batch_complete(self, topic: str, partition: int) -> None:
+        """A batch is complete; the next one may go to another partition."""
         if self._current.get(topic) == partition:
             del self._current[topic]

@@ -1,16 +1,16 @@
-"""Writing: whole batches (`send.raw.bytes=true`) or records that are made into batches here.
+"""Producers of whole batches (`send.raw.bytes=true`) or of records, which they batch.
 
     async with Producer(client) as producer:
         result = await (await producer.send("topic", b"value", key=b"key"))
         result.outcome, result.offset
 
 Rules of this file:
-- Which session carries the batches follows the configuration: `transactional.id`,
-  `enable.idempotence`, or neither. Its promises are in `sessions` and `transactions`.
-- Records of one partition keep the order in which they were sent: complete batches are handed
-  over by one task, one after the other.
-- `send` waits only while the session has no room (`buffer.memory`); what it returns is a
-  future that gets an outcome, never an error.
+- The configuration selects the session: `transactional.id`, `enable.idempotence`, or neither. Its
+  guarantees are in `sessions` and `transactions`.
+- Records of one partition keep the order of their `send` calls: one task passes complete batches to
+  the session, one after the other.
+- `send` waits only while the session has no buffer space (`buffer.memory`); it returns a future
+  that gets an outcome, never an error.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from typing import Self
 from shoal.client.cluster.router import Core
 from shoal.client.codes import Code
 from shoal.client.errors import ClientClosed, ClientError, error_for
-from shoal.client.produce.partitioner import StickyChoice, partition_for_key
+from shoal.client.produce.partitioner import StickyPartitioner, partition_for_key
 from shoal.client.produce.sender import Result
 from shoal.client.produce.sessions import IdempotentSession, PlainSession, Session
 from shoal.client.produce.transactions import TransactionalSession
@@ -47,12 +47,12 @@ __all__ = [
     "session_for",
 ]
 
-# What a record costs beside key, value and headers, at most.
+# The most bytes of a record besides key, value and headers.
 _RECORD_OVERHEAD_BYTES = 32
 
 
 def session_for(core: Core) -> Session:
-    """The session that the configuration asks for."""
+    """The session that the configuration selects."""
     if core.config.transactional_id:
         return TransactionalSession(core)
     if core.config.enable_idempotence:
@@ -61,7 +61,7 @@ def session_for(core: Core) -> Session:
 
 
 class RawProducer:
-    """Passes whole batches on, whatever `send.raw.bytes` says."""
+    """Sends whole batches, independent of `send.raw.bytes`."""
 
     def __init__(self, core: Core) -> None:
         self.session = session_for(core)
@@ -79,16 +79,16 @@ class RawProducer:
         await self.session.__aexit__(kind, error, traceback)
 
     async def send(self, topic: str, partition: int, batch: Part | Batch) -> Result:
-        """Take a batch on; the future gets its outcome."""
+        """Queue a batch; the future gets its outcome."""
         return await self.session.send(TopicPartition(topic, partition), batch)
 
     async def flush(self) -> None:
-        """Wait until everything has an outcome."""
+        """Wait until every batch has an outcome."""
         await self.session.flush()
 
 
-class _Pile:
-    """The records of one partition that are not a batch yet."""
+class _OpenBatch:
+    """The records of one partition that are collected for the next batch."""
 
     __slots__ = ("records", "results", "size_bytes", "timer")
 
@@ -98,8 +98,8 @@ class _Pile:
         self.size_bytes = 0
         self.timer: asyncio.Handle | None = None
 
-    def tell(self, outcome: Result) -> None:
-        """Give each record its part of the batch's outcome."""
+    def set_results(self, outcome: Result) -> None:
+        """Set the result of each record from the outcome of the batch."""
         batch_result = outcome.result()
         base = batch_result.base_offset
         for index, result in enumerate(self.results):
@@ -108,7 +108,7 @@ class _Pile:
                 result.set_result(batch_result._replace(base_offset=offset))
 
     def fail(self, error: ShoalError) -> None:
-        """It never left us."""
+        """Fail all records: they were not sent."""
         cause = error if isinstance(error, ClientError) else ClientError(str(error))
         failure = ProduceResult(Outcome.FAILED, Code.INVALID_REQUEST, cause=cause)
         for result in self.results:
@@ -117,7 +117,7 @@ class _Pile:
 
 
 class Producer:
-    """Takes what `send.raw.bytes` asks for: whole batches, or records."""
+    """Sends whole batches or records, depending on `send.raw.bytes`."""
 
     def __init__(self, core: Core) -> None:
         config = core.config
@@ -127,10 +127,10 @@ class Producer:
         self._codec = Codec[config.compression_type.upper()]
         self._linger_s = config.linger_ms / 1000
         self._batch_size = config.batch_size
-        self._sticky = StickyChoice()
-        self._piles: dict[TopicPartition, _Pile] = {}
-        self._complete: deque[tuple[TopicPartition, _Pile]] = deque()
-        self._handing_over: asyncio.Task[None] | None = None
+        self._sticky = StickyPartitioner()
+        self._open_batches: dict[TopicPartition, _OpenBatch] = {}
+        self._complete: deque[tuple[TopicPartition, _OpenBatch]] = deque()
+        self._submitting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self.session.start()
@@ -149,7 +149,7 @@ class Producer:
             await self.close()
 
     async def send_batch(self, topic: str, partition: int, batch: Part | Batch) -> Result:
-        """Take a whole batch on; needs `send.raw.bytes=true`."""
+        """Queue a whole batch; needs `send.raw.bytes=true`."""
         if not self._is_raw:
             raise UsageError(
                 "send_batch() takes whole batches, but send.raw.bytes is false",
@@ -167,51 +167,54 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Sequence[Header] = (),
     ) -> Result:
-        """Take a record on; needs `send.raw.bytes=false`, which is the default."""
+        """Queue a record; needs `send.raw.bytes=false`, which is the default."""
         if self._is_raw:
             raise UsageError(
                 "send() takes records, but send.raw.bytes is true",
                 remedy="set send.raw.bytes=false, or send whole batches with send_batch()",
             )
         if partition is None:
-            partition = await self._choose(topic, key)
+            partition = await self._choose_partition(topic, key)
         tp = TopicPartition(topic, partition)
-        pile = self._piles.setdefault(tp, _Pile())
+        open_batch = self._open_batches.setdefault(tp, _OpenBatch())
         stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-        record = Record(len(pile.records), stamp, key, value, tuple(headers))
+        record = Record(len(open_batch.records), stamp, key, value, tuple(headers))
         result: Result = asyncio.get_running_loop().create_future()
-        pile.records.append(record)
-        pile.results.append(result)
-        pile.size_bytes += _size_bytes(record)
-        if pile.size_bytes >= self._batch_size:
+        open_batch.records.append(record)
+        open_batch.results.append(result)
+        open_batch.size_bytes += _size_bytes(record)
+        if open_batch.size_bytes >= self._batch_size:
             self._seal(tp)
-            await self._room()
-        elif pile.timer is None:
+            await self._wait_for_room()
+        elif open_batch.timer is None:
             loop = asyncio.get_running_loop()
-            pile.timer = loop.call_later(self._linger_s, self._seal, tp)
+            open_batch.timer = loop.call_later(self._linger_s, self._seal, tp)
         return result
 
     async def flush(self) -> None:
-        """Wait until everything sent so far has an outcome."""
-        for tp in list(self._piles):
+        """Wait until every record and batch sent so far has an outcome."""
+        for tp in list(self._open_batches):
             self._seal(tp)
-        while self._handing_over is not None:
-            await asyncio.shield(self._handing_over)
+        while self._submitting is not None:
+            await asyncio.shield(self._submitting)
         await self.session.flush()
 
     async def close(self) -> None:
-        """Stop; what has no outcome is given up."""
-        for pile in self._piles.values():
-            if pile.timer is not None:
-                pile.timer.cancel()
-        if self._handing_over is not None:
-            self._handing_over.cancel()
-            await asyncio.gather(self._handing_over, return_exceptions=True)
+        """Stop; records without an outcome fail."""
+        for open_batch in self._open_batches.values():
+            if open_batch.timer is not None:
+                open_batch.timer.cancel()
+        if self._submitting is not None:
+            self._submitting.cancel()
+            await asyncio.gather(self._submitting, return_exceptions=True)
         await self.session.close()
-        for pile in (*self._piles.values(), *(pile for _, pile in self._complete)):
-            pile.fail(ClientClosed("the producer was closed before the record was sent"))
+        for open_batch in (
+            *self._open_batches.values(),
+            *(open_batch for _, open_batch in self._complete),
+        ):
+            open_batch.fail(ClientClosed("the producer was closed before the record was sent"))
 
-    async def _choose(self, topic: str, key: bytes | None) -> int:
+    async def _choose_partition(self, topic: str, key: bytes | None) -> int:
         cluster = await self._core.metadata([topic])
         known = cluster.topics.get(topic)
         if known is None or not known.partitions:
@@ -225,36 +228,36 @@ class Producer:
         return self._sticky.partition(topic, count)
 
     def _seal(self, tp: TopicPartition) -> None:
-        """Make a batch of what has piled up; from here on it is sent in its turn."""
-        pile = self._piles.pop(tp)
-        if pile.timer is not None:
-            pile.timer.cancel()
-        self._sticky.sealed(tp.topic, tp.partition)
-        self._complete.append((tp, pile))
-        if self._handing_over is None:
-            self._handing_over = run_awaited("batch hand-over", self._hand_over())
+        """Complete the batch of a partition and queue it for the session."""
+        open_batch = self._open_batches.pop(tp)
+        if open_batch.timer is not None:
+            open_batch.timer.cancel()
+        self._sticky.on_batch_complete(tp.topic, tp.partition)
+        self._complete.append((tp, open_batch))
+        if self._submitting is None:
+            self._submitting = run_awaited("batch submission", self._submit_complete())
 
-    async def _room(self) -> None:
-        while self._complete and self._handing_over is not None:
-            await asyncio.shield(self._handing_over)
+    async def _wait_for_room(self) -> None:
+        while self._complete and self._submitting is not None:
+            await asyncio.shield(self._submitting)
 
-    async def _hand_over(self) -> None:
+    async def _submit_complete(self) -> None:
         try:
             while self._complete:
-                tp, pile = self._complete[0]
+                tp, open_batch = self._complete[0]
                 try:
-                    batch = encode_batch(pile.records, codec=self._codec)
+                    batch = encode_batch(open_batch.records, codec=self._codec)
                     outcome = await self.session.send(tp, batch)
                 except ShoalError as error:
-                    pile.fail(error)
-                except Exception as error:  # noqa: BLE001 - those who wait must hear of it
-                    record_failure("batch hand-over", error, f"a batch for {tp} fails")
-                    pile.fail(ClientError(f"internal error: {error!r}"))
+                    open_batch.fail(error)
+                except Exception as error:  # noqa: BLE001 - waiting callers must get the error
+                    record_failure("batch submission", error, f"a batch for {tp} fails")
+                    open_batch.fail(ClientError(f"internal error: {error!r}"))
                 else:
-                    outcome.add_done_callback(pile.tell)
+                    outcome.add_done_callback(open_batch.set_results)
                 self._complete.popleft()
         finally:
-            self._handing_over = None
+            self._submitting = None
 
 
 def _size_bytes(record: Record) -> int:

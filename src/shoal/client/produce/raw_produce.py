@@ -1,15 +1,15 @@
-"""Raw produce: whole batches, one try, and an exact word on what became of each.
+"""Raw produce: whole batches, one attempt, and the exact outcome of each.
 
 Rules of this file:
-- Nothing is retried here and nothing in a batch is changed: a session does that.
-- A result is *failed* only if the batch certainly is not in the log: refused before the append,
-  or never sent. A lost connection, a time-out or an answer that cannot be read is *unknown*.
-- Two batches for one partition in one request are refused before they are sent: a real broker
-  would use the last, drop the first, and answer that all went well.
-- Batches are sent from the memory they lie in, which must not change before the result is
-  there: a part of it may still wait in the socket's buffer.
-- `submit_produce` does not wait before the request is on its way, so the order of calls is the
-  order on the wire.
+- Nothing is retried here and no batch is changed: sessions do that.
+- A result is *failed* only if the batch is certainly not in the log: refused before the append, or
+  not sent. A lost connection, a timeout or a malformed response is *unknown*.
+- Two batches for one partition in one request are refused before they are sent: a broker would
+  use the last one, drop the first, and report success.
+- Batches are sent from the caller's memory, which must not change before the result is available:
+  a part of it may still be in the socket's buffer.
+- `submit_produce` sends the request before it returns, so the order of calls is the order on the
+  wire.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from shoal.client.errors import ClientError, ConnectionLost, RequestTimedOut
 from shoal.client.results import ProduceResult
 from shoal.client.transport.handshake import Link
 from shoal.client.transport.pool import PRODUCE
-from shoal.client.transport.replaced_broker import unless_replaced
+from shoal.client.transport.replaced_broker import await_unless_replaced
 from shoal.model.errors import WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -38,12 +38,12 @@ from shoal.wire.produce import (
 
 Produced = dict[TopicPartition, ProduceResult]
 
-# From this version on a batch joins its transaction by itself (KIP-890).
-FIRST_VERSION_THAT_JOINS: Final = 12
-# Versions after it name topics by their id.
+# From this version on a batch adds its partition to the transaction implicitly (KIP-890).
+FIRST_IMPLICIT_JOIN_VERSION: Final = 12
+# Later versions identify topics by their id.
 _LAST_VERSION_WITH_NAMES: Final = 12
-# Part of our time-out that a broker may use up, so that its own word arrives before we stop
-# listening.
+# Share of the request timeout that the broker may use, so that its response arrives before the
+# client gives up.
 _BROKER_SHARE: Final = 0.8
 
 
@@ -57,12 +57,12 @@ async def produce_to(
     transactional_id: str | None = None,
     channel: str = PRODUCE,
 ) -> Produced:
-    """One request to one broker; whatever goes wrong is in the results."""
+    """One request to one broker; errors are in the results."""
     try:
         link = await core.pool.link(node_id, channel)
     except (ConnectionLost, RequestTimedOut) as error:
-        core.distrust_metadata()
-        return _all(batches, _unsent(error))
+        core.invalidate_metadata()
+        return _same_result(batches, _unsent_result(error))
     return await submit_produce(
         core,
         node_id,
@@ -89,8 +89,8 @@ async def produce(
     for tp, records in batches.items():
         leader = cluster.leader(tp)
         if leader is None:
-            produced[tp] = ProduceResult(Outcome.FAILED, cluster.problem(tp))
-            core.distrust_metadata()
+            produced[tp] = ProduceResult(Outcome.FAILED, cluster.leader_error(tp))
+            core.invalidate_metadata()
         else:
             by_leader.setdefault(leader, {})[tp] = records
     rounds = [
@@ -119,12 +119,12 @@ def submit_produce(
     timeout_ms: int | None = None,
     transactional_id: str | None = None,
 ) -> Awaitable[Produced]:
-    """Put a request on its way, now; await the result for what became of it."""
+    """Send a request now; await the return value for the results."""
     joins = transactional_id is None or link.versions.transaction_version >= 2
     version = link.versions.newest(
         ApiKey.PRODUCE,
         at_least=PRODUCE_VERSIONS[0],
-        at_most=_LAST_VERSION_WITH_NAMES if joins else FIRST_VERSION_THAT_JOINS - 1,
+        at_most=_LAST_VERSION_WITH_NAMES if joins else FIRST_IMPLICIT_JOIN_VERSION - 1,
     )
     wait_ms, timeout_s = _times(core, timeout_ms)
     partitions = [ProducePartition(tp.topic, tp.partition, data) for tp, data in batches.items()]
@@ -143,11 +143,13 @@ def submit_produce(
         expects_answer=acks != 0,
     )
     broker = (node_id, link.connection)
-    return _results(core, batches, unless_replaced(core, answer, broker, batches), (version, acks))
+    return _results(
+        core, batches, await_unless_replaced(core, answer, broker, batches), (version, acks)
+    )
 
 
 def _times(core: Core, timeout_ms: int | None) -> tuple[int, float]:
-    """How long the broker may wait for followers, and how long we wait for the broker."""
+    """How long the broker may wait for followers, and how long the client waits for it."""
     if timeout_ms is None:
         return int(core.config.request_timeout_ms * _BROKER_SHARE), core.request_timeout_s
     return timeout_ms, max(core.request_timeout_s, timeout_ms / 1000 / _BROKER_SHARE)
@@ -163,21 +165,23 @@ async def _results(
     try:
         frame = await answer
     except (ConnectionLost, RequestTimedOut) as error:
-        core.distrust_metadata()
-        return _all(batches, _lost(error) if error.sent else _unsent(error))
+        core.invalidate_metadata()
+        return _same_result(
+            batches, _unknown_result(error) if error.sent else _unsent_result(error)
+        )
     if acks == 0:
-        return _all(batches, ProduceResult(Outcome.UNKNOWN))
+        return _same_result(batches, ProduceResult(Outcome.UNKNOWN))
     try:
         answers = decode_produce_response(version, frame)
     except WireError as error:
-        return _all(batches, _lost(ClientError(f"{error}: an answer that cannot be read")))
-    produced = _all(batches, ProduceResult(Outcome.UNKNOWN, Code.UNKNOWN_SERVER_ERROR))
+        return _same_result(batches, _unknown_result(ClientError(f"malformed response: {error}")))
+    produced = _same_result(batches, ProduceResult(Outcome.UNKNOWN, Code.UNKNOWN_SERVER_ERROR))
     for one in answers:
         tp = TopicPartition(one.topic, one.partition)
         if tp in produced:
             produced[tp] = _result(one, acks)
         if one.error_code in INVALIDATES_METADATA:
-            core.distrust_metadata()
+            core.invalidate_metadata()
     return produced
 
 
@@ -192,13 +196,13 @@ def _result(answer: ProduceAnswer, acks: int) -> ProduceResult:
     )
 
 
-def _all(batches: Mapping[TopicPartition, Records], result: ProduceResult) -> Produced:
+def _same_result(batches: Mapping[TopicPartition, Records], result: ProduceResult) -> Produced:
     return dict.fromkeys(batches, result)
 
 
-def _lost(error: ClientError) -> ProduceResult:
+def _unknown_result(error: ClientError) -> ProduceResult:
     return ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION, cause=error)
 
 
-def _unsent(error: ClientError) -> ProduceResult:
+def _unsent_result(error: ClientError) -> ProduceResult:
     return ProduceResult(Outcome.FAILED, Code.NETWORK_EXCEPTION, cause=error)

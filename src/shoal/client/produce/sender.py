@@ -1,12 +1,12 @@
-"""Batches of many partitions on their way: the shell around `delivery`.
+"""Sends the batches of many partitions: the asyncio shell around `sequencing`.
 
 Rules of this file:
-- `PartitionLine` decides what may be sent and what is decided; this file finds leaders, fills
-  requests, keeps time and hands results out. All partitions of a leader share its requests.
-- `_pump` never waits. Whatever it lacks (a leader, a connection, an identity) is fetched by a
-  task that pumps again when it is done; so there is no loop that polls.
-- Results are futures that never fail: an outcome is always one of ok, failed, unknown.
-- At most `buffer.memory` bytes wait for an outcome; `hand_over` waits in line above that.
+- `PartitionQueue` decides what may be sent and which batches are decided; this file finds leaders,
+  fills requests, sets timers and sets results. All partitions of a leader share its requests.
+- `_pump` never waits. If it lacks a leader, a connection or an identity, a task fetches it and
+  calls `_pump` again; so nothing polls.
+- Results are futures that never fail: an outcome is always ok, failed or unknown.
+- At most `buffer.memory` bytes are without an outcome; above that `enqueue` waits, in order.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from shoal.client.cluster.router import Core
 from shoal.client.codes import Code
 from shoal.client.errors import ClientClosed, ClientError
 from shoal.client.produce.raw_produce import Produced, submit_produce
-from shoal.client.produce.sequencing import Identity, Mode, Parcel, PartitionLine
+from shoal.client.produce.sequencing import Mode, PartitionQueue, PendingBatch, ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
 from shoal.client.transport.handshake import Link
@@ -40,20 +40,20 @@ class Sender:
         core: Core,
         mode: Mode,
         *,
-        get_identity: Callable[[], Awaitable[Identity]] | None = None,
+        get_identity: Callable[[], Awaitable[ProducerIdentity]] | None = None,
         transactional_id: str | None = None,
     ) -> None:
         self._core = core
         self._mode = mode
         self._get_identity = get_identity
         self._transactional_id = transactional_id
-        self._lines: dict[TopicPartition, PartitionLine] = {}
-        # Those with batches.
-        self._active: dict[TopicPartition, PartitionLine] = {}
-        self._results: dict[Parcel, Result] = {}
-        self._identity: Identity | None = None
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        # The queues that are not empty.
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._results: dict[PendingBatch, Result] = {}
+        self._identity: ProducerIdentity | None = None
         self._requests: dict[int, int] = {}
-        # The connection that carries a partition's batches in flight.
+        # The connection of a partition's batches in flight.
         self._carriers: dict[TopicPartition, Link] = {}
         self._bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -62,15 +62,15 @@ class Sender:
         self._backoff = Backoff(core.config.retry_backoff_ms, core.config.retry_backoff_max_ms)
         self._timer: asyncio.TimerHandle | None = None
         self._closed: ClientError | None = None
-        # Told of every batch that ends as anything but ok.
-        self.on_failure: Callable[[Parcel], None] | None = None
+        # Called with every batch whose outcome is not ok.
+        self.on_failure: Callable[[PendingBatch], None] | None = None
 
     @property
     def unfinished(self) -> int:
         """Batches without an outcome."""
         return len(self._results)
 
-    async def hand_over(
+    async def enqueue(
         self,
         tp: TopicPartition,
         batch: Batch,
@@ -78,11 +78,11 @@ class Sender:
         timeout_s: float | None = None,
         retries: bool = True,
     ) -> Result:
-        """Wait for room, then take a batch on; returns the future of its outcome."""
+        """Wait for buffer space, then queue a batch; returns the future of its outcome."""
         size = batch.size
         if self._bytes and (self._waiting or self._bytes + size > self._limit):
             await self._wait_for_room(size)
-            self._bytes -= size  # kept for us while we woke up
+            self._bytes -= size  # reserved until this task ran; `submit` adds it again
         return self.submit(tp, batch, timeout_s=timeout_s, retries=retries)
 
     def submit(
@@ -93,38 +93,38 @@ class Sender:
         timeout_s: float | None = None,
         retries: bool = True,
     ) -> Result:
-        """Take a batch on now, whatever the room; by default for `delivery.timeout.ms`."""
+        """Queue a batch now, ignoring `buffer.memory`; it expires after `delivery.timeout.ms`."""
         loop = asyncio.get_running_loop()
         result: Result = loop.create_future()
         if self._closed is not None:
-            result.set_result(_gave_up(self._closed))
+            result.set_result(_failure_result(self._closed))
             return result
         if timeout_s is None:
             timeout_s = self._core.config.delivery_timeout_ms / 1000
-        parcel = Parcel(tp, batch, deadline=loop.time() + timeout_s, retries=retries)
-        self._results[parcel] = result
+        pending = PendingBatch(tp, batch, deadline=loop.time() + timeout_s, retries=retries)
+        self._results[pending] = result
         self._bytes += batch.size
-        line = self._line(tp)
-        line.add(parcel)
-        self._active[tp] = line
-        # Soon, not now: batches that are submitted together go out together.
+        queue = self._queue_of(tp)
+        queue.add(pending)
+        self._active[tp] = queue
+        # In the next loop iteration: batches that are submitted together share requests.
         if self._timer is None or self._timer.when() > loop.time():
             self._wake_at(loop.time())
         return result
 
     async def flush(self) -> None:
-        """Wait until everything taken on so far has an outcome."""
+        """Wait until every queued batch has an outcome."""
         unfinished = list(self._results.values())
         if unfinished:
             await asyncio.wait(unfinished)
 
-    async def quiet(self) -> None:
-        """Wait until no request is on its way, whatever became of its batches."""
+    async def wait_for_requests(self) -> None:
+        """Wait until no request is in flight, even if its batches are already decided."""
         if self._request_tasks:
             await asyncio.wait(list(self._request_tasks))
 
     async def close(self) -> None:
-        """Give up on whatever has no outcome, and stop."""
+        """Give up on batches without an outcome, and stop."""
         self.abandon(ClientClosed("the producer was closed before the batch had an outcome"))
         self._closed = ClientClosed("the producer is closed")
         if self._timer is not None:
@@ -138,24 +138,23 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def identify(self, identity: Identity) -> None:
-        """Number all partitions from 0 under this identity. Nothing may be unfinished."""
+    def set_identity(self, identity: ProducerIdentity) -> None:
+        """Number all partitions from 0 under this identity. All batches must have outcomes."""
         self._identity = identity
-        for line in self._lines.values():
-            line.identify(identity)
+        for queue in self._queues.values():
+            queue.set_identity(identity)
 
     def abandon(self, reason: ClientError) -> None:
-        """Give up on whatever has no outcome; identities are lost with it."""
-        for line in list(self._lines.values()):
-            self._hand_out(line.abandon(_gave_up(reason)))
+        """Give up on batches without an outcome; this ends the identities too."""
+        for queue in list(self._queues.values()):
+            self._set_results(queue.abandon(_failure_result(reason)))
         self._active.clear()
 
     def _fail(self, error: Exception) -> None:
-        """After an unexpected error nothing here can be relied on: fail all batches, and refuse
-        new ones."""
+        """Fail all batches and refuse new ones: after an unexpected error the state is unsafe."""
         failure = ClientError(
-            f"the producer has failed: {error!r}",
-            remedy="create it again; the log has the traceback",
+            f"internal error of the producer: {error!r}",
+            remedy="create a new producer; the log has the traceback",
         )
         self.abandon(failure)
         self._closed = self._closed or failure
@@ -170,19 +169,19 @@ class Sender:
     def _limit(self) -> int:
         return self._core.config.buffer_memory
 
-    def _line(self, tp: TopicPartition) -> PartitionLine:
-        line = self._lines.get(tp)
-        if line is None:
+    def _queue_of(self, tp: TopicPartition) -> PartitionQueue:
+        queue = self._queues.get(tp)
+        if queue is None:
             config = self._core.config
-            line = self._lines[tp] = PartitionLine(
+            queue = self._queues[tp] = PartitionQueue(
                 tp,
                 self._mode,
                 max_in_flight=config.max_in_flight,
                 backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
             )
             if self._identity is not None:
-                line.identify(self._identity)
-        return line
+                queue.set_identity(self._identity)
+        return queue
 
     def _pump(self) -> None:
         if self._closed is not None:
@@ -194,36 +193,36 @@ class Sender:
         self._wake_for_next(now)
 
     def _expire(self, now: float) -> None:
-        for tp, line in list(self._active.items()):
-            deadline = line.next_deadline
+        for tp, queue in list(self._active.items()):
+            deadline = queue.next_deadline
             if deadline is not None and deadline <= now:
-                self._hand_out(line.expire(now))
-            if line.is_empty:
+                self._set_results(queue.expire(now))
+            if queue.is_empty:
                 self._active.pop(tp, None)
 
     def _fill_requests(self, now: float) -> bool:
         """Send at most one request to each leader; returns whether anything was sent."""
-        by_leader: dict[int, list[tuple[PartitionLine, Parcel]]] = {}
+        by_leader: dict[int, list[tuple[PartitionQueue, PendingBatch]]] = {}
         is_current = self._core.is_current({tp.topic for tp in self._active})
         if not is_current:
-            self._start("metadata", self._look_for_leaders)
-        for tp, line in self._active.items():
-            if line.needs_identity and not line.in_flight and self._get_identity is not None:
+            self._start("metadata", self._find_leaders)
+        for tp, queue in self._active.items():
+            if queue.needs_identity and not queue.in_flight and self._get_identity is not None:
                 self._start("identity", self._fetch_identity)
-            parcel = line.sendable(now)
-            if parcel is None:
+            pending = queue.next_to_send(now)
+            if pending is None:
                 continue
-            if line.is_recovering and not is_current:
-                continue  # it may have failed because the leader is another one
+            if queue.is_recovering and not is_current:
+                continue  # it may have failed because the leader has changed
             leader = self._core.cluster.leader(tp)
             if leader is None:
-                self._start("metadata", self._look_for_leaders)
+                self._start("metadata", self._find_leaders)
             else:
-                by_leader.setdefault(leader, []).append((line, parcel))
+                by_leader.setdefault(leader, []).append((queue, pending))
         sent = [self._fill_request(node, ready) for node, ready in by_leader.items()]
         return any(sent)
 
-    def _fill_request(self, node_id: int, ready: list[tuple[PartitionLine, Parcel]]) -> bool:
+    def _fill_request(self, node_id: int, ready: list[tuple[PartitionQueue, PendingBatch]]) -> bool:
         config = self._core.config
         if self._requests.get(node_id, 0) >= config.max_in_flight:
             return False
@@ -232,23 +231,23 @@ class Sender:
             self._start(f"connect {node_id}", lambda: self._connect(node_id))
             return False
         size = 0
-        taken: list[tuple[PartitionLine, Parcel]] = []
-        for line, parcel in ready:
-            if taken and size + parcel.batch.size > config.max_request_size:
+        taken: list[tuple[PartitionQueue, PendingBatch]] = []
+        for queue, pending in ready:
+            if taken and size + pending.batch.size > config.max_request_size:
                 continue
-            if line.in_flight and self._carriers[parcel.tp] is not link:
-                continue  # on another connection it could overtake those before it
-            size += parcel.batch.size
-            self._carriers[parcel.tp] = link
-            line.sent(parcel)
-            taken.append((line, parcel))
+            if queue.in_flight and self._carriers[pending.tp] is not link:
+                continue  # on another connection it could overtake earlier batches
+            size += pending.batch.size
+            self._carriers[pending.tp] = link
+            queue.mark_sent(pending)
+            taken.append((queue, pending))
         if not taken:
             return False
         answer = submit_produce(
             self._core,
             node_id,
             link,
-            {parcel.tp: parcel.batch.view for _, parcel in taken},
+            {pending.tp: pending.batch.view for _, pending in taken},
             acks=config.acks,
             transactional_id=self._transactional_id,
         )
@@ -262,32 +261,32 @@ class Sender:
     async def _finish(
         self,
         node_id: int,
-        taken: list[tuple[PartitionLine, Parcel]],
+        taken: list[tuple[PartitionQueue, PendingBatch]],
         answer: Awaitable[Produced],
     ) -> None:
         try:
             produced = await answer
-        except ShoalError as error:  # could not even be encoded
+        except ShoalError as error:  # the request could not be encoded
             failure = ProduceResult(
                 Outcome.FAILED, Code.INVALID_REQUEST, cause=ClientError(str(error))
             )
-            produced = {parcel.tp: failure for _, parcel in taken}
+            produced = {pending.tp: failure for _, pending in taken}
         self._requests[node_id] -= 1
         now = asyncio.get_running_loop().time()
-        for line, parcel in taken:
-            self._hand_out(line.answered(parcel, produced[parcel.tp], now))
+        for queue, pending in taken:
+            self._set_results(queue.on_result(pending, produced[pending.tp], now))
         self._pump()
 
-    def _hand_out(self, decided: list[Parcel]) -> None:
-        for parcel in decided:
-            result = self._results.pop(parcel, None)
-            self._bytes -= parcel.batch.size
-            assert parcel.result is not None  # noqa: S101 - for the type checker
+    def _set_results(self, decided: list[PendingBatch]) -> None:
+        for pending in decided:
+            result = self._results.pop(pending, None)
+            self._bytes -= pending.batch.size
+            assert pending.result is not None  # noqa: S101 - for the type checker
             if result is not None and not result.done():
-                result.set_result(parcel.result)
-            if self.on_failure is not None and not parcel.result.is_ok:
-                self.on_failure(parcel)
-        self._give_room()
+                result.set_result(pending.result)
+            if self.on_failure is not None and not pending.result.is_ok:
+                self.on_failure(pending)
+        self._grant_room()
 
     async def _wait_for_room(self, size: int) -> None:
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -297,10 +296,10 @@ class Sender:
         except asyncio.CancelledError:
             if room.done() and not room.cancelled():
                 self._bytes -= size
-            self._give_room()
+            self._grant_room()
             raise
 
-    def _give_room(self) -> None:
+    def _grant_room(self) -> None:
         while self._waiting:
             size, room = self._waiting[0]
             if not room.done() and self._bytes and self._bytes + size > self._limit:
@@ -310,55 +309,55 @@ class Sender:
                 self._bytes += size
                 room.set_result(None)
 
-    # Fetching what is missing
+    # Leaders, connections and identities
 
     def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a task, unless one of that name is running; then pump again."""
+        """Run a task unless one of that name is running; call `_pump` when it ends."""
         if name in self._tasks:
             return
-        task = run_once("sender", self._work(work), on_failure=self._fail)
+        task = run_once("sender", self._run_with_backoff(work), on_failure=self._fail)
         self._tasks[name] = task
-        task.add_done_callback(lambda _: self._done(name))
+        task.add_done_callback(lambda _: self._on_task_done(name))
 
-    def _done(self, name: str) -> None:
+    def _on_task_done(self, name: str) -> None:
         del self._tasks[name]
         self._pump()
 
-    async def _work(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """One step; what fails is tried again after a while, as long as batches have time."""
+    async def _run_with_backoff(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run one step; after a retriable error wait, and let `_pump` start it again."""
         try:
             await work()
-            self._backoff.succeeded()
+            self._backoff.reset()
         except ShoalError as error:
             if not error.retriable:
                 self.abandon(error if isinstance(error, ClientError) else ClientError(str(error)))
                 return
-            self._core.distrust_metadata()
-            await asyncio.sleep(self._backoff.failed())
+            self._core.invalidate_metadata()
+            await asyncio.sleep(self._backoff.next_wait_s())
 
     async def _connect(self, node_id: int) -> None:
         await self._core.pool.link(node_id, PRODUCE)
 
-    async def _look_for_leaders(self) -> None:
+    async def _find_leaders(self) -> None:
         cluster = await self._core.metadata({tp.topic for tp in self._active})
         if any(cluster.leader(tp) is None for tp in self._active):
-            self._core.distrust_metadata()
-            await asyncio.sleep(self._backoff.failed())
+            self._core.invalidate_metadata()
+            await asyncio.sleep(self._backoff.next_wait_s())
 
     async def _fetch_identity(self) -> None:
         if self._get_identity is None:
             return
         self._identity = await self._get_identity()
-        for line in self._lines.values():
-            if line.needs_identity and not line.in_flight:
-                line.identify(self._identity)
+        for queue in self._queues.values():
+            if queue.needs_identity and not queue.in_flight:
+                queue.set_identity(self._identity)
 
     # Time
 
     def _wake_for_next(self, now: float) -> None:
         times = [
-            line.not_before if line.not_before > now else line.next_deadline
-            for line in self._active.values()
+            queue.not_before if queue.not_before > now else queue.next_deadline
+            for queue in self._active.values()
         ]
         known = [when for when in times if when is not None]
         if known:
@@ -374,6 +373,6 @@ class Sender:
         self._pump()
 
 
-def _gave_up(reason: ClientError) -> ProduceResult:
+def _failure_result(reason: ClientError) -> ProduceResult:
     code = getattr(reason, "code", Code.NETWORK_EXCEPTION)
     return ProduceResult(Outcome.FAILED, code, cause=reason)

@@ -1,17 +1,16 @@
-"""Sessions that write: they number batches, repeat them, and say what became of each.
+"""Produce sessions: they number batches, retry them, and report the outcome of each.
 
     async with IdempotentSession(client) as session:
         results = await session.produce({tp: batch})       # waits for the outcomes
-        future = await session.send(tp, batch)             # waits for room only
+        future = await session.send(tp, batch)             # waits for buffer space only
 
 Rules of this file:
-- A session takes whole batches, as bytes that it may write to: it puts producer id, epoch and
-  sequence into their headers (a batch in read-only memory is copied first). The records are
-  never touched.
-- What a broker would refuse or misread is refused before it is sent, with the reason: control
-  batches, several batches at once, batches with compaction gaps.
-- Marks that only a broker may set (append time, delete horizon) are cleared, and so is the
-  mark of a transaction that is not ours.
+- A session takes whole batches as writable bytes: it sets producer id, epoch and sequence in their
+  headers (a batch in read-only memory is copied first). The records are not changed.
+- A batch that a broker would refuse or misread is refused before it is sent, with the reason:
+  control batches, several batches at once, batches with gaps from compaction.
+- Attributes that only a broker may set (append time, delete horizon) are cleared, and so is the
+  transactional attribute of another producer.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from shoal.client.codes import COORDINATOR_RETRY, Code
 from shoal.client.errors import error_for
 from shoal.client.produce.raw_produce import Produced
 from shoal.client.produce.sender import Result, Sender
-from shoal.client.produce.sequencing import Identity, Mode
+from shoal.client.produce.sequencing import Mode, ProducerIdentity
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -43,7 +42,7 @@ from shoal.wire.framing import Part
 
 
 class Session:
-    """What all sessions share; use one of the subclasses."""
+    """Base class of all sessions; use one of the subclasses."""
 
     _mode = Mode.PLAIN
 
@@ -71,7 +70,7 @@ class Session:
             await self.close()
 
     async def start(self) -> None:
-        """Get ready to send."""
+        """Prepare the session for sending."""
 
     async def send(
         self,
@@ -81,40 +80,41 @@ class Session:
         timeout_s: float | None = None,
         retries: bool = True,
     ) -> Result:
-        """Wait for room and take a batch on; the future gets its outcome, never an error.
+        """Wait for buffer space and queue a batch; the future gets its outcome, never an error.
 
-        It is repeated for so long, by default `delivery.timeout.ms`, or sent once only.
+        The batch is retried for `timeout_s`, by default `delivery.timeout.ms`; without `retries` it
+        is sent only once.
         """
-        return await self._sender.hand_over(
-            tp, self._prepared(tp, batch), timeout_s=timeout_s, retries=retries
+        return await self._sender.enqueue(
+            tp, self._prepare(tp, batch), timeout_s=timeout_s, retries=retries
         )
 
     async def produce(self, batches: Mapping[TopicPartition, Part | Batch]) -> Produced:
         """Send a batch to each of these partitions and wait for all outcomes."""
-        prepared = {tp: self._prepared(tp, batch) for tp, batch in batches.items()}
-        results = {tp: await self._sender.hand_over(tp, batch) for tp, batch in prepared.items()}
+        prepared = {tp: self._prepare(tp, batch) for tp, batch in batches.items()}
+        results = {tp: await self._sender.enqueue(tp, batch) for tp, batch in prepared.items()}
         if results:
             await asyncio.wait(results.values())
         return {tp: result.result() for tp, result in results.items()}
 
     async def flush(self) -> None:
-        """Wait until everything taken on so far has an outcome."""
+        """Wait until every queued batch has an outcome."""
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Give up on whatever has no outcome, and stop."""
+        """Give up on batches without an outcome, and stop."""
         await self._sender.close()
 
-    def _prepared(self, tp: TopicPartition, batch: Part | Batch) -> Batch:
-        return prepared_batch(tp, batch, is_transactional=self._mode is Mode.TRANSACTIONAL)
+    def _prepare(self, tp: TopicPartition, batch: Part | Batch) -> Batch:
+        return prepare_batch(tp, batch, is_transactional=self._mode is Mode.TRANSACTIONAL)
 
 
 class PlainSession(Session):
-    """Batches without numbers (`enable.idempotence=false`): a repeated one is written twice."""
+    """Batches without sequences (`enable.idempotence=false`): a retry may write a batch twice."""
 
 
 class IdempotentSession(Session):
-    """Batches numbered under a producer id: a repeated one is written once, and in order."""
+    """Batches with a producer id and sequences: a retry writes a batch once, and in order."""
 
     _mode = Mode.IDEMPOTENT
 
@@ -122,42 +122,42 @@ class IdempotentSession(Session):
         return Sender(self._core, self._mode, get_identity=self._new_identity)
 
     async def start(self) -> None:
-        """Get a producer id from the cluster."""
-        self._sender.identify(await self._new_identity())
+        """Request a producer id from the cluster."""
+        self._sender.set_identity(await self._new_identity())
 
-    async def _new_identity(self) -> Identity:
+    async def _new_identity(self) -> ProducerIdentity:
         return await new_identity(self._core)
 
 
-async def new_identity(core: Core) -> Identity:
-    """A producer id that nobody has used; brokers of a new cluster may need a moment."""
+async def new_identity(core: Core) -> ProducerIdentity:
+    """Request a new producer id; retried, because a new cluster may not be ready."""
     values = {
         "transactional_id": None,
-        # Of no meaning without a transactional id, but brokers check that it is positive.
+        # Not used without a transactional id, but brokers check that it is positive.
         "transaction_timeout": core.config.transaction_timeout_ms,
     }
 
-    async def attempt() -> Identity:
+    async def attempt() -> ProducerIdentity:
         response = await core.call(ApiKey.INIT_PRODUCER_ID, values)
         code = int(response.error_code)
         if code != Code.NONE:
             error = error_for(code)
             error.retriable = error.retriable or code in COORDINATOR_RETRY
             raise error
-        return Identity(int(response.producer_id), int(response.producer_epoch))
+        return ProducerIdentity(int(response.producer_id), int(response.producer_epoch))
 
-    return await core.retrying(attempt)
+    return await core.with_retries(attempt)
 
 
-def prepared_batch(tp: TopicPartition, given: Part | Batch, *, is_transactional: bool) -> Batch:
+def prepare_batch(tp: TopicPartition, given: Part | Batch, *, is_transactional: bool) -> Batch:
     """The one batch in `given`, with a header that a broker accepts from a producer."""
     batch = given if isinstance(given, Batch) else _only_batch(tp, given)
     if batch.attributes & CONTROL_BIT:
-        raise UsageError(f"{tp}: a control batch is the broker's own; producers may not send one")
+        raise UsageError(f"{tp}: producers may not send control batches")
     if not batch.is_dense:
         raise UsageError(
-            f"{tp}: {batch!r} has gaps, which brokers refuse",
-            remedy="encode its records anew",
+            f"{tp}: {batch!r} has offset gaps, which brokers refuse",
+            remedy="re-encode its records",
         )
     if batch.view.readonly:
         batch = Batch(memoryview(bytearray(batch.view)))
@@ -180,7 +180,7 @@ def _only_batch(tp: TopicPartition, given: Part) -> Batch:
     if len(view) < HEADER_SIZE or not batches:
         raise UsageError(f"{tp}: {len(view)} bytes are not a record batch")
     raise UsageError(
-        f"{tp}: a producer sends one batch at a time, not {len(batches)} and "
-        f"{len(view) - sum(one.size for one in batches)} bytes more",
-        remedy="send each batch of a record set by itself (shoal.wire.batch.iter_batches)",
+        f"{tp}: expected one batch, got {len(batches)} and "
+        f"{len(view) - sum(one.size for one in batches)} more bytes",
+        remedy="send each batch of a record set separately (shoal.wire.batch.iter_batches)",
     )

@@ -1,4 +1,4 @@
-"""What a transactional producer may do next. Pure.
+"""The state machine of a transactional producer. Pure.
 
               begin            commit, abort            ended
     READY ──────────► OPEN ───────────────────► ENDING ───────► READY
@@ -7,9 +7,9 @@
                      BROKEN ── abort ──► ENDING   DEAD
 
 Rules of this file:
-- A broken transaction can only be aborted. A dead producer can do nothing: it was fenced, or
-  nobody knows how its last transaction ended; a new one must ask the coordinator.
-- Calls out of turn are mistakes of the caller and say which call is due.
+- A broken transaction can only be aborted. A dead producer can do nothing: it was fenced, or the
+  outcome of its last transaction is unknown; a new producer must ask the coordinator.
+- A call in the wrong phase is a usage error that names the phase.
 """
 
 from enum import Enum
@@ -21,28 +21,28 @@ from shoal.model.topics import TopicPartition
 
 
 class Phase(Enum):
-    """Where a transactional producer stands; the value is how to say so."""
+    """The phase of a transactional producer; the value completes "the producer …"."""
 
-    NEW = "was not started"
+    NEW = "is not started"
     READY = "has no open transaction"
-    OPEN = "is in the middle of a transaction"
+    OPEN = "has an open transaction"
     BROKEN = "has a transaction that can only be aborted"
     ENDING = "is ending its transaction"
-    DEAD = "can do nothing any more"
+    DEAD = "can no longer be used"
 
 
 class TransactionState:
-    """The phase, and what the coordinator knows of the transaction."""
+    """The phase, and the parts of the transaction that the coordinator knows."""
 
     def __init__(self) -> None:
         self.phase = Phase.NEW
         self.partitions: set[TopicPartition] = set()
         self.groups: set[str] = set()
         self.failure: ClientError | None = None
-        # Whether the coordinator may know of this transaction at all.
-        self.is_touched = False
+        # Whether the coordinator may know this transaction.
+        self.may_be_known = False
 
-    def started(self) -> None:
+    def mark_ready(self) -> None:
         self.phase = Phase.READY
         self._clear()
 
@@ -52,36 +52,36 @@ class TransactionState:
         self.phase = Phase.OPEN
 
     def check_open(self) -> None:
-        """Raise unless the transaction takes more."""
+        """Raise unless a transaction is open."""
         if self.phase is Phase.BROKEN:
-            raise self.failed()
+            raise self.abortable_error()
         self._must_be(Phase.OPEN, "send")
 
     def fail(self, error: ClientError) -> None:
-        """Something of the transaction failed for good."""
+        """Record that a part of the transaction has finally failed."""
         if self.phase is Phase.OPEN:
             self.phase = Phase.BROKEN
         self.failure = self.failure or error
 
-    def die(self, error: ClientError) -> None:
+    def mark_dead(self, error: ClientError) -> None:
         self.phase = Phase.DEAD
         self.failure = error
 
     def end(self, *, is_commit: bool) -> None:
-        """Begin to commit or abort."""
+        """Start to commit or abort."""
         if is_commit and self.phase is Phase.BROKEN:
-            raise self.failed()
+            raise self.abortable_error()
         if not is_commit and self.phase is Phase.BROKEN:
             self.phase = Phase.OPEN
         self._must_be(Phase.OPEN, "commit" if is_commit else "abort")
         self.phase = Phase.ENDING
 
-    def ended(self) -> None:
+    def mark_ended(self) -> None:
         self.phase = Phase.READY
         self._clear()
 
-    def failed(self) -> TransactionFailed:
-        """The error of a transaction that can only be aborted."""
+    def abortable_error(self) -> TransactionFailed:
+        """The error for a transaction that can only be aborted."""
         error = TransactionFailed(
             Code.TRANSACTION_ABORTABLE,
             message=f"the transaction can only be aborted, because: {self.failure}",
@@ -97,12 +97,12 @@ class TransactionState:
                 raise self.failure
             raise ClientError(
                 f"the producer {self.phase.value}: {self.failure}",
-                remedy="make a new session with the same transactional.id",
+                remedy="create a new session with the same transactional.id",
             )
-        raise UsageError(f"{call}() is not for a producer that {self.phase.value}")
+        raise UsageError(f"cannot call {call}(): the producer {self.phase.value}")
 
     def _clear(self) -> None:
         self.partitions = set()
         self.groups = set()
         self.failure = None
-        self.is_touched = False
+        self.may_be_known = False

@@ -1,4 +1,4 @@
-"""A session whose batches become visible together, or not at all.
+"""Transactional sessions: their batches become visible together, or not at all.
 
     async with TransactionalSession(client, "my-id") as session:
         async with session.transaction():
@@ -6,16 +6,16 @@
             await session.send_offsets({source_tp: 42}, group_id="group")
 
 Rules of this file:
-- Starting asks the coordinator for an epoch, which fences older producers of the same
-  transactional.id and aborts what they left; 14, 15, 16 and 51 are waited out.
-- Two protocols. Version 1: partitions and groups are announced to the coordinator before the
-  first batch, and the epoch stays. Version 2 (KIP-890, `transaction.version` 2 of the cluster):
-  batches announce themselves (Produce 12, TxnOffsetCommit 5), and each end gives a new epoch,
-  under which sequences begin at 0.
-- A batch that is not acknowledged breaks the transaction. Before an abort nothing may be on its
-  way any more: a straggler behind the abort's marker would be an open transaction again.
-- A commit without an answer leaves the session dead, because nobody knows: a new session with
-  the same id makes the coordinator finish it one way or the other.
+- `start` requests an epoch from the coordinator, which fences older producers with the same
+  transactional.id and aborts their transactions; errors 14, 15, 16 and 51 are retried.
+- There are two protocols. Version 1: partitions and groups are added at the coordinator before the
+  first batch, and the epoch stays the same. Version 2 (KIP-890, `transaction.version` 2 of the
+  cluster): batches add their partitions implicitly (Produce 12, TxnOffsetCommit 5), and each
+  EndTxn returns a new epoch, under which sequences begin at 0.
+- A batch that is not acknowledged breaks the transaction. Before an abort no request may be in
+  flight: a late batch after the abort marker would open a new transaction.
+- After a commit without a response the session is dead, because the outcome is unknown: a new
+  session with the same id makes the coordinator complete the transaction either way.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from shoal.client.errors import ClientError, KafkaError, ProducerFenced
 from shoal.client.groups.group_offsets import NO_MEMBER, GroupMember, OffsetCommit, topics_to_commit
 from shoal.client.produce.raw_produce import Produced
 from shoal.client.produce.sender import Result, Sender
-from shoal.client.produce.sequencing import Identity, Mode, Parcel
+from shoal.client.produce.sequencing import Mode, PendingBatch, ProducerIdentity
 from shoal.client.produce.sessions import Session
 from shoal.client.produce.transaction_state import Phase, TransactionState
 from shoal.model.errors import UsageError
@@ -39,16 +39,16 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.framing import Part
 
-_NO_IDENTITY: Final = Identity(-1, -1)
+_NO_IDENTITY: Final = ProducerIdentity(-1, -1)
 # The last versions of the first protocol.
 _LAST_END_TXN_1: Final = 4
 _LAST_TXN_OFFSET_COMMIT_1: Final = 4
 _LAST_ADD_PARTITIONS_OF_CLIENTS: Final = 3
-_GONE: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
+_ENDED_AT_COORDINATOR: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
 
 
 class TransactionalSession(Session):
-    """Batches in transactions, under a name that fences its predecessors."""
+    """Batches in transactions, under a transactional.id that fences older producers."""
 
     _mode = Mode.TRANSACTIONAL
 
@@ -61,32 +61,32 @@ class TransactionalSession(Session):
         self._identity = _NO_IDENTITY
         self._version = 0
         self._state = TransactionState()
-        self._announcing = asyncio.Lock()
+        self._adding_partitions = asyncio.Lock()
 
     @property
-    def identity(self) -> Identity:
-        """Producer id and epoch at the moment."""
+    def identity(self) -> ProducerIdentity:
+        """The current producer id and epoch."""
         return self._identity
 
     @property
     def transaction_version(self) -> int:
-        """1 or 2, by what the cluster has agreed on."""
+        """1 or 2, by the finalized feature of the cluster."""
         return self._version
 
     @property
     def phase(self) -> Phase:
-        """What it may do next."""
+        """The phase of the producer."""
         return self._state.phase
 
     async def start(self) -> None:
-        """Take over the transactional id."""
+        """Get an epoch for the transactional id; this fences older producers."""
         if self._state.phase is not Phase.NEW:
-            raise UsageError("the session was started before")
-        await self._take_over(_NO_IDENTITY)
-        self._state.started()
+            raise UsageError("the session is already started")
+        await self._init_producer_id(_NO_IDENTITY)
+        self._state.mark_ready()
 
     async def close(self) -> None:
-        """Stop; an open transaction is aborted if the coordinator can be reached."""
+        """Stop; an open transaction is aborted if the coordinator is reachable."""
         try:
             if self._state.phase in {Phase.OPEN, Phase.BROKEN}:
                 with contextlib.suppress(ClientError):
@@ -123,16 +123,16 @@ class TransactionalSession(Session):
         timeout_s: float | None = None,
         retries: bool = True,
     ) -> Result:
-        """Wait for room and take a batch on; the future gets its outcome in the partition.
+        """Wait for buffer space and queue a batch; the future gets its outcome in the partition.
 
-        Whether it counts is decided by the end of the transaction.
+        The end of the transaction decides whether it becomes visible.
         """
-        await self._announce([tp])
+        await self._add_to_transaction([tp])
         return await super().send(tp, batch, timeout_s=timeout_s, retries=retries)
 
     async def produce(self, batches: Mapping[TopicPartition, Part | Batch]) -> Produced:
         """Send a batch to each of these partitions and wait for all outcomes."""
-        await self._announce(batches)
+        await self._add_to_transaction(batches)
         return await super().produce(batches)
 
     async def send_offsets(
@@ -142,15 +142,15 @@ class TransactionalSession(Session):
         *,
         member: GroupMember = NO_MEMBER,
     ) -> None:
-        """Commit a group's positions as part of the transaction."""
+        """Commit offsets of a group as part of the transaction."""
         self._state.check_open()
         values = self._offset_values(offsets, group_id, member)
         group = Coordinator(self._core, CoordinatorType.GROUP, group_id)
         try:
             if self._version < 2 and group_id not in self._state.groups:
-                self._state.is_touched = True
+                self._state.may_be_known = True
                 await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, {"group_id": group_id})
-            self._state.is_touched = True
+            self._state.may_be_known = True
             self._state.groups.add(group_id)
             await self._commit_offsets(group, values)
         except ClientError as error:
@@ -161,51 +161,51 @@ class TransactionalSession(Session):
         """Wait for all batches and make the transaction visible."""
         await self.flush()
         self._state.end(is_commit=True)
-        if not self._state.is_touched:
-            self._state.ended()
+        if not self._state.may_be_known:
+            self._state.mark_ended()
             return
         try:
-            self._renew(await self._end_txn(is_commit=True))
+            self._set_identity(await self._end_txn(is_commit=True))
         except BaseException as error:
-            self._end_failed(error)
+            self._on_end_failed(error)
             raise
-        self._state.ended()
+        self._state.mark_ended()
 
     async def abort(self) -> None:
-        """Make the transaction as if it had never been."""
+        """Abort the transaction: its batches never become visible."""
         is_broken = self._state.phase is Phase.BROKEN or self._sender.unfinished > 0
         self._state.end(is_commit=False)
         try:
             if is_broken:
-                self._sender.abandon(ClientError("its transaction was aborted"))
-            await self._sender.quiet()
+                self._sender.abandon(ClientError("the transaction of the batch was aborted"))
+            await self._sender.wait_for_requests()
             needs_new_epoch = is_broken
-            if self._state.is_touched:
-                was_gone = await self._abort_at_coordinator()
-                # The second protocol has just given us one.
-                needs_new_epoch = was_gone or (is_broken and self._version < 2)
+            if self._state.may_be_known:
+                had_ended = await self._abort_at_coordinator()
+                # EndTxn of the second protocol has returned a new epoch.
+                needs_new_epoch = had_ended or (is_broken and self._version < 2)
             if needs_new_epoch:
-                await self._take_over(self._identity)
+                await self._init_producer_id(self._identity)
         except BaseException as error:
-            self._state.die(_as_client_error(error))
+            self._state.mark_dead(_as_client_error(error))
             raise
-        self._state.ended()
+        self._state.mark_ended()
 
     def _make_sender(self) -> Sender:
         sender = Sender(self._core, self._mode, transactional_id=self.transactional_id)
-        sender.on_failure = self._batch_failed
+        sender.on_failure = self._on_batch_failed
         return sender
 
-    def _batch_failed(self, parcel: Parcel) -> None:
-        if parcel.result is None or self._state.phase is not Phase.OPEN:
+    def _on_batch_failed(self, pending: PendingBatch) -> None:
+        if pending.result is None or self._state.phase is not Phase.OPEN:
             return
-        self._state.fail(parcel.result.error(parcel.tp))
-        self._sender.abandon(self._state.failed())
+        self._state.fail(pending.result.error(pending.tp))
+        self._sender.abandon(self._state.abortable_error())
 
     # The coordinator
 
-    async def _take_over(self, identity: Identity) -> None:
-        """Get an epoch above `identity`'s, or above everybody's if it is none."""
+    async def _init_producer_id(self, identity: ProducerIdentity) -> None:
+        """Get an epoch above that of `identity`, or above all epochs for `_NO_IDENTITY`."""
         values = {
             "transactional_id": self.transactional_id,
             "transaction_timeout": self._core.config.transaction_timeout_ms,
@@ -215,27 +215,29 @@ class TransactionalSession(Session):
         response = await self._coordinator.call(ApiKey.INIT_PRODUCER_ID, values, at_most=5)
         versions = self._core.pool.versions[await self._coordinator.node_id()]
         self._version = 2 if versions.transaction_version >= 2 else 1
-        self._renew(Identity(int(response.producer_id), int(response.producer_epoch)))
+        self._set_identity(
+            ProducerIdentity(int(response.producer_id), int(response.producer_epoch))
+        )
 
-    def _renew(self, identity: Identity) -> None:
+    def _set_identity(self, identity: ProducerIdentity) -> None:
         if identity not in {self._identity, _NO_IDENTITY}:
             self._identity = identity
-            self._sender.identify(identity)
+            self._sender.set_identity(identity)
 
-    async def _announce(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let the coordinator know where the transaction writes, where it must be told."""
+    async def _add_to_transaction(self, partitions: Iterable[TopicPartition]) -> None:
+        """Add partitions to the transaction; the second protocol does that implicitly."""
         self._state.check_open()
         if self._version >= 2:
-            self._state.is_touched = True
+            self._state.may_be_known = True
             return
-        async with self._announcing:
+        async with self._adding_partitions:
             new = [tp for tp in partitions if tp not in self._state.partitions]
             if not new:
                 return
             for tp in new:
-                await self._core.leader(tp)  # says soon if there is no such partition
+                await self._core.leader(tp)  # raises early if the partition does not exist
             self._state.check_open()
-            self._state.is_touched = True
+            self._state.may_be_known = True
             try:
                 await self._add_partitions(new)
             except ClientError as error:
@@ -287,8 +289,8 @@ class TransactionalSession(Session):
             ApiKey.TXN_OFFSET_COMMIT, values, at_least=at_least, at_most=at_most, check=check
         )
 
-    async def _end_txn(self, *, is_commit: bool) -> Identity:
-        """End the transaction; returns the new identity, or none where it stays."""
+    async def _end_txn(self, *, is_commit: bool) -> ProducerIdentity:
+        """End the transaction; returns the new identity, or `_NO_IDENTITY` if it stays."""
         is_second = self._version >= 2
         response = await self._ask(
             ApiKey.END_TXN,
@@ -298,15 +300,15 @@ class TransactionalSession(Session):
         )
         if not is_second:
             return _NO_IDENTITY
-        return Identity(int(response.producer_id), int(response.producer_epoch))
+        return ProducerIdentity(int(response.producer_id), int(response.producer_epoch))
 
     async def _abort_at_coordinator(self) -> bool:
-        """Returns whether the coordinator had ended the transaction before us."""
+        """Abort; returns whether the coordinator had already ended the transaction."""
         try:
-            self._renew(await self._end_txn(is_commit=False))
+            self._set_identity(await self._end_txn(is_commit=False))
         except KafkaError as error:
-            # Timed out there, and aborted; whether we are fenced, the take-over will tell.
-            if error.code not in _GONE:
+            # The coordinator aborted it after a timeout; InitProducerId shows if we are fenced.
+            if error.code not in _ENDED_AT_COORDINATOR:
                 raise
             return True
         return False
@@ -347,18 +349,18 @@ class TransactionalSession(Session):
 
     def _fail(self, error: ClientError) -> None:
         if isinstance(error, ProducerFenced) and error.code == Code.PRODUCER_FENCED:
-            self._state.die(error)
+            self._state.mark_dead(error)
         else:
             self._state.fail(error)
 
-    def _end_failed(self, error: BaseException) -> None:
-        """A commit that was refused can be aborted; one without an answer is anybody's guess."""
+    def _on_end_failed(self, error: BaseException) -> None:
+        """A refused commit can be aborted; without a response the outcome is unknown."""
         refused = isinstance(error, KafkaError) and not error.retriable
         if refused and not isinstance(error, ProducerFenced):
             self._state.phase = Phase.OPEN
             self._state.fail(_as_client_error(error))
         else:
-            self._state.die(_as_client_error(error))
+            self._state.mark_dead(_as_client_error(error))
 
 
 def _as_client_error(error: BaseException) -> ClientError:

@@ -1,1 +1,1 @@
-"""Connections to brokers: handshake, security, versions, pool, waiting."""
+"""Connections to brokers: handshake, security, versions, pool, backoff."""

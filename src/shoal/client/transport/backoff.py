@@ -1,19 +1,19 @@
-"""How long to wait before the next try. Pure: chance comes in, seconds come out.
+"""Exponential backoff between attempts. Pure: the random source is an argument.
 
-The wait doubles with each failure from `first_ms` up to `most_ms`, and is then spread by
-±20 %, so that clients that failed together do not come back together (KIP-144, KIP-580).
+The wait doubles with each failure from `first_ms` up to `most_ms`, and is then spread by ±20 %, so
+that clients that failed at the same time do not retry at the same time (KIP-144, KIP-580).
 """
 
 import random
 from collections.abc import Callable
 
 _SPREAD = 0.2
-# 2 ** 30 is above every sensible ratio of most to first, and no number grows without bound.
+# Bounds the exponent; 2 ** 30 is above every sensible ratio of `most_ms` to `first_ms`.
 _MOST_DOUBLINGS = 30
 
 
 class Backoff:
-    """The waits of one thing that fails: a node, a request, a partition."""
+    """The waits between attempts for one node, request or partition."""
 
     __slots__ = ("_chance", "_first_s", "_most_s", "failures")
 
@@ -25,13 +25,13 @@ class Backoff:
         self._chance = chance
         self.failures = 0
 
-    def failed(self) -> float:
-        """Count a failure; returns the seconds to wait before the next try."""
+    def next_wait_s(self) -> float:
+        """Count a failure; returns the seconds to wait before the next attempt."""
         doublings = min(self.failures, _MOST_DOUBLINGS)
         self.failures += 1
         wait_s = min(self._first_s * 2.0**doublings, self._most_s)
         return wait_s * (1 + _SPREAD * (2 * self._chance() - 1))
 
-    def succeeded(self) -> None:
-        """Begin again with the shortest wait."""
+    def reset(self) -> None:
+        """Start again with the shortest wait, after a success."""
         self.failures = 0

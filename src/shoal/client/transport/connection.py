@@ -1,14 +1,14 @@
-"""One TCP connection to one broker: requests go out in order, answers come back in order.
+"""One TCP connection to one broker: requests are sent and answered in order.
 
 Rules of this file:
-- Only this module touches sockets. It knows frames and correlation ids, not messages: a
-  request is a function from a correlation id to parts, an answer is a frame.
+- Only this module uses sockets. It handles frames and correlation ids, not messages: a request
+  is a function from a correlation id to parts, a response is a frame.
 - `submit` does not wait, so the order of calls is the order on the wire. At most
-  `max.in.flight.requests.per.connection` are unanswered; the rest queue here, not yet sent.
-- Every request has a deadline. One that was not sent yet just fails. One that was sent takes
-  the connection with it, as in Kafka's own clients: whatever follows could only wait behind it.
-- A caller that is cancelled leaves its place in the line; its answer is dropped when it comes.
-  So the connection is usable or closed, never out of step.
+  `max.in.flight.requests.per.connection` are unanswered; the others are queued here, not sent.
+- Every request has a deadline. A request that is not sent yet just fails. If it was sent, the
+  connection is closed, as in Kafka's clients: later requests could only wait behind it.
+- If a caller is cancelled, its response is dropped when it arrives. So responses always match
+  requests, or the connection is closed.
 - Errors say whether the request may have reached the broker (`sent`).
 """
 
@@ -42,22 +42,22 @@ _MOST_PARTS: Final = 1024
 _RESET_ON_CLOSE: Final = Struct("ii").pack(1, 0)
 
 
-class Detour(Protocol):
-    """A bad network on purpose: what passes goes through it, and on when it says so, in order."""
+class TransportHook(Protocol):
+    """Injected network faults: delays frames and delivers them later, in order."""
 
     def outgoing(self, deliver: Callable[[], None], size_bytes: int) -> None: ...
     def incoming(self, deliver: Callable[[], None], size_bytes: int) -> None: ...
 
 
-class Carrier(Protocol):
-    """Someone who sends something along with requests, and gets something with the answers."""
+class FrameHook(Protocol):
+    """Adds data to outgoing requests and reads data from responses, for tracing."""
 
     def outgoing(self, parts: Sequence[Part]) -> list[Part]: ...
     def incoming(self, answer: memoryview) -> None: ...
 
 
-class _Call:
-    """A request between `submit` and its answer."""
+class _PendingRequest:
+    """A request between `submit` and its response."""
 
     __slots__ = (
         "correlation_id",
@@ -80,38 +80,38 @@ class _Call:
         self.timeout_s = timeout_s
         self.deadline_s = self.future.get_loop().time() + timeout_s
 
-    def succeed(self, answer: memoryview) -> None:
+    def set_answer(self, answer: memoryview) -> None:
         if not self.future.done():
             self.future.set_result(answer)
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            # Whoever submitted it may have gone; that is not worth a complaint at exit.
+            # Mark the error as retrieved: the caller may no longer wait, which is not a problem.
             self.future.exception()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An open connection; made by `connect`."""
+    """An open connection; created by `connect`."""
 
     def __init__(
         self, address: str, *, max_in_flight: int, limit_bytes: int, spares: int = 1
     ) -> None:
         self.address = address
         self.last_used = asyncio.get_running_loop().time()
-        self.detour: Detour | None = None
-        self.carrier: Carrier | None = None
+        self.transport_hook: TransportHook | None = None
+        self.frame_hook: FrameHook | None = None
         self._max_in_flight = max_in_flight
         self._decoder = FrameDecoder(limit_bytes, spares=spares)
-        self._queue: deque[_Call] = deque()
-        self._in_flight: deque[_Call] = deque()
+        self._queue: deque[_PendingRequest] = deque()
+        self._in_flight: deque[_PendingRequest] = deque()
         self._transport: asyncio.Transport | None = None
-        # The same socket as the transport's: for `sendmsg`, which transports lack before 3.12.
+        # The socket of the transport: for `sendmsg`, which transports lack before Python 3.12.
         self._socket: socket.socket | None = None
         self._is_paused = False
         self._is_retired = False
         self._correlation_id = 0
-        # For the earliest deadline that there was when it was set.
+        # Due at the earliest deadline at the time it was set.
         self._timer: asyncio.TimerHandle | None = None
         self._lost: ClientError | None = None
         self._closed = asyncio.get_running_loop().create_future()
@@ -122,17 +122,17 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no more requests."""
+        """Whether it accepts no more requests."""
         return self._lost is not None or self._is_retired
 
     @property
     def is_open(self) -> bool:
-        """Whether there is still a socket."""
+        """Whether the socket is not closed yet."""
         return not self._closed.done()
 
     @property
     def unanswered(self) -> int:
-        """Requests that wait for an answer or for their turn."""
+        """Requests that are queued or wait for a response."""
         return len(self._queue) + len(self._in_flight)
 
     def is_to(self, host: str, port: int) -> bool:
@@ -141,13 +141,13 @@ class Connection(asyncio.BufferedProtocol):
     def submit(
         self, encode: Encode, *, name: str, timeout_s: float, expects_answer: bool = True
     ) -> asyncio.Future[memoryview]:
-        """Send a request in its turn. The future gets the answer's frame.
+        """Queue a request and send it when possible. The future gets the frame of the response.
 
-        Without an answer (acks=0) it gets an empty frame once the request has been sent.
+        Without a response (acks=0) it gets an empty frame once the request has been sent.
         """
-        call = _Call(encode, name, timeout_s=timeout_s, expects_answer=expects_answer)
+        call = _PendingRequest(encode, name, timeout_s=timeout_s, expects_answer=expects_answer)
         if self.is_closed:
-            call.fail(_unsent(self._lost or ClientClosed(f"{self!r}"), call.name))
+            call.fail(_unsent_error(self._lost or ClientClosed(f"{self!r}"), call.name))
             return call.future
         self.last_used = call.deadline_s - timeout_s
         self._watch(call.deadline_s)
@@ -156,18 +156,18 @@ class Connection(asyncio.BufferedProtocol):
         return call.future
 
     async def request(self, encode: Encode, *, name: str, timeout_s: float) -> memoryview:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         return await self.submit(encode, name=name, timeout_s=timeout_s)
 
     def abort(self, reason: ClientError) -> None:
-        """Close at once; what is unanswered fails."""
+        """Close at once; unanswered requests fail."""
         if self._lost is None:
             self._end(reason)
         if self._transport is not None:
             self._transport.abort()
 
     def reset(self) -> None:
-        """Close at once with a TCP reset: the other end hears of it as if the way had broken."""
+        """Close at once with a TCP reset, as if the network had failed."""
         if self._transport is not None:
             end = self._transport.get_extra_info("socket")
             with contextlib.suppress(OSError):
@@ -175,18 +175,18 @@ class Connection(asyncio.BufferedProtocol):
         self.abort(ConnectionLost(f"the connection to {self.address} was reset", sent=True))
 
     def retire(self) -> None:
-        """Take no more requests; close when those under way are answered."""
+        """Accept no more requests; close when those in flight are answered."""
         self._is_retired = True
         self._close_if_done()
 
     async def close(self) -> None:
-        """Close, and wait until the socket is gone."""
-        self.abort(ClientClosed(f"the connection to {self.address} was closed by us"))
+        """Close, and wait until the socket is closed."""
+        self.abort(ClientClosed(f"this client closed the connection to {self.address}"))
         if self._transport is not None:
             await asyncio.shield(self._closed)
 
-    def hand_over(self, sock: socket.socket) -> None:
-        """The plain socket under the transport, for writing without a copy."""
+    def set_socket(self, sock: socket.socket) -> None:
+        """Set the plain socket of the transport, for writing without a copy."""
         self._socket = sock
 
     # asyncio.BufferedProtocol
@@ -200,33 +200,33 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            frames = self._decoder.received(nbytes)
+            frames = self._decoder.feed(nbytes)
         except WireError as error:
-            self._break(f"sent what is no answer: {error}")
+            self._fail_connection(f"sent an invalid response: {error}")
             return
         for answer in frames:
-            if self.detour is None:
-                self._take(answer)
+            if self.transport_hook is None:
+                self._on_answer(answer)
             else:
-                self.detour.incoming(partial(self._take, answer), len(answer))
+                self.transport_hook.incoming(partial(self._on_answer, answer), len(answer))
 
     def eof_received(self) -> bool:
-        if self.detour is not None:
-            self.detour.incoming(self._on_eof, 0)
+        if self.transport_hook is not None:
+            self.transport_hook.incoming(self._on_eof, 0)
             return True
         self._on_eof()
         return False
 
     def _on_eof(self) -> None:
         if self._lost is None:
-            how = "in the middle of an answer" if self._decoder.is_mid_frame else ""
-            self._break(f"closed the connection {how}".rstrip())
+            how = "in the middle of a response" if self._decoder.is_mid_frame else ""
+            self._fail_connection(f"closed the connection {how}".rstrip())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.detour is None:
+        if self.transport_hook is None:
             self._on_lost(exc)
         else:
-            self.detour.incoming(partial(self._on_lost, exc), 0)
+            self.transport_hook.incoming(partial(self._on_lost, exc), 0)
         self._socket = None
         if not self._closed.done():
             self._closed.set_result(None)
@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_lost(self, exc: Exception | None) -> None:
         if self._lost is None:
             why = f": {describe(exc)}" if exc is not None else ""
-            self._end(ConnectionLost(f"{self.address} is gone{why}", sent=True))
+            self._end(ConnectionLost(f"{self.address} closed the connection{why}", sent=True))
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -258,35 +258,35 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             self._send(call)
 
-    def _send(self, call: _Call) -> None:
+    def _send(self, call: _PendingRequest) -> None:
         self._correlation_id = (
             0 if self._correlation_id == _LAST_CORRELATION_ID else self._correlation_id + 1
         )
         try:
             request = call.encode(self._correlation_id)
-            parts = frame(request if self.carrier is None else self.carrier.outgoing(request))
-        except Exception as error:  # noqa: BLE001 - the caller's function; its errors are theirs
+            parts = frame(request if self.frame_hook is None else self.frame_hook.outgoing(request))
+        except Exception as error:  # noqa: BLE001 - the caller's function; the caller gets its errors
             call.fail(error)
             return
         call.correlation_id = self._correlation_id
         if call.expects_answer:
             self._in_flight.append(call)
-            self._put(parts)
+            self._transmit(parts)
             return
-        self._put(parts)
+        self._transmit(parts)
         if self._lost is None:
-            call.succeed(memoryview(b""))
+            call.set_answer(memoryview(b""))
         else:
-            call.fail(ConnectionLost(f"{self.address} is gone", sent=True))
+            call.fail(ConnectionLost(f"{self.address} closed the connection", sent=True))
 
-    def _put(self, parts: list[Part]) -> None:
-        if self.detour is None:
+    def _transmit(self, parts: list[Part]) -> None:
+        if self.transport_hook is None:
             self._write(parts)
         else:
-            self.detour.outgoing(partial(self._write_late, parts), sum(map(len, parts)))
+            self.transport_hook.outgoing(partial(self._write_delayed, parts), sum(map(len, parts)))
 
-    def _write_late(self, parts: list[Part]) -> None:
-        # Held up until nobody is there any more, perhaps.
+    def _write_delayed(self, parts: list[Part]) -> None:
+        # The connection may have been closed while the frame was delayed.
         if self._lost is None and not self._closed.done():
             self._write(parts)
 
@@ -294,17 +294,17 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         assert transport is not None  # noqa: S101 - for the type checker
         if self._socket is None:
-            # TLS copies anyway.
+            # TLS copies the bytes anyway.
             transport.writelines(parts)
             return
         try:
-            # Bytes that wait in the transport must not be overtaken.
+            # Bytes that are buffered in the transport must be sent first.
             can_send = not transport.get_write_buffer_size()
             sent = self._socket.sendmsg(parts[:_MOST_PARTS]) if can_send else 0
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
-            self._break(f"cannot be written to: {describe(error)}")
+            self._fail_connection(f"cannot be written to: {describe(error)}")
             return
         for part in parts:
             size = len(part)
@@ -316,29 +316,32 @@ class Connection(asyncio.BufferedProtocol):
 
     # Receiving and ending
 
-    def _take(self, answer: memoryview) -> None:
+    def _on_answer(self, answer: memoryview) -> None:
         if self._lost is not None:
             return
         if not self._in_flight:
-            self._break("answers what nobody asked")
+            self._fail_connection("sent a response without a request")
             return
         call = self._in_flight[0]
         if len(answer) < _CORRELATION_ID.size:
-            self._break(f"sent an answer of {len(answer)} bytes")
+            self._fail_connection(f"sent a response of {len(answer)} bytes")
             return
         correlation_id = _CORRELATION_ID.unpack_from(answer)[0]
         if correlation_id != call.correlation_id:
-            self._break(f"answers {correlation_id} where {call.correlation_id} is due")
+            self._fail_connection(
+                f"sent a response with correlation id {correlation_id} instead of"
+                f" {call.correlation_id}"
+            )
             return
         self._in_flight.popleft()
-        if self.carrier is not None:
-            self.carrier.incoming(answer)
-        call.succeed(answer)
+        if self.frame_hook is not None:
+            self.frame_hook.incoming(answer)
+        call.set_answer(answer)
         self._send_queued()
         self._close_if_done()
 
     def _watch(self, deadline_s: float) -> None:
-        """Be woken by then. One timer for all calls: nearly all are answered long before."""
+        """Set the timer. One timer for all requests: nearly all are answered long before."""
         if self._timer is not None:
             if self._timer.when() <= deadline_s:
                 return
@@ -350,12 +353,12 @@ class Connection(asyncio.BufferedProtocol):
         now_s = asyncio.get_running_loop().time()
         for call in (*self._in_flight, *self._queue):
             if call.deadline_s <= now_s:
-                self._timed_out(call)
+                self._fail_timed_out(call)
         waiting = (*self._in_flight, *self._queue)
         if waiting:
             self._watch(min(call.deadline_s for call in waiting))
 
-    def _timed_out(self, call: _Call) -> None:
+    def _fail_timed_out(self, call: _PendingRequest) -> None:
         where = f"{self.address} did not answer {call.name} within {call.timeout_s:g} s"
         if call in self._in_flight:
             self._in_flight.remove(call)
@@ -363,13 +366,15 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(ConnectionLost(f"{where}, so the connection was closed", sent=True))
         elif call in self._queue:
             self._queue.remove(call)
-            call.fail(RequestTimedOut(f"{where}: others before it are unanswered", sent=False))
+            call.fail(
+                RequestTimedOut(f"{where}: the requests before it are unanswered", sent=False)
+            )
 
     def _close_if_done(self) -> None:
         if self._is_retired and not self.unanswered:
             self.abort(ClientClosed(f"the connection to {self.address} was retired"))
 
-    def _break(self, what: str) -> None:
+    def _fail_connection(self, what: str) -> None:
         self.abort(ConnectionLost(f"{self.address} {what}", sent=True))
 
     def _end(self, reason: ClientError) -> None:
@@ -381,35 +386,35 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight.clear()
         self._queue.clear()
         for call in in_flight:
-            call.fail(_lost_with(reason, call.name))
+            call.fail(_error_for_unanswered(reason, call.name))
         for call in queued:
-            call.fail(_unsent(reason, call.name))
+            call.fail(_unsent_error(reason, call.name))
 
 
-def _lost_with(reason: ClientError, name: str) -> ClientError:
+def _error_for_unanswered(reason: ClientError, name: str) -> ClientError:
     if isinstance(reason, ConnectionLost):
         return ConnectionLost(f"{reason} ({name} unanswered)", sent=True)
-    # Closed by us; the request may have arrived all the same.
+    # Closed by this client; the request may still have arrived.
     return ConnectionLost(f"{reason}, with {name} unanswered", sent=True)
 
 
-def _unsent(reason: ClientError, name: str) -> ClientError:
+def _unsent_error(reason: ClientError, name: str) -> ClientError:
     return ConnectionLost(f"{reason} ({name} was not sent)", sent=False)
 
 
 def describe(error: BaseException) -> str:
-    """A sentence for a user, of an error of the system."""
+    """A sentence for users about an error of the system."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate not accepted: {error.verify_message}"
+        return f"the certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or error}"
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "timed out"
     if isinstance(error, socket.gaierror):
-        return f"name not found: {error.strerror}"
+        return f"unknown host: {error.strerror}"
     if isinstance(error, OSError):
-        said = os.strerror(error.errno).lower() if error.errno else str(error)
-        return said or "the connection was closed"
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        return reason or "the connection was closed"
     return str(error) or type(error).__name__
 
 
@@ -428,11 +433,11 @@ async def connect(
     receive_buffer_bytes: int = -1,
     spares: int = 1,
 ) -> Connection:
-    """Open a connection; the caller bounds the time. TLS refusals are `AuthenticationFailed`."""
+    """Open a connection; the caller limits the time. TLS errors are `AuthenticationFailed`."""
     loop = asyncio.get_running_loop()
     address = address_of(host, port)
     try:
-        sock = await _connected_socket(host, port, (send_buffer_bytes, receive_buffer_bytes))
+        sock = await _connect_socket(host, port, (send_buffer_bytes, receive_buffer_bytes))
     except OSError as error:
         raise ConnectionLost(
             f"cannot connect to {address}: {describe(error)}", sent=False
@@ -448,26 +453,26 @@ async def connect(
         sock.close()
         raise AuthenticationFailed(
             f"{address}: {describe(error)}",
-            remedy="name the signing certificate in ssl.truststore.location (PEM)",
+            remedy="set ssl.truststore.location to the signing certificate (PEM)",
         ) from error
     except OSError as error:
         sock.close()
-        remedy = "is the port one that speaks TLS?" if tls else None
+        remedy = "check that the port uses TLS" if tls else None
         message = f"cannot connect to {address}: {describe(error)}"
         raise ConnectionLost(message, sent=False, remedy=remedy) from error
     except BaseException:
         sock.close()
         raise
     if tls is None:
-        connection.hand_over(sock)
+        connection.set_socket(sock)
     return connection
 
 
-async def _connected_socket(host: str, port: int, buffers: tuple[int, int]) -> socket.socket:
-    """A connected socket to the first address of the host that accepts."""
+async def _connect_socket(host: str, port: int, buffers: tuple[int, int]) -> socket.socket:
+    """Connect a socket to the first address of the host that accepts."""
     loop = asyncio.get_running_loop()
     try:
-        # An address needs no resolver, and so no thread.
+        # A numeric address needs no resolver, and so no thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -491,7 +496,7 @@ async def _connected_socket(host: str, port: int, buffers: tuple[int, int]) -> s
 
 def _set_buffers(sock: socket.socket, buffers: tuple[int, int]) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A peer that vanished without a word is noticed on idle connections too.
+    # Detects a peer that vanished without closing, on idle connections too.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), buffers, strict=True):
         if size >= 0:

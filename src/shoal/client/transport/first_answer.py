@@ -1,8 +1,8 @@
-"""Ask several, take the first answer.
+"""Runs several attempts and takes the first success.
 
-Those asked later begin when one before them has failed, or has kept us waiting for
-`stagger_s`: a dead address that swallows packets must not cost its whole time-out, and a
-cluster in good health must not be asked several times over.
+The next attempt starts when one before it has failed or has taken `stagger_s`: an address that
+drops packets must not cost its whole timeout, and a healthy cluster must not get the same request
+several times.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AllFailed(Exception):
-    """Nobody answered; `failures` are in the order of the runners."""
+    """All attempts failed; `failures` are in the order of the runners."""
 
     def __init__(self, failures: list[ShoalError]) -> None:
         super().__init__(f"all {len(failures)} failed")
@@ -31,8 +31,8 @@ async def race(
 ) -> T:
     """The result of the first runner to succeed; the others are cancelled.
 
-    `discard` gets the results of those that succeeded in the same moment, or just before the
-    whole race was cancelled.
+    `discard` gets the results of other runners that succeeded at the same time, or just before
+    the race was cancelled.
     """
     tasks: list[asyncio.Task[T]] = []
     winner: asyncio.Task[T] | None = None

@@ -2,13 +2,13 @@
 
 Rules of this file:
 - A broker answers the requests of one connection one after the other, so a fetch that waits
-  for data holds up whatever is behind it. Requests that may wait have channels of their own:
-  a connection for each (node, channel).
-- There is one attempt to connect at a time for each of them, shared by all who wait for it. A
-  failed one makes the next wait (`reconnect.backoff.ms`, doubling).
+  for data delays the requests behind it. Requests that may wait have their own channels, with one
+  connection for each (node, channel).
+- For each of them at most one attempt to connect runs, shared by all waiting callers. After a
+  failure the next attempt waits (`reconnect.backoff.ms`, doubling).
 - A connection is replaced when it is lost, when it was idle for too long, when its SASL
-  session is about to end, and when the broker has moved to another address. What is under way
-  on it is still answered.
+  session is about to expire, and when the broker has moved to another address. Requests in flight
+  on it still get their responses.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.errors import ClientClosed, ConnectionLost, RequestTimedOut
 from shoal.client.transport.backoff import Backoff
 from shoal.client.transport.connection import Connection, connect
-from shoal.client.transport.handshake import Link, shake_hands
+from shoal.client.transport.handshake import Link, complete_handshake
 from shoal.client.transport.security import tls_context
 from shoal.client.transport.versions import BrokerVersions
 from shoal.model.errors import ShoalError
@@ -33,7 +33,7 @@ PRODUCE = "produce"
 
 
 class Key(NamedTuple):
-    """Whose connection it is, and for what."""
+    """The broker and the purpose of a connection."""
 
     node_id: int
     channel: str
@@ -50,20 +50,20 @@ class Pool:
         self._attempts: dict[Key, asyncio.Task[Link]] = {}
         self._backoffs: dict[Key, Backoff] = {}
         self._not_before: dict[Key, float] = {}
-        # Taken out of use, but perhaps not closed yet.
+        # No longer used, but some are not closed yet.
         self._retired: list[Connection] = []
         self._is_closed = False
         self.versions: dict[int, BrokerVersions] = {}
 
-    def know(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        """The brokers' addresses, from now on."""
+    def set_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        """Set the addresses of the brokers; connections to moved brokers are retired."""
         for key, link in list(self._links.items()):
-            if _moved(self._brokers.get(key.node_id), brokers.get(key.node_id)):
+            if _has_moved(self._brokers.get(key.node_id), brokers.get(key.node_id)):
                 self._retire(key, link)
         self._brokers = brokers
 
     def adopt(self, node_id: int, link: Link) -> None:
-        """Use a connection of the bootstrap as the control connection of its broker."""
+        """Use a bootstrap connection as the control connection of its broker."""
         key = Key(node_id, CONTROL)
         if key in self._links or key in self._attempts:
             self.discard(link)
@@ -72,23 +72,23 @@ class Pool:
         self.versions[node_id] = link.versions
 
     def discard(self, link: Link) -> None:
-        """Close a connection that is not in the pool, once it is idle."""
+        """Close a connection that is not in the pool once its requests are answered."""
         self._retired = [connection for connection in self._retired if connection.is_open]
         self._retired.append(link.connection)
         link.connection.retire()
 
     def ready(self, node_id: int, channel: str = CONTROL) -> Link | None:
-        """The connection if it is open and fit for use."""
+        """The connection if it is open and not expired."""
         key = Key(node_id, channel)
         link = self._links.get(key)
         if link is None:
             return None
         now = asyncio.get_running_loop().time()
         idle_s = now - link.connection.last_used
-        is_worn = (link.expires_at is not None and now >= link.expires_at) or (
+        is_expired = (link.expires_at is not None and now >= link.expires_at) or (
             not link.connection.unanswered and idle_s > self._config.connections_max_idle_ms / 1000
         )
-        if link.connection.is_closed or is_worn:
+        if link.connection.is_closed or is_expired:
             self._retire(key, link)
             return None
         return link
@@ -103,7 +103,7 @@ class Pool:
         yield from sorted(links, key=lambda pair: pair[1].connection.unanswered)
 
     async def link(self, node_id: int, channel: str = CONTROL) -> Link:
-        """An open connection; makes one if there is none."""
+        """An open connection; connects if necessary."""
         link = self.ready(node_id, channel)
         if link is not None:
             return link
@@ -114,11 +114,11 @@ class Pool:
                 raise ClientClosed("the client is closed")
             attempt = run_awaited(f"connect {key}", self._attempt(key))
             self._attempts[key] = attempt
-            attempt.add_done_callback(lambda task: self._attempted(key, task))
+            attempt.add_done_callback(lambda task: self._on_attempt_done(key, task))
         return await asyncio.shield(attempt)
 
     async def open(self, host: str, port: int) -> Link:
-        """A connection of its own, ready for use, outside the pool."""
+        """Open a connection outside the pool and complete its handshake."""
         config = self._config
         connection: Connection | None = None
         try:
@@ -133,23 +133,23 @@ class Pool:
                     receive_buffer_bytes=config.receive_buffer_bytes,
                     spares=config.receive_spares,
                 )
-                return await shake_hands(connection, config)
+                return await complete_handshake(connection, config)
         except TimeoutError:
-            _drop(connection)
+            _abort(connection)
             raise RequestTimedOut(
-                f"{host}:{port} did not become ready within "
+                f"{host}:{port} did not complete the handshake within "
                 f"{config.connection_setup_timeout_ms} ms",
                 sent=False,
             ) from None
         except BaseException as error:
-            _drop(connection)
+            _abort(connection)
             if isinstance(error, ConnectionLost):
-                # Lost while shaking hands: the caller's request was not even made.
+                # Lost during the handshake: the caller's request was not sent.
                 raise ConnectionLost(str(error), sent=False, remedy=error.remedy) from error
             raise
 
     async def close(self) -> None:
-        """Close all connections and attempts; returns when the sockets are gone."""
+        """Close all connections and attempts; returns when the sockets are closed."""
         self._is_closed = True
         attempts = list(self._attempts.values())
         for attempt in attempts:
@@ -166,10 +166,10 @@ class Pool:
             await asyncio.sleep(wait_s)
         broker = self._brokers.get(key.node_id)
         if broker is None:
-            raise ConnectionLost(f"broker {key.node_id} is not in the cluster now", sent=False)
+            raise ConnectionLost(f"broker {key.node_id} is not in the cluster metadata", sent=False)
         return await self.open(broker.host, broker.port)
 
-    def _attempted(self, key: Key, attempt: asyncio.Task[Link]) -> None:
+    def _on_attempt_done(self, key: Key, attempt: asyncio.Task[Link]) -> None:
         del self._attempts[key]
         if attempt.cancelled():
             return
@@ -181,21 +181,21 @@ class Pool:
             return
         error = attempt.exception()
         if not isinstance(error, ShoalError | OSError) and error is not None:
-            record_failure("connection attempt", error, "it is made again when it is needed")
+            record_failure("connection attempt", error, "the next request tries again")
         backoff = self._backoffs.setdefault(
             key, Backoff(self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms)
         )
-        self._not_before[key] = asyncio.get_running_loop().time() + backoff.failed()
+        self._not_before[key] = asyncio.get_running_loop().time() + backoff.next_wait_s()
 
     def _retire(self, key: Key, link: Link) -> None:
         del self._links[key]
         self.discard(link)
 
 
-def _moved(old: BrokerAddress | None, new: BrokerAddress | None) -> bool:
+def _has_moved(old: BrokerAddress | None, new: BrokerAddress | None) -> bool:
     return old is not None and new is not None and (old.host, old.port) != (new.host, new.port)
 
 
-def _drop(connection: Connection | None) -> None:
+def _abort(connection: Connection | None) -> None:
     if connection is not None:
-        connection.abort(ClientClosed(f"{connection.address} did not become ready"))
+        connection.abort(ClientClosed(f"{connection.address} did not complete the handshake"))

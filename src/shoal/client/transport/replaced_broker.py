@@ -1,14 +1,14 @@
-"""A broker that does not answer, and has no part in the matter any more, is not waited for.
+"""Stops waiting for a silent broker once the cluster has replaced it as leader.
 
-A broker that is paused, or cut off, keeps its connections: nothing tells that it will not answer
-but the request's own time-out, and that is long, because brokers may take their time. But while
-it is silent the cluster goes on without it, and says so in its metadata.
+A broker that is paused or partitioned keeps its connections: only the request timeout shows that it
+will not answer, and that timeout is long, because brokers may be slow. Meanwhile the cluster elects
+other leaders, and its metadata shows them.
 
 Rules of this file:
-- Whoever waits for longer than usual asks who leads now, again and again. If others lead, and the
-  silent one is in sync with nobody any more, its connection is given up like one that broke. One
-  that is in sync with anybody lives, and may have to answer somebody else first.
-- Nothing is asked while answers come, and those who wait at the same time share what is heard.
+- A caller that waits longer than usual polls the metadata. If other brokers lead the partitions
+  and the silent broker is in no ISR, its connection is closed as if it had been lost. A broker that
+  is in an ISR is alive, and may have to answer other requests first.
+- No metadata is requested while responses arrive, and concurrent waiters share the metadata.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _SILENCE_S = 0.5
 
 
-async def unless_replaced(
+async def await_unless_replaced(
     core: Core,
     answer: Awaitable[T],
     broker: tuple[int, Connection],
@@ -36,28 +36,28 @@ async def unless_replaced(
     *,
     pause_s: float = 0.0,
 ) -> T:
-    """The answer of a broker about partitions; `ConnectionLost` if it was replaced meanwhile.
+    """Await a broker's response about partitions; `ConnectionLost` if the broker was replaced.
 
-    `pause_s` is how long it may keep silent because it was asked to.
+    `pause_s` is how long the request allows the broker to wait.
     """
     loop = asyncio.get_running_loop()
-    looks: list[asyncio.Task[None]] = []
+    watches: list[asyncio.Task[None]] = []
 
-    def look() -> None:
-        # Without it the answer is still waited for, up to its time-out.
-        work = _look(core, *broker, partitions)
-        looks.append(run_once("look for a replaced broker", work, on_failure=log_only))
+    def start_watch() -> None:
+        # If the watch fails, the response is still awaited, up to its timeout.
+        work = _watch_metadata(core, *broker, partitions)
+        watches.append(run_once("watch for a replaced broker", work, on_failure=log_only))
 
-    timer = loop.call_later(pause_s + _SILENCE_S, look)
+    timer = loop.call_later(pause_s + _SILENCE_S, start_watch)
     try:
         return await answer
     finally:
         timer.cancel()
-        for task in looks:
+        for task in watches:
             task.cancel()
 
 
-async def _look(
+async def _watch_metadata(
     core: Core, node_id: int, connection: Connection, partitions: Collection[TopicPartition]
 ) -> None:
     topics = {tp.topic for tp in partitions}
@@ -65,7 +65,9 @@ async def _look(
         with suppress(ClientError):
             cluster = await core.recent_metadata(topics, age_s=_SILENCE_S / 2)
             if _is_replaced(cluster, node_id, partitions):
-                reason = f"{connection.address} does not answer, and others lead in its place"
+                reason = (
+                    f"{connection.address} does not answer, and other brokers lead its partitions"
+                )
                 connection.abort(ConnectionLost(reason, sent=True))
                 return
         await asyncio.sleep(_SILENCE_S)

@@ -1,9 +1,9 @@
-"""Which versions of which requests a broker and we both speak. Pure.
+"""Negotiates the API versions that the broker and this client both support. Pure.
 
 Rules of this file:
-- We ask with our newest ApiVersions. A broker that does not know that version answers error
-  35 in the form of version 0 (KIP-511); then we ask once more, with the newest one that the
-  answer lists, or with 0.
+- The client first sends its newest ApiVersions request. A broker that does not know that version
+  answers with error 35 in version 0 (KIP-511); then the client sends the newest version that the
+  answer lists, or version 0.
 - The transaction protocol is chosen by the finalised feature `transaction.version` (KIP-890),
   not by version numbers: a broker may know the new requests and still want the old protocol.
 """
@@ -17,17 +17,17 @@ from shoal.client.codes import Code
 from shoal.client.errors import UnsupportedByBroker, error_for
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Truncated, WireError
-from shoal.wire.messages import decode_response, known_versions, response_class
+from shoal.wire.messages import decode_response, response_class, schema_versions
 
-NEWEST_QUESTION: Final = 4
+NEWEST_REQUEST_VERSION: Final = 4
 TRANSACTION_FEATURE: Final = "transaction.version"
 
-_ERROR_CODE: Final = Struct(">4xh")  # behind the correlation id, in every version
+_ERROR_CODE: Final = Struct(">4xh")  # after the correlation id, in every version
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """What a broker can do."""
+    """The API versions and features of a broker."""
 
     ranges: Mapping[int, tuple[int, int]]
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -38,57 +38,57 @@ class BrokerVersions:
         return self.finalized_features.get(TRANSACTION_FEATURE, 0)
 
     def newest(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version that both sides speak, within bounds."""
+        """The newest version that both sides support, within bounds."""
         name = ApiKey(api_key).name
         if api_key not in self.ranges:
             raise UnsupportedByBroker(f"the broker does not serve {name}")
         low, high = self.ranges[api_key]
-        our_low, our_high = known_versions(api_key)
+        our_low, our_high = schema_versions(api_key)
         if at_most is not None:
             our_high = min(our_high, at_most)
         chosen = min(high, our_high)
         if chosen < max(low, our_low, at_least):
             raise UnsupportedByBroker(
                 f"the broker serves {name} in versions {low} to {high}, "
-                f"we need {max(our_low, at_least)} to {our_high}"
+                f"this client needs {max(our_low, at_least)} to {our_high}"
             )
         return chosen
 
 
 class Negotiation:
-    """The conversation about versions: `question` is the version to ask with, until `result`."""
+    """The negotiation: send ApiVersions in `request_version` until `result` is set."""
 
-    __slots__ = ("_asked", "question", "result")
+    __slots__ = ("_answers", "request_version", "result")
 
     def __init__(self) -> None:
-        self.question = NEWEST_QUESTION
+        self.request_version = NEWEST_REQUEST_VERSION
         self.result: BrokerVersions | None = None
-        self._asked = 0
+        self._answers = 0
 
-    def take(self, answer: memoryview) -> None:
-        """Take in an answer to the question."""
+    def on_response(self, answer: memoryview) -> None:
+        """Process an ApiVersions response."""
         if len(answer) < _ERROR_CODE.size:
-            raise Truncated("an ApiVersions answer without an error code", position=len(answer))
-        self._asked += 1
+            raise Truncated("an ApiVersions response without an error code", position=len(answer))
+        self._answers += 1
         code = _ERROR_CODE.unpack_from(answer)[0]
-        if code == Code.UNSUPPORTED_VERSION and self._asked == 1:
-            self.question = _fallback(answer)
+        if code == Code.UNSUPPORTED_VERSION and self._answers == 1:
+            self.request_version = _fallback(answer)
             return
         if code != Code.NONE:
-            raise error_for(code, message="the broker refuses to tell its versions")
-        self.result = _parsed(answer, self.question)
+            raise error_for(code, message="the broker refuses the ApiVersions request")
+        self.result = _parse_response(answer, self.request_version)
 
 
 def _fallback(answer: memoryview) -> int:
-    """The newest version that a refusal lists; some brokers list nothing that can be read."""
+    """The newest version that an error response lists, or 0: some brokers list none."""
     try:
-        listed = _parsed(answer, 0).ranges.get(ApiKey.API_VERSIONS)
+        listed = _parse_response(answer, 0).ranges.get(ApiKey.API_VERSIONS)
     except WireError:
         return 0
-    return min(listed[1], NEWEST_QUESTION - 1) if listed is not None else 0
+    return min(listed[1], NEWEST_REQUEST_VERSION - 1) if listed is not None else 0
 
 
-def _parsed(answer: memoryview, version: int) -> BrokerVersions:
+def _parse_response(answer: memoryview, version: int) -> BrokerVersions:
     _, response = decode_response(answer, response_class(ApiKey.API_VERSIONS, version))
     ranges = {
         int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys

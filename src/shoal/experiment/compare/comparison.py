@@ -1,7 +1,7 @@
 """`shoal compare`: runs side by side, from their folders.
 
-Runs that were set up alike are repeats of each other and share a column; what makes columns
-differ is what they are called by.
+Runs with the same settings are repeats and share a column. A column is labelled by the settings
+that differ from other columns.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.experiment.compare import measures
-from shoal.experiment.compare.measures import MEASURES, Tested
+from shoal.experiment.compare.measures import MEASURES, MeasureTest
 from shoal.experiment.runs import RunSummary, read_json
-from shoal.model.comparison import Column, Comparison, Judged, Row
+from shoal.model.comparison import Column, Comparison, MeasureJudgement, Row
 from shoal.model.errors import UsageError
 from shoal.model.result import Result
 
-# What of `run.json` says how a run was set up; the rest is about that one time.
-_SET_UP: Final = (
+# The fields of `run.json` that are settings of a run; the others are about that one run.
+_SETTINGS: Final = (
     "experiment",
     "variant",
     "systems",
@@ -32,7 +32,7 @@ _SET_UP: Final = (
     "faults",
     "master",
 )
-# Follows from something else, or is about what happened.
+# Fields that are not settings: derived from others, or measured.
 _NAMES: Final = ("variant", "experiment")
 _LEFT_OUT: Final = ("mirror.usage", "workload.messages")
 
@@ -49,21 +49,24 @@ class JudgedRun:
     def read(cls, path: Path) -> "JudgedRun":
         if not (path / "result.json").is_file():
             raise UsageError(
-                f"run {path.name} has not been judged", remedy=f"shoal audit {path.name} does it"
+                f"run {path.name} is not judged", remedy=f"judge it with shoal audit {path.name}"
             )
         settings = settings_of(read_json(path / "run.json"))
         return cls(path, settings, Result.from_json(read_json(path / "result.json")))
 
 
 def settings_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """How a run was set up, as texts by dotted names."""
-    # Variants have topics of their own, whose names say nothing.
+    """The settings of a run, as text by dotted names."""
+    # Variants have topics of their own; the names are not a setting.
     shapes = list((manifest.get("topics") or {}).values())
-    told = {**manifest, "topics": {"count": len(shapes), **(shapes[0] if shapes else {})}}
+    manifest_with_shape = {
+        **manifest,
+        "topics": {"count": len(shapes), **(shapes[0] if shapes else {})},
+    }
     flat = {
         name: value
-        for key in _SET_UP
-        for name, value in _flat(key, told.get(key))
+        for key in _SETTINGS
+        for name, value in _flatten(key, manifest_with_shape.get(key))
         if value not in ("", "None")
     }
     return {
@@ -73,10 +76,10 @@ def settings_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _flat(name: str, value: Any) -> Iterable[tuple[str, str]]:
+def _flatten(name: str, value: Any) -> Iterable[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _flat(f"{name}.{key}", inner)
+            yield from _flatten(f"{name}.{key}", inner)
     elif isinstance(value, list):
         yield name, ", ".join(map(str, value))
     else:
@@ -84,44 +87,44 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, str]]:
 
 
 def require_different_runs(runs: Sequence[RunSummary]) -> None:
-    """Refuse what is not a comparison: one run alone, or a run with itself or its copy."""
+    """Refuse a comparison of one run, or of a run with itself or a copy of it."""
     if len(runs) < 2:
         raise UsageError(
-            f"one run alone ({', '.join(run.run for run in runs)}) cannot be compared",
-            remedy="name two runs or more: shoal compare RUN RUN…",
+            f"cannot compare only one run ({', '.join(run.run for run in runs)})",
+            remedy="give two runs or more: shoal compare RUN RUN…",
         )
     seen: dict[tuple[str, datetime], RunSummary] = {}
     for run in runs:
-        # A copied folder is the same run too: its numbers say nothing of the noise.
+        # A copied folder is the same run too: it shows nothing about the noise.
         earlier = seen.setdefault((run.run, run.started), run)
         if earlier is not run:
             raise UsageError(
                 f"{earlier.path} and {run.path} are the same run, {run.run}",
-                remedy="name each run once",
+                remedy="give each run once",
             )
 
 
 def compare(runs: Sequence[JudgedRun]) -> Comparison:
-    """Columns in the order in which their first runs are given."""
+    """Compare runs; columns are in the order of their first runs."""
     if not runs:
-        raise UsageError("there are no runs to compare")
+        raise UsageError("no runs to compare")
     groups: dict[tuple[tuple[str, str], ...], list[JudgedRun]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted(run.settings.items())), []).append(run)
     members = list(groups.values())
-    return side_by_side(members, labels([group[0].settings for group in members], members))
+    return compare_groups(members, label_columns([group[0].settings for group in members], members))
 
 
-def labels(
+def label_columns(
     settings: Sequence[Mapping[str, str]], members: Sequence[Sequence[JudgedRun]]
 ) -> list[str]:
-    """What sets each column apart from the others, or else the name of its run."""
+    """Label each column by the settings that differ, or else by the name of its run."""
     differing = [
         name
         for name in dict.fromkeys(name for one in settings for name in one)
         if len({one.get(name) for one in settings}) > 1
     ]
-    # The name of the variant or experiment alone is the shortest way, if each has its own.
+    # The name of the variant or experiment is enough if it differs for each column.
     for name in _NAMES:
         if len({one.get(name) for one in settings} - {None}) == len(settings) > 1:
             differing = [name]
@@ -138,14 +141,14 @@ def labels(
     return made if is_clear else [group[0].path.name for group in members]
 
 
-def side_by_side(members: Sequence[Sequence[JudgedRun]], names: Sequence[str]) -> Comparison:
-    """One column for each group of runs that are alike."""
+def compare_groups(members: Sequence[Sequence[JudgedRun]], names: Sequence[str]) -> Comparison:
+    """Compare groups of repeats, one column for each."""
     tests = compare_rows(members)
-    return put_together(members, names, tests, judge_rows(tests))
+    return assemble_comparison(members, names, tests, judge_rows(tests))
 
 
-def compare_rows(members: Sequence[Sequence[JudgedRun]]) -> dict[str, Tested]:
-    """Every measure that is known of any run, tested."""
+def compare_rows(members: Sequence[Sequence[JudgedRun]]) -> dict[str, MeasureTest]:
+    """Test every measure that at least one run has."""
     values = [[measures.values_of(run.result) for run in group] for group in members]
     tests = {}
     for measure, _ in MEASURES:
@@ -156,16 +159,16 @@ def compare_rows(members: Sequence[Sequence[JudgedRun]]) -> dict[str, Tested]:
     return tests
 
 
-def judge_rows(tests: Mapping[str, Tested]) -> dict[str, Judged]:
+def judge_rows(tests: Mapping[str, MeasureTest]) -> dict[str, MeasureJudgement]:
     equal = [name for name, test in tests.items() if measures.is_equal(test.values)]
     return measures.judge(tests, equal)
 
 
-def put_together(
+def assemble_comparison(
     members: Sequence[Sequence[JudgedRun]],
     names: Sequence[str],
-    tests: Mapping[str, Tested],
-    said: Mapping[str, Judged],
+    tests: Mapping[str, MeasureTest],
+    judgements: Mapping[str, MeasureJudgement],
 ) -> Comparison:
     columns = tuple(
         Column(
@@ -177,5 +180,5 @@ def put_together(
         )
         for name, group in zip(names, members, strict=True)
     )
-    rows = [Row(test.measure, test.values, said[name]) for name, test in tests.items()]
+    rows = [Row(test.measure, test.values, judgements[name]) for name, test in tests.items()]
     return Comparison(columns, tuple(rows))

@@ -1,1 +1,1 @@
-"""The clusters of an experiment as an environment, and the faults injected into it."""
+"""The running clusters of an experiment, and the faults injected into them."""

@@ -1,10 +1,10 @@
-"""The faults and zones of an experiment, on its clusters and in its runs.
+"""Injects the faults and zones of an experiment into its clusters and runs.
 
 Rules:
-- What cannot be done is refused before anything is started (`check`): targets that will not be
-  there, faults on the processes of somebody else, links that cannot be read.
-- Where there are zones, or faults of links, every worker and the mirror go through the network;
-  scans and administrators never do, so that a run can be read whatever has become of its links.
+- Impossible faults are refused before anything is started (`check`): targets that will not exist,
+  faults on processes of an external cluster, links with encrypted traffic.
+- With zones or link faults, every worker and the mirror connect through the proxy network. Scans
+  and admin requests never do, so that a run can be judged whatever state its links are in.
 """
 
 import time
@@ -13,43 +13,43 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from shoal.experiment import plan
-from shoal.experiment.faults.environment import Stage, standing
 from shoal.experiment.faults.fault_targets import (
     ClusterAdmin,
     ClusterNodes,
     LiteNodeLinks,
     RunWorkers,
 )
+from shoal.experiment.faults.running_clusters import RunningClusters, start_clusters
 from shoal.experiment.plan import Addresses
 from shoal.experiment.spec import ExperimentSpec
 from shoal.faults.executor import FaultRunner
-from shoal.faults.network import Network, refuse_encrypted
-from shoal.faults.targets import Cast, Targets
+from shoal.faults.network import ProxyNetwork, refuse_encrypted_clients
+from shoal.faults.targets import PlannedTargets, Targets
 from shoal.faults.timeline import LINK_FAULTS, NODE_FAULTS, Fault
 from shoal.model.errors import ConfigError
 from shoal.systems.apache.ivy import Report
-from shoal.systems.clusters import Advertised, no_report
+from shoal.systems.clusters import AdvertisedPortOf, no_report
 from shoal.systems.lite import LiteSystem
 from shoal.systems.mirrors import Mirror
-from shoal.workers.supervisor import Supervisor
+from shoal.workers.supervisor import WorkerSupervisor
 
 
 def check(spec: ExperimentSpec) -> None:
-    """Refuses faults and zones that this experiment cannot have."""
-    _cast(spec).check(spec.faults)
+    """Refuse faults and zones that are impossible in this experiment."""
+    _list_targets(spec).check(spec.faults)
     for role, cluster in spec.clusters.items():
         if cluster.engine != "external":
             continue
         if needs_network(spec):
-            refuse_encrypted(role, cluster.client)
+            refuse_encrypted_clients(role, cluster.client)
         for fault in spec.faults.faults:
             _check_external(role, fault)
-    late = [fault for fault in spec.faults.faults if fault.when.at_s >= plan.planned_s(spec)]
+    late = [fault for fault in spec.faults.faults if fault.when.at_s >= plan.send_duration_s(spec)]
     if late:
         raise ConfigError(
-            f"{late[0].titled} would begin at {late[0].when.at_s:g} s, and everything is "
-            f"sent after {plan.planned_s(spec):g} s",
-            remedy="send longer (producer.duration or producer.messages), or let it begin earlier",
+            f"{late[0].title} would start at {late[0].when.at_s:g} s, but all messages are "
+            f"sent after {plan.send_duration_s(spec):g} s",
+            remedy="send longer (producer.duration or producer.messages), or start it earlier",
         )
 
 
@@ -57,17 +57,17 @@ def _check_external(role: str, fault: Fault) -> None:
     hit = fault.target.partition("/")[0]
     if fault.name in NODE_FAULTS and hit == role:
         raise ConfigError(
-            f"{fault.titled} cannot hit {fault.target}: its processes are not ours",
-            remedy="use the engine lite or apache, or hinder the links to it",
+            f"{fault.title} cannot affect {fault.target}: shoal did not start this cluster",
+            remedy="use the engine lite or apache, or a fault of the links to it",
         )
     ends = (fault.sources, fault.targets)
     if fault.name in LINK_FAULTS and all(
         any(place.partition("/")[0] == role for place in end) for end in ends
     ):
         raise ConfigError(
-            f"{fault.titled} cannot hinder {fault.described_target}: how the brokers of "
-            "somebody else's cluster reach each other is not ours to change",
-            remedy="hinder the links of clients: producers, consumers, mirror",
+            f"{fault.title} cannot affect {fault.described_target}: the links between brokers of "
+            "an external cluster do not go through shoal's proxy",
+            remedy="use the links of clients: producers, consumers, mirror",
         )
 
 
@@ -75,8 +75,8 @@ def needs_network(spec: ExperimentSpec) -> bool:
     return bool(spec.zones) or spec.faults.touches_links
 
 
-def _cast(spec: ExperimentSpec) -> Cast:
-    return Cast(
+def _list_targets(spec: ExperimentSpec) -> PlannedTargets:
+    return PlannedTargets(
         brokers={
             role: None if cluster.engine == "external" else cluster.brokers
             for role, cluster in spec.clusters.items()
@@ -92,16 +92,16 @@ def _cast(spec: ExperimentSpec) -> Cast:
     )
 
 
-class Ground:
-    """Clusters that stand, and the network between them and everybody else."""
+class Environment:
+    """Running clusters, and the proxy network between them and their clients."""
 
-    def __init__(self, stage: Stage, network: Network | None) -> None:
-        self.stage = stage
+    def __init__(self, running: RunningClusters, network: ProxyNetwork | None) -> None:
+        self.running = running
         self.network = network
 
     def addresses(self, spec: ExperimentSpec) -> Addresses:
-        """How each party of a run reaches the clusters."""
-        addresses, network = self.stage.addresses, self.network
+        """The addresses at which each worker and the mirror reach the clusters."""
+        addresses, network = self.running.addresses, self.network
         if network is None:
             return addresses
         parties: list[tuple[str, str, tuple[str, ...]]] = [
@@ -113,83 +113,89 @@ class Ground:
         ]
         parties += [("mirror", role, ("mirror",)) for role in addresses.clusters]
         links = {
-            (who, role): network.enter(
+            (who, role): network.add_client(
                 names, role, str(addresses.client_of(role)["bootstrap.servers"])
             )
             for who, role, names in parties
         }
         return replace(addresses, links=links)
 
-    def trouble(self, spec: ExperimentSpec) -> "Misfortune":
-        return Misfortune(spec, self.stage, self.network)
+    def fault_injection(self, spec: ExperimentSpec) -> "FaultInjection":
+        return FaultInjection(spec, self.running, self.network)
 
 
 @contextmanager
-def prepared(spec: ExperimentSpec, *, report: Report = no_report) -> Iterator[Ground]:
-    """The clusters of an experiment with their network, if it needs one."""
+def prepare_environment(
+    spec: ExperimentSpec, *, report: Report = no_report
+) -> Iterator[Environment]:
+    """Start the clusters of an experiment, with a proxy network if it needs one."""
     with ExitStack() as stack:
-        network = stack.enter_context(Network(spec.zones)) if needs_network(spec) else None
-        advertised = {
-            role: _advertised(network, role)
+        network = stack.enter_context(ProxyNetwork(spec.zones)) if needs_network(spec) else None
+        advertised_port_of = {
+            role: _proxy_port_of(network, role)
             for role, cluster in spec.clusters.items()
             if network is not None and cluster.engine == "apache"
         }
-        stage = stack.enter_context(standing(spec, advertised=advertised, report=report))
-        for role, cluster in stage.clusters.items():
+        running = stack.enter_context(
+            start_clusters(spec, advertised_port_of=advertised_port_of, report=report)
+        )
+        for role, cluster in running.clusters.items():
             if network is not None and isinstance(cluster, LiteSystem):
-                network.join(role, LiteNodeLinks(cluster))
-        yield Ground(stage, network)
+                network.attach_nodes(role, LiteNodeLinks(cluster))
+        yield Environment(running, network)
 
 
-def _advertised(network: Network, role: str) -> Advertised:
-    def advertised(node_id: int, listener: str, port: int) -> int:
-        # Clients are led to proxies of their own, by the addresses in answers.
-        return port if listener == "clients" else network.advertised(role, node_id, port)
+def _proxy_port_of(network: ProxyNetwork, role: str) -> AdvertisedPortOf:
+    def choose_port(node_id: int, listener: str, port: int) -> int:
+        # Each client gets a proxy of its own, by the addresses in Metadata responses.
+        return port if listener == "clients" else network.open_broker_port(role, node_id, port)
 
-    return advertised
+    return choose_port
 
 
-class Misfortune:
-    """What goes wrong on purpose in one run."""
+class FaultInjection:
+    """Injects the faults of one run: the `FaultHooks` of an experiment."""
 
-    def __init__(self, spec: ExperimentSpec, stage: Stage, network: Network | None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, running: RunningClusters, network: ProxyNetwork | None
+    ) -> None:
         self._spec = spec
-        self._stage = stage
+        self._running = running
         self._network = network
         self._runner: FaultRunner | None = None
 
     @property
     def failures(self) -> list[str]:
-        """Faults that could not be brought about; the commit log has them too."""
+        """Faults that failed; the commit log has them too."""
         return [] if self._runner is None else self._runner.failures
 
-    def begin(self, started_us: int, workers: Supervisor, mirror: Mirror | None) -> None:
-        """Play the timeline from that moment on."""
+    def begin(self, started_us: int, workers: WorkerSupervisor, mirror: Mirror | None) -> None:
+        """Start the timeline of faults at that time."""
         if not self._spec.faults:
             return
         self._runner = FaultRunner(
             self._spec.faults,
             self._targets(workers, mirror),
             workers.commit,
-            until_s=plan.planned_s(self._spec),
+            until_s=plan.send_duration_s(self._spec),
         )
         self._runner.start(time.monotonic() + started_us / 1e6 - time.time())
 
     def check(self) -> None:
-        """A fault that failed is told at the end; the run goes on without it."""
+        """Does nothing: the run continues without a failed fault, which is reported at the end."""
 
     def end(self) -> None:
         if self._runner is not None:
             self._runner.stop()
 
-    def _targets(self, workers: Supervisor, mirror: Mirror | None) -> Targets:
-        clusters, addresses = self._stage.clusters, self._stage.addresses
+    def _targets(self, workers: WorkerSupervisor, mirror: Mirror | None) -> Targets:
+        clusters, addresses = self._running.clusters, self._running.addresses
         return Targets(
             nodes={role: ClusterNodes(cluster) for role, cluster in clusters.items()},
             admins={role: ClusterAdmin(addresses.client_of(role)) for role in clusters},
             topics=self._spec.topics.names,
             workers=RunWorkers(workers),
-            worker_names=_cast(self._spec).workers,
+            worker_names=_list_targets(self._spec).workers,
             mirror=mirror,
             links=self._network,
             copies={

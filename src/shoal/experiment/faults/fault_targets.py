@@ -1,6 +1,6 @@
-"""What faults need of the systems in a run: clusters, their topics and their workers.
+"""The targets of faults in a run: clusters, topics and workers.
 
-Thin: `shoal.faults` decides what is done and when, and here it is done.
+A thin layer: `shoal.faults` decides what is done and when; this module does it.
 """
 
 import asyncio
@@ -16,22 +16,22 @@ from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
-from shoal.net.ways import Effect
+from shoal.net.link_faults import LinkEffect
 from shoal.systems.clusters import Cluster
-from shoal.workers.supervision import Phase
-from shoal.workers.supervisor import Supervisor
+from shoal.workers.supervision import WorkerPhase
+from shoal.workers.supervisor import WorkerSupervisor
 
-# For what a cluster is asked or told: a new leader of Apache Kafka takes 20 s at most.
-PATIENCE_S: Final = 60.0
-# For a worker that has to load all its modules again.
-BACK_PATIENCE_S: Final = 180.0
-_PAUSE_S: Final = 0.2
+# For requests to a cluster: Apache Kafka elects a new leader within 20 s.
+TIMEOUT_S: Final = 60.0
+# Long, because a restarted worker loads all its modules again.
+RESTART_TIMEOUT_S: Final = 180.0
+_RETRY_EVERY_S: Final = 0.2
 
 _Result = TypeVar("_Result")
 
 
 class ClusterNodes:
-    """The nodes of a cluster of ours."""
+    """The nodes of a cluster that shoal started."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -45,13 +45,13 @@ class ClusterNodes:
 
 
 class LiteNodeLinks(ClusterNodes):
-    """The nodes of a Kafka Lite, which hinder the links between them themselves."""
+    """The nodes of a Kafka Lite, which implements faults of the links between its nodes."""
 
     def __init__(self, cluster: LiteCluster) -> None:
-        super().__init__(cluster)  # type: ignore[arg-type]  # it lacks names, which nobody asks for
+        super().__init__(cluster)  # type: ignore[arg-type]  # lacks `name`, which is not used here
         self._lite = cluster
 
-    def set_link(self, source: int, target: int, effect: Effect) -> None:
+    def set_link(self, source: int, target: int, effect: LinkEffect) -> None:
         if effect.is_cut:
             self._lite.cut_link(source, target, one_way=True)
         else:
@@ -68,7 +68,7 @@ class LiteNodeLinks(ClusterNodes):
 
 
 class ClusterAdmin:
-    """Asks and changes a cluster as any client can."""
+    """Reads and changes the metadata of a cluster, as any client can."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._properties = dict(client)
@@ -76,7 +76,7 @@ class ClusterAdmin:
     def replicas(self, topic: str) -> tuple[int, list[int]]:
         """The leader of partition 0, and its followers; waits for a leader."""
 
-        async def found(client: Client) -> tuple[int, list[int]] | None:
+        async def find(client: Client) -> tuple[int, list[int]] | None:
             cluster = await client.metadata([topic], refresh=True)
             partition = cluster.partition(TopicPartition(topic, 0))
             if partition is None or partition.leader < 0:
@@ -84,83 +84,85 @@ class ClusterAdmin:
             leader = partition.leader
             return leader, [node for node in partition.replicas if node != leader]
 
-        return self._ask(found, f"a leader of {topic}-0")
+        return self._poll_until_answered(find, f"a leader of {topic}-0")
 
     def controller(self) -> int:
-        async def found(client: Client) -> int | None:
+        async def find(client: Client) -> int | None:
             node_id = (await client.admin.describe_cluster()).controller_id
             return None if node_id < 0 else node_id
 
-        return self._ask(found, "a controller")
+        return self._poll_until_answered(find, "a controller")
 
     def recreate(self, topic: str) -> None:
-        """Delete a topic and make it again, with the same partitions and settings."""
+        """Delete a topic and create it again, with the same partitions and settings."""
 
-        async def again(client: Client) -> bool:
+        async def recreate_topic(client: Client) -> bool:
             cluster = await client.metadata([topic], refresh=True)
             partitions = cluster.partitions_of(topic)
             first = cluster.partition(partitions[0])
             resource = Resource(ResourceType.TOPIC, topic)
             configs = (await client.admin.describe_configs([resource]))[resource]
             copies = -1 if first is None else len(first.replicas)
-            made = NewTopic(topic, len(partitions), copies, _own_settings(configs))
+            made = NewTopic(topic, len(partitions), copies, _explicit_settings(configs))
             await client.admin.delete_topics([topic])
-            await _made_again(client, made)
+            await _create_with_retry(client, made)
             return True
 
-        self._ask(again, f"{topic} to be made again")
+        self._poll_until_answered(recreate_topic, f"{topic} to be created again")
 
     def grow(self, topic: str, partitions: int) -> None:
-        async def grown(client: Client) -> bool:
+        async def grow_topic(client: Client) -> bool:
             await client.admin.create_partitions({topic: partitions})
             return True
 
-        self._ask(grown, f"{topic} to grow")
+        self._poll_until_answered(grow_topic, f"{topic} to grow")
 
     def purge(self, topic: str, keep: int) -> None:
         """Delete all records of a topic but the last few of each partition."""
 
-        async def purged(client: Client) -> bool:
+        async def purge_topic(client: Client) -> bool:
             cluster = await client.metadata([topic], refresh=True)
             ends = await client.list_offsets(dict.fromkeys(cluster.partitions_of(topic), LATEST))
             before = {tp: max(0, end.offset - keep) for tp, end in ends.items()}
             await client.admin.delete_records(before)
             return True
 
-        self._ask(purged, f"the records of {topic} to be deleted")
+        self._poll_until_answered(purge_topic, f"the records of {topic} to be deleted")
 
-    def _ask(self, question: Callable[[Client], Awaitable[_Result | None]], what: str) -> _Result:
-        """The answer, once there is one."""
+    def _poll_until_answered(
+        self, question: Callable[[Client], Awaitable[_Result | None]], what: str
+    ) -> _Result:
+        """Repeat the question until its answer is not None."""
 
-        async def asked() -> _Result:
-            async with asyncio.timeout(PATIENCE_S), Client(self._properties) as client:
+        async def poll() -> _Result:
+            async with asyncio.timeout(TIMEOUT_S), Client(self._properties) as client:
                 while True:
                     answer = await question(client)
                     if answer is not None:
                         return answer
-                    await asyncio.sleep(_PAUSE_S)
+                    await asyncio.sleep(_RETRY_EVERY_S)
 
         try:
-            return asyncio.run(asked())
+            return asyncio.run(poll())
         except TimeoutError as error:
-            raise SystemFailure(f"waited {PATIENCE_S:.0f} s for {what}") from error
+            raise SystemFailure(f"timed out after {TIMEOUT_S:.0f} s waiting for {what}") from error
 
 
-async def _made_again(client: Client, topic: NewTopic) -> None:
-    """Brokers take their time to forget a topic, and refuse its name until they have."""
-    deadline = time.monotonic() + PATIENCE_S
+async def _create_with_retry(client: Client, topic: NewTopic) -> None:
+    """Create a topic; retry while brokers still delete the old topic of that name."""
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             await client.admin.create_topics([topic])
         except ClientError:
             if time.monotonic() > deadline:
                 raise
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_RETRY_EVERY_S)
         else:
             return
 
 
-def _own_settings(configs: Mapping[str, ConfigEntry]) -> dict[str, str]:
+def _explicit_settings(configs: Mapping[str, ConfigEntry]) -> dict[str, str]:
     return {
         name: entry.value
         for name, entry in configs.items()
@@ -171,7 +173,7 @@ def _own_settings(configs: Mapping[str, ConfigEntry]) -> dict[str, str]:
 class RunWorkers:
     """The producers and consumers of a run."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: WorkerSupervisor) -> None:
         self._supervisor = supervisor
         self._epochs: dict[str, int] = {}
 
@@ -183,13 +185,13 @@ class RunWorkers:
         before = self._epochs[name]
         is_back = self._supervisor.wait(
             lambda state: (
-                state.workers[name].phase is Phase.ENDED
+                state.workers[name].phase is WorkerPhase.ENDED
                 or (
-                    state.workers[name].phase is Phase.RUNNING
+                    state.workers[name].phase is WorkerPhase.RUNNING
                     and state.workers[name].epoch > before
                 )
             ),
-            BACK_PATIENCE_S,
+            RESTART_TIMEOUT_S,
         )
         if not is_back:
-            raise SystemFailure(f"{name} did not come back within {BACK_PATIENCE_S:.0f} s")
+            raise SystemFailure(f"worker {name} did not restart within {RESTART_TIMEOUT_S:.0f} s")

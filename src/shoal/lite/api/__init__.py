@@ -1,6 +1,6 @@
-"""The requests that Kafka Lite answers: one file per API key, the number first.
+"""The requests that Kafka Lite serves: one module per API key, named by its number.
 
-The header of each file says which versions it serves, how it behaves, which KIPs that follows
-and what is missing. The last line of each registers it; `table` collects those lines, and
-ApiVersions answers from the table.
+The docstring of each module states the versions it serves, its behaviour, the KIPs behind it and
+what is missing. The last line of each module registers the handler; `table` imports all modules,
+and ApiVersions answers from that registry.
 """

@@ -1,35 +1,36 @@
 """Fetch (1), versions 4 to 18.
 
 Behaviour
-- Whole batches from the one that holds the offset, up to the high watermark. The first batch of
-  the first partition with data comes whole even above the limits (KIP-74).
-- Long polling: without `min_bytes` of data the answer waits for appends, at most `max_wait_ms`.
-  Nothing polls: an append wakes those who wait for its partition. An error does not wait.
-- Leader epochs of clients are checked (KIP-320), and a client whose last record is of an epoch
-  that the log does not have, or not so far, is told where they part (KIP-595).
-- read_committed: up to the last stable offset, and the aborted transactions of that stretch.
-- Replicas that follow serve consumers too, up to the high watermark that they know; the leader
-  tells consumers of one in their rack if it is set to (KIP-392, see `preferred_replica`).
-- Followers fetch too, up to the end of the log: see `replica_fetch`.
+- Whole batches from the one that contains the offset, up to the high watermark. The first batch of
+  the first partition with data is returned whole even above the limits (KIP-74).
+- Long polling: with less than `min_bytes` of data the response waits for appends, at most
+  `max_wait_ms`. Nothing polls: an append wakes the requests that wait for its partition. An error
+  is returned at once.
+- Leader epochs of clients are checked (KIP-320). If the log does not have the epoch of a client's
+  last record, or ends that epoch earlier, the response has the diverging epoch (KIP-595).
+- read_committed: up to the last stable offset, with the aborted transactions of that range.
+- Followers serve consumers too, up to the high watermark that they know. The leader directs
+  consumers to a replica in their rack if it is configured to (KIP-392, see `preferred_replica`).
+- Followers fetch up to the end of the log: see `replica_fetch`.
 
 Versions
 - 7 fetch sessions (KIP-227): see `fetch_sessions`; those of followers: see `replica_fetch`.
 - 9 leader epochs. 11 racks; older clients are served by leaders only. 12 flexible. 13 topic ids
-  (KIP-516): an id that is not known gets UNKNOWN_TOPIC_ID. 15 replicas tell their epoch
-  (KIP-903). 16 endpoints of new leaders (KIP-951). 17 and 18 have news for controllers only.
+  (KIP-516): an unknown id gets UNKNOWN_TOPIC_ID. 15 replicas send their broker epoch (KIP-903).
+  16 endpoints of new leaders (KIP-951). 17 and 18 change only fetches of controllers.
 """
 
 import asyncio
 
 from shoal.lite.api.new_leaders import current_leader, endpoints
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encoded, failed
-from shoal.lite.broker.fetch.preferred_replica import preferred_replica
-from shoal.lite.broker.fetch.replica_fetch import answer_replica
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encode_answer, error_answer
+from shoal.lite.broker.fetch.preferred_replica import select_preferred_replica
+from shoal.lite.broker.fetch.replica_fetch import answer_replica_fetch
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.partitions.partition import Partition, monotonic_ms
-from shoal.lite.replication.fetch_sessions import Turn
+from shoal.lite.replication.fetch_sessions import FetchContext
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.storage.slices import NOTHING, LogSlice
@@ -48,76 +49,78 @@ _FIRST_VERSION_WITH_RACKS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_ENDPOINTS = 16
 _WRONG_LEADER = {Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH}
-# A long poll ends, whatever the client says, before clients give up on a broker.
+# The longest wait for data: shorter than clients wait before they give up on a broker.
 _LONGEST_WAIT_MS = 600_000
 
 
-def handle(core: BrokerCore, request: Request) -> "Answer | asyncio.Future[Answer]":
+def handle(core: BrokerCore, request: ApiRequest) -> "Answer | asyncio.Future[Answer]":
     fetch = decode_fetch_request(request.version, request.frame, request.header.body_position)
     wait_ms = min(fetch.max_wait_ms, _LONGEST_WAIT_MS)
     if fetch.replica_id >= 0:
-        return answer_replica(core, request, fetch, wait_ms)
+        return answer_replica_fetch(core, request, fetch, wait_ms)
     try:
         uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
-        turn = core.fetch_sessions.turn(monotonic_ms(), fetch, uses_ids=uses_ids)
-    except Refused as refused:
-        return encoded(request, [], refused.code)
-    fetch = fetch._replace(partitions=turn.partitions)
+        context = core.fetch_sessions.new_context(monotonic_ms(), fetch, uses_ids=uses_ids)
+    except ApiError as error:
+        return encode_answer(request, [], error.code)
+    fetch = fetch._replace(partitions=context.partitions)
     read = _Read(core, request, fetch)
     if wait_ms <= 0 or fetch.min_bytes <= 0 or read.has_enough:
-        return _answer(core, request, turn, read)
-    return _Wait(core, request, fetch, turn).begin(wait_ms, read)
+        return _answer(core, request, context, read)
+    return _PendingFetch(core, request, fetch, context).begin(wait_ms, read)
 
 
-def _answer(core: BrokerCore, request: Request, turn: Turn, read: "_Read") -> Answer:
-    told = turn.told(read.partitions)
-    leaders = [answer.current_leader for answer in told] if read.has_error else []
-    return encoded(
-        request, told, session_id=turn.session_id, node_endpoints=endpoints(core, leaders)
+def _answer(core: BrokerCore, request: ApiRequest, context: FetchContext, read: "_Read") -> Answer:
+    answers = context.select_changed(read.partitions)
+    leaders = [answer.current_leader for answer in answers] if read.has_error else []
+    return encode_answer(
+        request, answers, session_id=context.session_id, node_endpoints=endpoints(core, leaders)
     )
 
 
 class _Read:
-    """What all partitions of a request have to give right now."""
+    """What can be read now from all partitions of a request."""
 
-    def __init__(self, core: BrokerCore, request: Request, fetch: FetchRequest) -> None:
+    def __init__(self, core: BrokerCore, request: ApiRequest, fetch: FetchRequest) -> None:
         self._core = core
         self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
-        self._tells_leaders = request.version >= _FIRST_VERSION_WITH_ENDPOINTS
-        self._may_follow = request.version >= _FIRST_VERSION_WITH_RACKS
+        self._includes_leaders = request.version >= _FIRST_VERSION_WITH_ENDPOINTS
+        self._can_read_from_follower = request.version >= _FIRST_VERSION_WITH_RACKS
         self._reader = fetch.session_id or request.header.client_id or ""
         self._rack_id = fetch.rack_id
-        self._is_committed = fetch.isolation == READ_COMMITTED
-        self._left_bytes = min(fetch.max_bytes, core.layers.integer("fetch.max.bytes"))
+        self._is_read_committed = fetch.isolation == READ_COMMITTED
+        self._remaining_bytes = min(fetch.max_bytes, core.layers.integer("fetch.max.bytes"))
         self._has_data = False
         self.size_bytes = 0
         self.has_error = False
-        # Those that could be read, to wait for more of.
+        # The partitions that could be read: the request waits for more data in them.
         self.readable: list[Partition] = []
-        self.partitions = [self._fetched(item) for item in fetch.partitions]
+        self.partitions = [self._fetch_partition(item) for item in fetch.partitions]
         self.has_enough = (
             self.has_error or self.size_bytes >= fetch.min_bytes or not fetch.partitions
         )
 
-    def _fetched(self, item: FetchPartition) -> Fetched:
+    def _fetch_partition(self, item: FetchPartition) -> Fetched:
         try:
             name = self._core.topic_name(item.topic_id) if self._uses_ids else item.topic
             partition = self._core.partition(name, item.partition)
-            role = partition.replica.role if self._may_follow else partition.leader
+            role = partition.replica.role if self._can_read_from_follower else partition.leader
             role.check_epoch(item.leader_epoch)
-            nearer = self._nearer(role, item)
+            nearer = self._closer_replica(role, item)
             diverging = role.divergence(item.offset, item.last_fetched_epoch)
             last_stable_offset = partition.last_stable_offset
-            upper_offset = last_stable_offset if self._is_committed else partition.high_watermark
+            upper_offset = (
+                last_stable_offset if self._is_read_committed else partition.high_watermark
+            )
             records, aborted = NOTHING, []
             if diverging is None and nearer is None:
                 records = self._records(partition, item, upper_offset)
-                if self._is_committed:
-                    aborted = partition.log.aborted_in(item.offset, records, upper_offset)
+                if self._is_read_committed:
+                    aborted = partition.log.find_aborted(item.offset, records, upper_offset)
             content = as_records(partition.log, records)
-        except Refused as refused:
+        except ApiError as error:
             self.has_error = True
-            return self._failed(item, refused.code)
+            return self._error_answer(item, error.code)
         self.has_error = self.has_error or diverging is not None or nearer is not None
         self.readable.append(partition)
         return PartitionAnswer(
@@ -133,23 +136,23 @@ class _Read:
             records=content,
         )
 
-    def _failed(self, item: FetchPartition, code: Code) -> Fetched:
-        if not self._tells_leaders or code not in _WRONG_LEADER:
-            return failed(item, code)
+    def _error_answer(self, item: FetchPartition, code: Code) -> Fetched:
+        if not self._includes_leaders or code not in _WRONG_LEADER:
+            return error_answer(item, code)
         name = self._core.topic_name(item.topic_id)
         leader = current_leader(self._core, name, item.partition)
-        return failed(item, code)._replace(current_leader=leader)
+        return error_answer(item, code)._replace(current_leader=leader)
 
-    def _nearer(
+    def _closer_replica(
         self, role: LeaderPartition | FollowerPartition, item: FetchPartition
     ) -> int | None:
-        """Another replica that the client should rather read from."""
+        """A replica in the client's rack that it should read from instead."""
         if not self._rack_id or not isinstance(role, LeaderPartition):
             return None
-        return preferred_replica(self._core, role, item.offset, self._rack_id)
+        return select_preferred_replica(self._core, role, item.offset, self._rack_id)
 
     def _records(self, partition: Partition, item: FetchPartition, upper_offset: int) -> LogSlice:
-        max_bytes = min(item.max_bytes, self._left_bytes)
+        max_bytes = min(item.max_bytes, self._remaining_bytes)
         if max_bytes <= 0 and self._has_data:
             return NOTHING
         records = partition.log.read(
@@ -161,25 +164,27 @@ class _Read:
         if records.size:
             partition.on_read(self._reader, item.offset)
         self._has_data = self._has_data or len(records) > 0
-        self._left_bytes -= len(records)
+        self._remaining_bytes -= len(records)
         self.size_bytes += len(records)
         return records
 
 
-class _Wait:
-    """A request that waits for data; a waiter of each of its partitions."""
+class _PendingFetch:
+    """A request that waits for data in its partitions."""
 
-    def __init__(self, core: BrokerCore, request: Request, fetch: FetchRequest, turn: Turn) -> None:
+    def __init__(
+        self, core: BrokerCore, request: ApiRequest, fetch: FetchRequest, context: FetchContext
+    ) -> None:
         self._core = core
         self._request = request
         self._fetch = fetch
-        self._turn = turn
+        self._context = context
         self._missing_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[Answer] = self._loop.create_future()
 
     def begin(self, wait_ms: int, read: _Read) -> "asyncio.Future[Answer]":
-        """`read` is what there was when the request came."""
+        """Wait for data; `read` is what was available when the request arrived."""
         self._missing_bytes = self._fetch.min_bytes - read.size_bytes
         partitions = read.readable
         timer = self._loop.call_later(wait_ms / 1000, self._finish)
@@ -191,22 +196,22 @@ class _Wait:
 
         for partition in partitions:
             partition.readers.add(self)
-        # Also when the client has gone and the connection cancels the future.
+        # Also runs when the client disconnects and the connection cancels the future.
         self._future.add_done_callback(leave)
         return self._future
 
-    def on_more(self, size_bytes: int) -> None:
+    def on_data_available(self, size_bytes: int) -> None:
         if self._missing_bytes > 0:
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
                 self._loop.call_soon(self._finish_if_enough)
 
-    def on_gone(self) -> None:
+    def on_unavailable(self) -> None:
         self._missing_bytes = 0
         self._loop.call_soon(self._finish)
 
     def _finish_if_enough(self) -> None:
-        """What is new may belong to an open transaction; then its end is waited for."""
+        """Answer, unless the new records belong to an open transaction: then wait for its end."""
         if self._fetch.isolation == READ_COMMITTED and not self._future.done():
             read = _Read(self._core, self._request, self._fetch)
             if not read.has_enough:
@@ -217,7 +222,7 @@ class _Wait:
     def _finish(self) -> None:
         if not self._future.done():
             read = _Read(self._core, self._request, self._fetch)
-            self._future.set_result(_answer(self._core, self._request, self._turn, read))
+            self._future.set_result(_answer(self._core, self._request, self._context, read))
 
 
 API = register(ApiKey.FETCH, 4, 18, handle)

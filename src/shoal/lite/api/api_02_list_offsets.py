@@ -1,24 +1,25 @@
 """ListOffsets (2), versions 1 to 11.
 
 Behaviour
-- Timestamp -1: the high watermark, or the last stable offset; OFFSET_NOT_AVAILABLE while a new
-  leader does not know it. -2: the first offset. -3 (version 7, KIP-734): the newest record. Any
-  other: the first record that is at least as new; offset -1 if there is none.
-- A lookup by time decodes one batch, to name the record.
-- What is not below that offset is not found.
-- Leader epochs of clients are checked (KIP-320), and the epoch of the found record is told.
+- Timestamp -1: the high watermark, or the last stable offset for read_committed;
+  OFFSET_NOT_AVAILABLE while a new leader does not know it. -2: the log start offset. -3 (version 7,
+  KIP-734): the newest record. Any other: the first record that is at least as new; offset -1 if no
+  record is.
+- A lookup by time decodes one batch to find the record.
+- Records at or above the offset that -1 returns are not found.
+- Leader epochs of clients are checked (KIP-320); the response has the epoch of the found record.
 
 Versions
 - 2 isolation level. 4 leader epochs. 6 flexible. 7 max timestamp. 8 to 11 tiered storage
-  (KIP-405, KIP-1005, KIP-1023), which there is none of: the first local offset (-4) is the
-  first of all, and nothing lies elsewhere (-5) or is about to be moved there (-6).
+  (KIP-405, KIP-1005, KIP-1023), which does not exist here: the earliest local offset (-4) is the
+  log start offset, and nothing is in remote storage (-5) or waits to be uploaded (-6).
 """
 
 from typing import Any, NamedTuple
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.partitions.partition import Partition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
@@ -43,64 +44,71 @@ _FIRST_VERSIONS = {
 _NEVER = 1 << 15
 
 
-class _Ask(NamedTuple):
+class _LookupOptions(NamedTuple):
     version: int
-    is_committed: bool
+    is_read_committed: bool
 
 
-class _Listed(NamedTuple):
+class _OffsetResult(NamedTuple):
     offset: int = -1
     timestamp: int = -1
     leader_epoch: int = -1
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
-    ask = _Ask(request.version, getattr(body, "isolation_level", 0) == READ_COMMITTED)
+    options = _LookupOptions(request.version, getattr(body, "isolation_level", 0) == READ_COMMITTED)
     return request.answer(
         topics=[
             {
                 "name": topic.name,
-                "partitions": [_listed(core, ask, topic.name, item) for item in topic.partitions],
+                "partitions": [
+                    _find_partition_offset(core, options, topic.name, item)
+                    for item in topic.partitions
+                ],
             }
             for topic in body.topics
         ]
     )
 
 
-def _listed(core: BrokerCore, ask: _Ask, topic: str, item: Any) -> dict[str, Any]:
+def _find_partition_offset(
+    core: BrokerCore, options: _LookupOptions, topic: str, item: Any
+) -> dict[str, Any]:
     try:
         partition = core.partition(topic, item.partition_index)
         partition.leader.check_epoch(getattr(item, "current_leader_epoch", -1))
         partition.log.require_online()
-        listed = _lookup(partition, item.timestamp, ask)
-    except Refused as refused:
-        return {"partition_index": item.partition_index, "error_code": refused.code}
+        result = _find_offset(partition, item.timestamp, options)
+    except ApiError as error:
+        return {"partition_index": item.partition_index, "error_code": error.code}
     return {
         "partition_index": item.partition_index,
         "error_code": 0,
-        "offset": listed.offset,
-        "timestamp": listed.timestamp,
-        "leader_epoch": listed.leader_epoch,
+        "offset": result.offset,
+        "timestamp": result.timestamp,
+        "leader_epoch": result.leader_epoch,
     }
 
 
-def _latest(partition: Partition, ask: _Ask) -> int:
+def _latest_offset(partition: Partition, options: _LookupOptions) -> int:
     latest_offset = partition.leader.latest_offset()
-    return partition.last_stable_offset if ask.is_committed else latest_offset
+    return partition.last_stable_offset if options.is_read_committed else latest_offset
 
 
-def _lookup(partition: Partition, timestamp_ms: int, ask: _Ask) -> _Listed:
+def _find_offset(partition: Partition, timestamp_ms: int, options: _LookupOptions) -> _OffsetResult:
     log = partition.log
-    if timestamp_ms < 0 and ask.version < _FIRST_VERSIONS.get(timestamp_ms, _NEVER):
-        message = f"timestamp {timestamp_ms} is not known to version {ask.version}"
-        raise Refused(Code.UNSUPPORTED_VERSION, message)
+    if timestamp_ms < 0 and options.version < _FIRST_VERSIONS.get(timestamp_ms, _NEVER):
+        message = f"version {options.version} does not support timestamp {timestamp_ms}"
+        raise ApiError(Code.UNSUPPORTED_VERSION, message)
     if timestamp_ms == _LATEST:
-        return _Listed(_latest(partition, ask), leader_epoch=partition.leader.leader_epoch)
+        return _OffsetResult(
+            _latest_offset(partition, options), leader_epoch=partition.leader.leader_epoch
+        )
     if timestamp_ms in {_EARLIEST, _EARLIEST_LOCAL}:
-        return _Listed(log.start_offset, leader_epoch=log.epochs.epoch_of(log.start_offset))
+        return _OffsetResult(log.start_offset, leader_epoch=log.epochs.epoch_of(log.start_offset))
     if timestamp_ms in {_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD}:
-        return _Listed()
+        return _OffsetResult()
     if timestamp_ms == _MAX_TIMESTAMP:
         data = log.batch_of_max_time()
         records = _records_of(data, log.start_offset)
@@ -109,9 +117,9 @@ def _lookup(partition: Partition, timestamp_ms: int, ask: _Ask) -> _Listed:
         data = log.batch_of_time(timestamp_ms)
         records = _records_of(data, log.start_offset)
         found = next((record for record in records if record.timestamp >= timestamp_ms), None)
-    if found is None or found.offset >= _latest(partition, ask):
-        return _Listed()
-    return _Listed(found.offset, found.timestamp, log.epochs.epoch_of(found.offset))
+    if found is None or found.offset >= _latest_offset(partition, options):
+        return _OffsetResult()
+    return _OffsetResult(found.offset, found.timestamp, log.epochs.epoch_of(found.offset))
 
 
 def _records_of(data: bytes | None, start_offset: int) -> list[Record]:
@@ -120,7 +128,7 @@ def _records_of(data: bytes | None, start_offset: int) -> list[Record]:
     try:
         records = decode_records(Batch(memoryview(data)))
     except WireError as error:
-        raise Refused(Code.CORRUPT_MESSAGE, f"a batch cannot be read: {error}") from error
+        raise ApiError(Code.CORRUPT_MESSAGE, f"cannot decode a batch: {error}") from error
     return [record for record in records if record.offset >= start_offset]
 
 

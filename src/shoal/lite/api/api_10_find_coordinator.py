@@ -2,23 +2,23 @@
 
 Behaviour
 - The broker that leads the partition of the internal topic that a key belongs to. The topic is
-  made when it is first asked for, and the answer tells of it at once, where Apache Kafka asks
-  the client to come back.
-- COORDINATOR_NOT_AVAILABLE while nobody leads that partition. A kind of coordinator that there
-  is not: INVALID_REQUEST.
+  created when it is first requested. The same response already has the broker, whereas Apache Kafka
+  makes the client retry.
+- COORDINATOR_NOT_AVAILABLE while that partition has no leader. An unknown type of coordinator:
+  INVALID_REQUEST.
 - librdkafka compresses with lz4 only for brokers that list this API.
 
 Versions
-- 1 transactions too. 3 flexible. 4 many keys at once (KIP-699). 5 TRANSACTION_ABORTABLE is known
-  to the client (KIP-890). 6 share groups may be asked for (KIP-932), which there are not.
+- 1 transaction coordinators. 3 flexible. 4 many keys at once (KIP-699). 5 the client knows
+  TRANSACTION_ABORTABLE (KIP-890). 6 share groups (KIP-932), which do not exist here.
 """
 
 import asyncio
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.host import CoordinatorHost
 from shoal.lite.coordinator.topics import KeyType
 from shoal.wire.api_keys import ApiKey
@@ -26,11 +26,11 @@ from shoal.wire.api_keys import ApiKey
 _FIRST_BATCHED = 4
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     kind = getattr(body, "key_type", 0)
     keys = [body.key] if request.version < _FIRST_BATCHED else body.coordinator_keys
-    found = [await _found(core, kind, key) for key in keys]
+    found = [await _find_coordinator(core, kind, key) for key in keys]
     if kind == KeyType.GROUP:
         _note_lookups(core, request, found)
     return (
@@ -40,8 +40,8 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     )
 
 
-def _note_lookups(core: BrokerCore, request: Request, found: list[dict[str, Any]]) -> None:
-    """A group whose coordinator is this very broker is expected to be heard of here."""
+def _note_lookups(core: BrokerCore, request: ApiRequest, found: list[dict[str, Any]]) -> None:
+    """Note that the client should send group requests to this broker, its coordinator."""
     now_s = asyncio.get_running_loop().time()
     for each in found:
         if each["node_id"] == core.broker_id:
@@ -50,17 +50,17 @@ def _note_lookups(core: BrokerCore, request: Request, found: list[dict[str, Any]
             )
 
 
-async def _found(core: BrokerCore, kind: int, key: str) -> dict[str, Any]:
+async def _find_coordinator(core: BrokerCore, kind: int, key: str) -> dict[str, Any]:
     try:
         broker = await _host(core, kind).locate(key)
-    except Refused as refused:
+    except ApiError as error:
         return {
             "key": key,
             "node_id": -1,
             "host": "",
             "port": -1,
-            "error_code": refused.code,
-            "error_message": str(refused),
+            "error_code": error.code,
+            "error_message": str(error),
         }
     return {
         "key": key,
@@ -74,11 +74,11 @@ async def _found(core: BrokerCore, kind: int, key: str) -> dict[str, Any]:
 
 def _host(core: BrokerCore, kind: int) -> CoordinatorHost[Any]:
     if kind not in set(KeyType):
-        raise Refused(Code.INVALID_REQUEST, f"there are no coordinators of kind {kind}")
+        raise ApiError(Code.INVALID_REQUEST, f"key type {kind} is not supported")
     host = core.coordinators.get(KeyType(kind))
     if host is None:
-        message = f"this broker has no coordinators for keys of type {KeyType(kind).name.lower()}"
-        raise Refused(Code.COORDINATOR_NOT_AVAILABLE, message)
+        message = f"there is no coordinator for key type {KeyType(kind).name.lower()}"
+        raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, message)
     return host
 
 

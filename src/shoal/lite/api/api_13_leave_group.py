@@ -3,7 +3,7 @@
 Behaviour
 - Members leave at once, and the others rebalance. An administrator removes static members by
   their instance ids alone.
-- Each member gets its own error; of a group that there is not nobody is a member.
+- Each member gets its own error. In a group that does not exist, every member is unknown.
 
 Versions
 - 3 many members at once, by member or instance id (KIP-345). 4 flexible. 5 reasons (KIP-800),
@@ -11,27 +11,27 @@ Versions
 """
 
 from shoal.lite.api.group_requests import member_shard
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.coordinator.groups.messages import Leaving
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.groups.messages import LeavingMember
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_WITH_MANY = 3
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     if request.version < _FIRST_WITH_MANY:
-        leaving = [Leaving(body.member_id)]
+        leaving = [LeavingMember(body.member_id)]
     else:
-        leaving = [Leaving(item.member_id, item.group_instance_id) for item in body.members]
+        leaving = [LeavingMember(item.member_id, item.group_instance_id) for item in body.members]
     code = Code.NONE
     codes: list[Code] = []
     try:
         codes = member_shard(core, body.group_id).leave(body.group_id, leaving)
-    except Refused as refused:
-        code = refused.code
+    except ApiError as error:
+        code = error.code
     if request.version < _FIRST_WITH_MANY and codes:
         code = codes[0]
     return request.answer(

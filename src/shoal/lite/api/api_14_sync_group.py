@@ -1,28 +1,28 @@
 """SyncGroup (14), versions 0 to 5.
 
 Behaviour
-- Members get what the leader assigned to them, once the group is written down on all in-sync
-  replicas. If that fails all of them hear COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR.
-- Who does not ask within its rebalance time-out is out.
+- Members get the assignment of the leader once the group is stored on all in-sync replicas. If
+  that fails, all of them get COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR.
+- A member that does not send its request within its rebalance timeout is removed.
 
 Versions
-- 3 static members (KIP-345). 4 flexible. 5 protocol type and name, which must be right (KIP-559):
+- 3 static members (KIP-345). 4 flexible. 5 protocol type and name, which must match (KIP-559):
   INCONSISTENT_GROUP_PROTOCOL.
 """
 
 from shoal.lite.api.group_requests import identity_in, member_shard
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.coordinator.groups.messages import Sync, SyncAnswer
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.groups.messages import SyncAnswer, SyncRequest
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_WITH_PROTOCOL = 5
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
-    sync = Sync(
+    sync = SyncRequest(
         body.group_id,
         identity_in(body),
         getattr(body, "protocol_type", None),
@@ -35,8 +35,8 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     else:
         try:
             answer = await member_shard(core, sync.group).sync(sync)
-        except Refused as refused:
-            answer = SyncAnswer(refused.code)
+        except ApiError as error:
+            answer = SyncAnswer(error.code)
     return request.answer(
         error_code=answer.code,
         protocol_type=answer.protocol_type,

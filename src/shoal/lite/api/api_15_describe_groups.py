@@ -1,8 +1,8 @@
 """DescribeGroups (15), versions 0 to 6.
 
 Behaviour
-- State, protocol and members. Subscriptions and assignments are told of stable groups only.
-- A group that there is not is told as Dead, and from version 6 with GROUP_ID_NOT_FOUND.
+- State, protocol and members. Subscriptions and assignments are returned for stable groups only.
+- A group that does not exist is described as Dead, and from version 6 with GROUP_ID_NOT_FOUND.
 
 Versions
 - 3 authorized operations: none, there are no ACLs. 4 instance ids (KIP-345). 5 flexible.
@@ -12,45 +12,47 @@ Versions
 from typing import Any
 
 from shoal.lite.api.group_requests import NO_OPERATIONS
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.coordinator.groups.group import Group, State
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.groups.group import ClassicGroup, ClassicGroupState
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_WITH_NOT_FOUND = 6
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     knows_not_found = request.version >= _FIRST_WITH_NOT_FOUND
     return request.answer(
         groups=[
-            _described(core, group_id, knows_not_found=knows_not_found)
+            _describe_group(core, group_id, knows_not_found=knows_not_found)
             for group_id in request.body().groups
         ]
     )
 
 
-def _described(core: BrokerCore, group_id: str, *, knows_not_found: bool) -> dict[str, Any]:
+def _describe_group(core: BrokerCore, group_id: str, *, knows_not_found: bool) -> dict[str, Any]:
     try:
         group = core.groups.shard_for(group_id).group(group_id)
-    except Refused as refused:
-        return _without_members(group_id, refused.code, "", str(refused))
+    except ApiError as error:
+        return _description_without_members(group_id, error.code, "", str(error))
     if group is None:
         if not knows_not_found:
-            return _without_members(group_id, Code.NONE, State.DEAD)
+            return _description_without_members(group_id, Code.NONE, ClassicGroupState.DEAD)
         message = f"Group {group_id} not found."
-        return _without_members(group_id, Code.GROUP_ID_NOT_FOUND, State.DEAD, message)
-    is_stable = group.state is State.STABLE
+        return _description_without_members(
+            group_id, Code.GROUP_ID_NOT_FOUND, ClassicGroupState.DEAD, message
+        )
+    is_stable = group.state is ClassicGroupState.STABLE
     return {
-        **_without_members(group_id, Code.NONE, group.state),
+        **_description_without_members(group_id, Code.NONE, group.state),
         "protocol_type": group.protocol_type or "",
         "protocol_data": (group.protocol or "") if is_stable else "",
-        "members": _members(group, is_stable=is_stable),
+        "members": _describe_members(group, is_stable=is_stable),
     }
 
 
-def _without_members(
+def _description_without_members(
     group_id: str, code: Code, state: str, message: str | None = None
 ) -> dict[str, Any]:
     return {
@@ -65,7 +67,7 @@ def _without_members(
     }
 
 
-def _members(group: Group, *, is_stable: bool) -> list[dict[str, Any]]:
+def _describe_members(group: ClassicGroup, *, is_stable: bool) -> list[dict[str, Any]]:
     return [
         {
             "member_id": member.member_id,

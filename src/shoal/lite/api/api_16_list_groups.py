@@ -3,8 +3,8 @@
 Behaviour
 - The groups that this broker coordinates; clients ask all brokers. While it loads some of them:
   COORDINATOR_LOAD_IN_PROGRESS.
-- Filters by state and type are not case sensitive; unknown ones match nothing. All groups are of
-  the classic type.
+- Filters by state and type ignore case; unknown values match nothing. All groups are of the
+  classic type.
 
 Versions
 - 3 flexible. 4 states (KIP-518). 5 types (KIP-848).
@@ -12,13 +12,13 @@ Versions
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 _CLASSIC = "classic"
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     if core.groups.is_loading:
         return request.answer(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
     body = request.body()

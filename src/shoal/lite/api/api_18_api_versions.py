@@ -1,22 +1,21 @@
 """ApiVersions (18), versions 0 to 4.
 
 Behaviour
-- Answers from the registration lines of all API files, but for those of our own, which a feature
-  stands for.
-- A version that is not served gets a response of version 0 with UNSUPPORTED_VERSION that names
-  the versions of ApiVersions itself (KIP-511). The response's header never has tagged fields.
-- From version 3 the client tells its name; one with illegal characters gets INVALID_REQUEST.
+- Lists all registered APIs except Shoal's own, which a feature announces instead.
+- An unsupported version gets a response of version 0 with UNSUPPORTED_VERSION and the supported
+  versions of ApiVersions (KIP-511). The response header never has tagged fields.
+- From version 3 the client sends its name and version; illegal characters get INVALID_REQUEST.
 
 Versions
 - 1 throttle time. 3 flexible, names and versions of clients, features (KIP-584). 4 features may
-  begin at 0; before, such features are left out of what is supported.
+  begin at 0; in older versions such features are left out of the supported ones.
 """
 
 import re
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import APIS, Answer, Api, Request, register
+from shoal.lite.broker.registry import APIS, Answer, Api, ApiRequest, register
 from shoal.lite.metadata.rules.features import FEATURES
 from shoal.wire.api_keys import OWN_KEYS, ApiKey
 from shoal.wire.building import build
@@ -26,7 +25,7 @@ _FIRST_WITH_FEATURES_FROM_0 = 4
 _LEGAL_CLIENT = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     names = [
         getattr(body, name, "unknown")
@@ -52,7 +51,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
 
 
 def refuse_version(correlation_id: int) -> Answer:
-    """The answer to a version of ApiVersions that is not served."""
+    """The response to an unsupported version of ApiVersions."""
     values = {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": [_range(API)]}
     response = build(response_class(ApiKey.API_VERSIONS, 0), values)
     return [encode_response(response, correlation_id=correlation_id)]

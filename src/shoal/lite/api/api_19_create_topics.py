@@ -1,14 +1,14 @@
 """CreateTopics (19), versions 2 to 7.
 
 Behaviour
-- Each topic is made or refused by itself; the answer is sent when it can be used.
+- Each topic is created or refused separately; the response is sent when the topics can be used.
 - Partitions and replication factor of -1 mean the broker's defaults (KIP-464).
-- Settings are checked by name and value: INVALID_CONFIG. A name twice in one request:
-  INVALID_REQUEST for all of its mentions.
+- Configs are checked by name and value: INVALID_CONFIG. A topic that is named twice in one
+  request: INVALID_REQUEST.
 - `validate_only` checks and changes nothing.
 
 Versions
-- 4 broker's defaults. 5 flexible; the answer tells partitions, replication factor and settings
+- 4 broker's defaults. 5 flexible; the response has partitions, replication factor and configs
   (KIP-525). 7 topic ids (KIP-516).
 """
 
@@ -16,52 +16,52 @@ import uuid
 from collections import Counter
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.settings import TOPIC_SETTINGS
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.metadata.data.requests import NewTopic
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.metadata.data.requests import NewTopicSpec
 from shoal.lite.metadata.rules.commands import create_topic
 from shoal.wire.api_keys import ApiKey
 
 _DEFAULT = -1
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     mentions = Counter(topic.name for topic in body.topics)
     topics = []
     for name, count in mentions.items():
         if count > 1:
-            message = f"topic {name!r} is named {count} times"
-            topics.append(_refused(name, Refused(Code.INVALID_REQUEST, message)))
+            message = f"topic {name!r} is named {count} times in the request"
+            topics.append(_error_answer(name, ApiError(Code.INVALID_REQUEST, message)))
             continue
-        wish = next(topic for topic in body.topics if topic.name == name)
+        requested = next(topic for topic in body.topics if topic.name == name)
         try:
-            topics.append(await _created(core, wish, validate_only=body.validate_only))
-        except Refused as refused:
-            topics.append(_refused(name, refused))
+            topics.append(await _create_topic(core, requested, validate_only=body.validate_only))
+        except ApiError as error:
+            topics.append(_error_answer(name, error))
     return request.answer(topics=topics)
 
 
-async def _created(core: BrokerCore, asked: Any, *, validate_only: bool) -> dict[str, Any]:
-    wish = _wish(core, asked)
+async def _create_topic(core: BrokerCore, requested: Any, *, validate_only: bool) -> dict[str, Any]:
+    new_topic = _parse_new_topic(core, requested)
     if validate_only:
         topic_id = uuid.uuid4()
-        create_topic(core.state, wish, topic_id)
-        partitions = len(wish.assignments) or wish.partitions
+        create_topic(core.state, new_topic, topic_id)
+        partitions = len(new_topic.assignments) or new_topic.partitions
     else:
-        topic = await core.create_topic(wish)
+        topic = await core.create_topic(new_topic)
         topic_id = topic.topic_id
         partitions = len(topic.partitions)
-    overrides = {name: value for name, value in wish.configs.items() if value is not None}
+    overrides = {name: value for name, value in new_topic.configs.items() if value is not None}
     return {
-        "name": wish.name,
+        "name": new_topic.name,
         "topic_id": topic_id,
         "error_code": Code.NONE,
         "error_message": None,
         "num_partitions": partitions,
-        "replication_factor": len(wish.assignments.get(0, ())) or wish.replication_factor,
+        "replication_factor": len(new_topic.assignments.get(0, ())) or new_topic.replication_factor,
         "configs": [
             {
                 "name": name,
@@ -77,27 +77,27 @@ async def _created(core: BrokerCore, asked: Any, *, validate_only: bool) -> dict
     }
 
 
-def _wish(core: BrokerCore, asked: Any) -> NewTopic:
-    partitions, factor = asked.num_partitions, asked.replication_factor
-    assignments = {item.partition_index: item.broker_ids for item in asked.assignments}
+def _parse_new_topic(core: BrokerCore, requested: Any) -> NewTopicSpec:
+    partitions, factor = requested.num_partitions, requested.replication_factor
+    assignments = {item.partition_index: item.broker_ids for item in requested.assignments}
     if assignments and (partitions, factor) != (_DEFAULT, _DEFAULT):
-        message = "with assignments, partitions and replication factor must both be -1"
-        raise Refused(Code.INVALID_REQUEST, message)
-    return NewTopic(
-        asked.name,
+        message = "partitions and replication factor must both be -1 if replicas are assigned"
+        raise ApiError(Code.INVALID_REQUEST, message)
+    return NewTopicSpec(
+        requested.name,
         core.layers.integer("num.partitions") if partitions == _DEFAULT else partitions,
         core.layers.integer("default.replication.factor") if factor == _DEFAULT else factor,
         assignments,
-        {config.name: config.value for config in asked.configs},
+        {config.name: config.value for config in requested.configs},
     )
 
 
-def _refused(name: str, refused: Refused) -> dict[str, Any]:
+def _error_answer(name: str, error: ApiError) -> dict[str, Any]:
     return {
         "name": name,
         "topic_id": None,
-        "error_code": refused.code,
-        "error_message": str(refused),
+        "error_code": error.code,
+        "error_message": str(error),
         "configs": [],
     }
 

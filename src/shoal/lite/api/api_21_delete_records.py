@@ -1,11 +1,11 @@
 """DeleteRecords (21), versions 0 to 2 (KIP-107).
 
 Behaviour
-- Moves the first offset of a partition forward; -1 means to the high watermark. Segments that
-  lie wholly before it are removed at once.
-- The answer waits until all live replicas have done the same, at most as long as the client
-  allows: REQUEST_TIMED_OUT. It tells the lowest first offset among them.
-- An offset before the first one changes nothing. One behind the high watermark:
+- Moves the log start offset of a partition forward; -1 means to the high watermark. Segments that
+  lie completely before it are removed at once.
+- The response waits until all live replicas have done the same, at most the request's timeout:
+  REQUEST_TIMED_OUT. It has the lowest log start offset of these replicas (the low watermark).
+- An offset before the log start offset changes nothing. An offset above the high watermark:
   OFFSET_OUT_OF_RANGE. Topics that are only compacted: POLICY_VIOLATION.
 
 Versions
@@ -15,9 +15,9 @@ Versions
 import asyncio
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.partitions.partition import Partition
 from shoal.wire.api_keys import ApiKey
 
@@ -25,27 +25,27 @@ _TO_HIGH_WATERMARK = -1
 _NO_OFFSET = -1
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
-    patience_s = max(0.0, body.timeout.total_seconds())
-    deadline_s = asyncio.get_running_loop().time() + patience_s
-    begun: list[tuple[str, list[_Deletion]]] = []
+    timeout_s = max(0.0, body.timeout.total_seconds())
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    deletions: list[tuple[str, list[_Deletion]]] = []
     for topic in body.topics:
-        begun.append((topic.name, []))
+        deletions.append((topic.name, []))
         for item in topic.partitions:
-            begun[-1][1].append(_begun(core, topic.name, item))
-            # Each forces its new start to the disk: of many, others have a turn in between.
+            deletions[-1][1].append(_begin_deletion(core, topic.name, item))
+            # Each deletion syncs its new start offset to disk: let other work run in between.
             await asyncio.sleep(0)
     return request.answer(
         topics=[
             {"name": name, "partitions": [await item.answer(deadline_s) for item in items]}
-            for name, items in begun
+            for name, items in deletions
         ]
     )
 
 
 class _Deletion:
-    """What is deleted of one partition, and how far that has come."""
+    """The deletion in one partition, and its result."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -71,24 +71,29 @@ class _Deletion:
         }
 
 
-def _begun(core: BrokerCore, topic: str, item: Any) -> _Deletion:
+def _begin_deletion(core: BrokerCore, topic: str, item: Any) -> _Deletion:
     deletion = _Deletion(item.partition_index)
     try:
         deletion.partition = core.partition(topic, item.partition_index)
         deletion.done = _delete(deletion.partition, item.offset)
-    except Refused as refused:
-        deletion.code = refused.code
+    except ApiError as error:
+        deletion.code = error.code
     return deletion
 
 
-def _delete(partition: Partition, asked: int) -> "asyncio.Future[Code]":
+def _delete(partition: Partition, requested_offset: int) -> "asyncio.Future[Code]":
     end = partition.leader.high_watermark
     if not partition.rules.log.deletes:
-        message = f"{partition!r}: without delete in cleanup.policy no records are deleted"
-        raise Refused(Code.POLICY_VIOLATION, message)
-    offset = end if asked == _TO_HIGH_WATERMARK else asked
+        message = (
+            f"{partition!r}: records cannot be deleted: cleanup.policy does not contain delete"
+        )
+        raise ApiError(Code.POLICY_VIOLATION, message)
+    offset = end if requested_offset == _TO_HIGH_WATERMARK else requested_offset
     if not 0 <= offset <= end:
-        raise Refused(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in 0 to {end}")
+        raise ApiError(
+            Code.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is not between 0 and the high watermark {end}",
+        )
     return partition.delete_before(offset)
 
 

@@ -1,16 +1,16 @@
 """InitProducerId (22), versions 0 to 5.
 
 Behaviour
-- Without a transactional id: a new id with epoch 0 for every call. Ids are taken from blocks that
-  the metadata log remembers: none is given twice, also after a restart. An old id and epoch,
-  which a producer may send from version 3 on (KIP-360), are ignored, as Apache Kafka does.
-- With one: the coordinator raises the epoch, which fences older producers of the same id. What
-  they left open is aborted first, and the client told to come back (CONCURRENT_TRANSACTIONS).
-  Old id and epoch say that it is the same producer: then PRODUCER_FENCED if it was replaced.
+- Without a transactional id: a new producer id with epoch 0 for every call. Ids come from blocks
+  that the metadata log allocates, so no id is given twice, even after a restart. The old id and
+  epoch that a producer may send from version 3 on (KIP-360) are ignored, as in Apache Kafka.
+- With one: the coordinator raises the epoch, which fences older producers with the same id. Their
+  open transaction is aborted first, and the client must retry (CONCURRENT_TRANSACTIONS). Old id and
+  epoch identify the same producer: PRODUCER_FENCED if another one has replaced it.
 
 Versions
-- 2 flexible. 3 old id and epoch. 4 PRODUCER_FENCED is known to the client, before it is
-  INVALID_PRODUCER_EPOCH. 5 TRANSACTION_ABORTABLE is known to the client (KIP-890).
+- 2 flexible. 3 old id and epoch. 4 the client knows PRODUCER_FENCED, older ones get
+  INVALID_PRODUCER_EPOCH. 5 the client knows TRANSACTION_ABORTABLE (KIP-890).
 
 Gaps
 - 6 (two-phase commit, KIP-939).
@@ -18,25 +18,25 @@ Gaps
 
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.coordinator.transactions.model import NOBODY, Identity
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.transactions.model import NO_IDENTITY, ProducerIdAndEpoch
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_THAT_KNOWS_FENCED = 4
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
-    code, identity = Code.NONE, NOBODY
+    code, identity = Code.NONE, NO_IDENTITY
     try:
         if body.transactional_id is None:
-            identity = Identity(await core.new_producer_id(), 0)
+            identity = ProducerIdAndEpoch(await core.new_producer_id(), 0)
         else:
-            code, identity = await _taken_over(core, body)
-    except Refused as refused:
-        code = refused.code
+            code, identity = await _init_transactional_id(core, body)
+    except ApiError as error:
+        code = error.code
     if code == Code.PRODUCER_FENCED and request.version < _FIRST_THAT_KNOWS_FENCED:
         code = Code.INVALID_PRODUCER_EPOCH
     return request.answer(
@@ -44,18 +44,20 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     )
 
 
-async def _taken_over(core: BrokerCore, body: Any) -> tuple[Code, Identity]:
-    expected = Identity(
-        getattr(body, "producer_id", NOBODY.producer_id),
-        getattr(body, "producer_epoch", NOBODY.epoch),
+async def _init_transactional_id(core: BrokerCore, body: Any) -> tuple[Code, ProducerIdAndEpoch]:
+    expected = ProducerIdAndEpoch(
+        getattr(body, "producer_id", NO_IDENTITY.producer_id),
+        getattr(body, "producer_epoch", NO_IDENTITY.epoch),
     )
-    is_half = (expected.producer_id == NOBODY.producer_id) != (expected.epoch == NOBODY.epoch)
+    is_half = (expected.producer_id == NO_IDENTITY.producer_id) != (
+        expected.epoch == NO_IDENTITY.epoch
+    )
     if not body.transactional_id or is_half:
-        return Code.INVALID_REQUEST, NOBODY
+        return Code.INVALID_REQUEST, NO_IDENTITY
     decision = await core.transactions.host.shard_for(body.transactional_id).init(
         body.transactional_id,
         int(body.transaction_timeout.total_seconds() * 1000),
-        None if expected == NOBODY else expected,
+        None if expected == NO_IDENTITY else expected,
     )
     return decision.code, decision.identity
 

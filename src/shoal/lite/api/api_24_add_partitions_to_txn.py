@@ -1,24 +1,28 @@
 """AddPartitionsToTxn (24), versions 0 to 5.
 
 Behaviour
-- A client (versions 0 to 3) announces where its transaction will write. All or nothing: with a
-  partition that does not exist, it gets UNKNOWN_TOPIC_OR_PARTITION and the others
+- A client (versions 0 to 3) adds the partitions that its transaction will write to, all or none:
+  a partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION and the others
   OPERATION_NOT_ATTEMPTED.
-- A broker (from version 4 on; many transactions at once) verifies that its client has done so
-  (`verify_only`), or announces a partition for it (KIP-890).
+- A broker (from version 4 on; many transactions at once) verifies that its client has added a
+  partition (`verify_only`), or adds it for the client (KIP-890).
 
 Versions
-- 2 PRODUCER_FENCED is known to the client, before it is INVALID_PRODUCER_EPOCH. 3 flexible.
+- 2 the client knows PRODUCER_FENCED, older ones get INVALID_PRODUCER_EPOCH. 3 flexible.
   4 for brokers. 5 TRANSACTION_ABORTABLE.
 """
 
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.coordinator.transactions.markers import by_topic
-from shoal.lite.coordinator.transactions.model import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.transactions.markers import group_by_topic
+from shoal.lite.coordinator.transactions.model import (
+    FIRST_PROTOCOL,
+    SECOND_PROTOCOL,
+    ProducerIdAndEpoch,
+)
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
@@ -28,21 +32,21 @@ _FIRST_OF_BROKERS = 4
 Codes = dict[TopicPartition, Code]
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     if request.version >= _FIRST_OF_BROKERS:
         results = [
             {"transactional_id": one.transactional_id, "topic_results": _topics(codes)}
             for one in body.transactions
-            for codes in [await _joined_by_broker(core, one)]
+            for codes in [await _add_or_verify_for_broker(core, one)]
         ]
         return request.answer(error_code=Code.NONE, results_by_transaction=results)
-    identity = Identity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-    codes = await _joined(
+    identity = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+    codes = await _add_partitions(
         core,
         body.v3_and_below_transactional_id,
         identity,
-        _wanted(body.v3_and_below_topics),
+        _partitions_of(body.v3_and_below_topics),
         protocol=FIRST_PROTOCOL,
     )
     if request.version < _FIRST_THAT_KNOWS_FENCED:
@@ -53,27 +57,29 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     return request.answer(results_by_topic_v3_and_below=_topics(codes))
 
 
-def _wanted(topics: Any) -> list[TopicPartition]:
+def _partitions_of(topics: Any) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-async def _joined_by_broker(core: BrokerCore, one: Any) -> Codes:
-    identity = Identity(one.producer_id, one.producer_epoch)
-    wanted = _wanted(one.topics)
+async def _add_or_verify_for_broker(core: BrokerCore, one: Any) -> Codes:
+    identity = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
+    wanted = _partitions_of(one.topics)
     if not one.verify_only:
-        return await _joined(core, one.transactional_id, identity, wanted, protocol=SECOND_PROTOCOL)
+        return await _add_partitions(
+            core, one.transactional_id, identity, wanted, protocol=SECOND_PROTOCOL
+        )
     try:
         shard = core.transactions.host.shard_for(one.transactional_id)
         verdict = shard.machine.verify(one.transactional_id, identity, wanted)
-    except Refused as refused:
-        verdict = refused.code
+    except ApiError as error:
+        verdict = error.code
     return dict.fromkeys(wanted, verdict) if isinstance(verdict, Code) else verdict
 
 
-async def _joined(
+async def _add_partitions(
     core: BrokerCore,
     transactional_id: str,
-    identity: Identity,
+    identity: ProducerIdAndEpoch,
     wanted: list[TopicPartition],
     *,
     protocol: int,
@@ -91,8 +97,8 @@ async def _joined(
     try:
         shard = core.transactions.host.shard_for(transactional_id)
         code = await shard.add_partitions(transactional_id, identity, wanted, protocol)
-    except Refused as refused:
-        code = refused.code
+    except ApiError as error:
+        code = error.code
     return dict.fromkeys(wanted, code)
 
 
@@ -113,7 +119,7 @@ def _topics(codes: Codes) -> list[dict[str, Any]]:
                 for index in indexes
             ],
         }
-        for name, indexes in by_topic(codes).items()
+        for name, indexes in group_by_topic(codes).items()
     ]
 
 

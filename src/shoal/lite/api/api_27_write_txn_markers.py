@@ -1,27 +1,27 @@
 """WriteTxnMarkers (27), versions 1 and 2.
 
 Behaviour
-- A coordinator, or an administrator who ends a hanging transaction, has markers written; the
-  answer comes when all in-sync replicas have them.
+- Writes transaction markers for a coordinator, or for an administrator who ends a hanging
+  transaction. The response is sent when all in-sync replicas have them.
 - INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: see `producer_state`.
 
 Versions
-- 1 flexible. 2 names the protocol: by the second one a marker's epoch is above its
-  transaction's.
+- 1 flexible. 2 has the transaction version: in the second protocol the epoch of a marker is above
+  that of its transaction.
 """
 
 from typing import Any
 
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.coordinator.transactions.markers import Marker, Written, by_topic
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.transactions.markers import Marker, MarkerResults, group_by_topic
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     items = [(_marker(one), _partitions(one)) for one in request.body().markers]
-    written = await core.transactions.write_here(items)
+    written = await core.transactions.write_markers(items)
     return request.answer(
         markers=[
             {"producer_id": marker.producer_id, "topics": _topics(result)}
@@ -48,7 +48,7 @@ def _partitions(one: Any) -> list[TopicPartition]:
     ]
 
 
-def _topics(result: Written) -> list[dict[str, Any]]:
+def _topics(result: MarkerResults) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
@@ -57,7 +57,7 @@ def _topics(result: Written) -> list[dict[str, Any]]:
                 for index in indexes
             ],
         }
-        for name, indexes in by_topic(result).items()
+        for name, indexes in group_by_topic(result).items()
     ]
 
 

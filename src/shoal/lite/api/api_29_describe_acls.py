@@ -1,7 +1,7 @@
 """DescribeAcls (29), versions 1 to 3 (KIP-140).
 
 Behaviour
-- As a Kafka without an authorizer: SECURITY_DISABLED.
+- As in a Kafka without an authorizer: SECURITY_DISABLED.
 
 Versions
 - 1 patterns (KIP-290). 2 flexible. 3 user resources (KIP-373).
@@ -9,11 +9,11 @@ Versions
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     return request.answer(
         error_code=Code.SECURITY_DISABLED,
         error_message="No Authorizer is configured on the broker",

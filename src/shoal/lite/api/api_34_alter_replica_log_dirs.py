@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (34), versions 1 to 2 (KIP-113).
 
 Behaviour
-- A broker has one folder. To move a replica there changes nothing; any other is not known:
+- A broker has one log directory. Moving a replica to it changes nothing; any other is unknown:
   LOG_DIR_NOT_FOUND.
 
 Versions
@@ -10,13 +10,13 @@ Versions
 
 from pathlib import Path
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     return request.answer(
         results=[
             {
@@ -24,7 +24,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
                 "partitions": [
                     {
                         "partition_index": index,
-                        "error_code": _moved(core, folder.path, topic.name, index),
+                        "error_code": _check_move(core, folder.path, topic.name, index),
                     }
                     for index in topic.partitions
                 ],
@@ -35,13 +35,13 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     )
 
 
-def _moved(core: BrokerCore, folder: str, topic: str, index: int) -> Code:
+def _check_move(core: BrokerCore, folder: str, topic: str, index: int) -> Code:
     if Path(folder) != core.spec.path:
         return Code.LOG_DIR_NOT_FOUND
     try:
         core.partition(topic, index)
-    except Refused as refused:
-        return refused.code
+    except ApiError as error:
+        return error.code
     return Code.NONE
 
 

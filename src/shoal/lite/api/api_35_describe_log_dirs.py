@@ -1,11 +1,12 @@
 """DescribeLogDirs (35), versions 1 to 5 (KIP-113).
 
 Behaviour
-- The broker's one folder, the disk's size and room, and the size of each replica there, or of
-  those that are named. How far a follower's end lies behind the high watermark is its lag.
+- The one log directory of the broker, the total and free bytes of its disk, and the size of all
+  replicas or of the named ones. The offset lag of a follower is the high watermark minus its log
+  end offset.
 
 Versions
-- 2 flexible. 3 an error for the whole. 4 sizes of disks (KIP-827). 5 cordoned folders: none.
+- 2 flexible. 3 a top-level error. 4 sizes of disks (KIP-827). 5 cordoned directories: none.
 """
 
 import shutil
@@ -14,13 +15,13 @@ from typing import Any
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.partitions.partition import Partition
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     wanted = request.body().topics
     replicas = core.replicas.partitions
     if wanted is None:
@@ -30,7 +31,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
         found = [key for key in named if key in replicas]
     topics: dict[str, list[dict[str, Any]]] = {}
     for key in found:
-        topics.setdefault(key.topic, []).append(_described(replicas[key]))
+        topics.setdefault(key.topic, []).append(_describe_replica(replicas[key]))
     disk = shutil.disk_usage(core.spec.path)
     return request.answer(
         error_code=Code.NONE,
@@ -38,7 +39,9 @@ def handle(core: BrokerCore, request: Request) -> Answer:
             {
                 "error_code": Code.NONE,
                 "log_dir": str(core.spec.path),
-                "topics": [{"name": name, "partitions": told} for name, told in topics.items()],
+                "topics": [
+                    {"name": name, "partitions": partitions} for name, partitions in topics.items()
+                ],
                 "total_bytes": disk.total,
                 "usable_bytes": disk.free,
             }
@@ -46,7 +49,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     )
 
 
-def _described(partition: Partition) -> dict[str, Any]:
+def _describe_replica(partition: Partition) -> dict[str, Any]:
     return {
         "partition_index": partition.record.partition,
         "partition_size": partition.log.size_bytes,

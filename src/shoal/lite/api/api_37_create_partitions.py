@@ -1,30 +1,30 @@
 """CreatePartitions (37), versions 0 to 3 (KIP-195).
 
 Behaviour
-- Grows each topic to the count that is asked for, or refuses it by itself. A count that is not
-  larger: INVALID_PARTITIONS.
+- Grows each topic to the requested number of partitions, or refuses it separately. A number that
+  is not larger: INVALID_PARTITIONS.
 - `validate_only` checks and changes nothing.
 
 Versions
-- 2 flexible. 3 throttling is told apart.
+- 2 flexible. 3 the client knows THROTTLING_QUOTA_EXCEEDED, which is never sent.
 """
 
 from collections import Counter
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.metadata.data.requests import CreatePartitions
 from shoal.lite.metadata.rules.commands import create_partitions
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     mentions = Counter(topic.name for topic in body.topics)
     results = [
-        await _grown(core, topic, validate_only=body.validate_only)
+        await _grow_topic(core, topic, validate_only=body.validate_only)
         for topic in body.topics
         if mentions[topic.name] == 1
     ]
@@ -40,7 +40,7 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     return request.answer(results=results)
 
 
-async def _grown(core: BrokerCore, topic: Any, *, validate_only: bool) -> dict[str, Any]:
+async def _grow_topic(core: BrokerCore, topic: Any, *, validate_only: bool) -> dict[str, Any]:
     assignments = None
     if topic.assignments is not None:
         assignments = [item.broker_ids for item in topic.assignments]
@@ -51,8 +51,8 @@ async def _grown(core: BrokerCore, topic: Any, *, validate_only: bool) -> dict[s
         else:
             request = CreatePartitions(topic.name, topic.count, assignments)
             await core.controller.submit(request)
-    except Refused as refused:
-        answer |= {"error_code": refused.code, "error_message": str(refused)}
+    except ApiError as error:
+        answer |= {"error_code": error.code, "error_message": str(error)}
     return answer
 
 

@@ -1,27 +1,27 @@
 """DeleteGroups (42), versions 0 to 2.
 
 Behaviour
-- A group without members goes with all its offsets: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, each by
-  itself. The answer is sent when that is on all in-sync replicas.
+- Deletes a group without members, with all its offsets: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND for
+  each group separately. The response is sent when the deletion is on all in-sync replicas.
 
 Versions
 - 2 flexible.
 """
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     results = []
     for group_id in request.body().groups_names:
         code = Code.NONE
         try:
             await core.groups.shard_for(group_id).delete(group_id)
-        except Refused as refused:
-            code = refused.code
+        except ApiError as error:
+            code = error.code
         results.append({"group_id": group_id, "error_code": code})
     return request.answer(results=results)
 

@@ -1,10 +1,11 @@
 """ElectLeaders (43), versions 0 to 2 (KIP-183, KIP-460).
 
 Behaviour
-- The first replica leads again if it is in sync, or, in an unclean election, whoever has most
-  where nobody leads. Without partitions in the request: all that need it.
-- ELECTION_NOT_NEEDED where all is well, PREFERRED_LEADER_NOT_AVAILABLE and
-  ELIGIBLE_LEADERS_NOT_AVAILABLE where it cannot be.
+- Preferred: elects the first replica if it is in sync. Unclean: where a partition has no leader,
+  elects the replica with the most data. Without partitions in the request: all partitions
+  that need an election.
+- ELECTION_NOT_NEEDED where nothing has to change; PREFERRED_LEADER_NOT_AVAILABLE and
+  ELIGIBLE_LEADERS_NOT_AVAILABLE where no replica can be elected.
 
 Versions
 - 1 unclean elections. 2 flexible.
@@ -12,15 +13,15 @@ Versions
 
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.metadata.data.requests import Election, ElectLeaders, PartitionAnswer
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.metadata.data.requests import Election, ElectLeaders, PartitionResult
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     wanted = None
     if body.topic_partitions is not None:
@@ -32,9 +33,9 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     kind = getattr(body, "election_type", Election.PREFERRED.value)
     try:
         answers = await core.controller.submit(ElectLeaders(_election(kind), wanted))
-    except Refused as refused:
-        answers = [PartitionAnswer(key, refused.code, str(refused)) for key in wanted or ()]
-        return request.answer(error_code=refused.code, replica_election_results=_results(answers))
+    except ApiError as error:
+        answers = [PartitionResult(key, error.code, str(error)) for key in wanted or ()]
+        return request.answer(error_code=error.code, replica_election_results=_results(answers))
     return request.answer(error_code=Code.NONE, replica_election_results=_results(answers))
 
 
@@ -42,10 +43,10 @@ def _election(kind: int) -> Election:
     try:
         return Election(kind)
     except ValueError:
-        raise Refused(Code.INVALID_REQUEST, f"Unknown election type {kind}") from None
+        raise ApiError(Code.INVALID_REQUEST, f"Unknown election type {kind}") from None
 
 
-def _results(answers: list[PartitionAnswer]) -> list[dict[str, Any]]:
+def _results(answers: list[PartitionResult]) -> list[dict[str, Any]]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for answer in answers:
         topics.setdefault(answer.partition.topic, []).append(

@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (44), versions 0 to 1 (KIP-339).
 
 Behaviour
-- Changes settings of topics, of this broker, and of all brokers (an empty name): set, delete,
-  and, for lists, append and subtract. All changes of one resource are made, or none.
+- Changes configs of topics, of this broker, and of all brokers (an empty name): set, delete and,
+  for lists, append and subtract. All changes of one resource are made, or none.
 - `validate_only` checks and changes nothing.
 
 Versions
@@ -11,23 +11,24 @@ Versions
 
 from typing import Any
 
-from shoal.lite.api.config_resources import change_settings, resource_of
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.api.config_resources import change_settings, find_resource
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.metadata.data.requests import ConfigChange
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.metadata.data.requests import ConfigEdit
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     responses = [
-        await _altered(core, item, validate_only=body.validate_only) for item in body.resources
+        await _alter_settings(core, item, validate_only=body.validate_only)
+        for item in body.resources
     ]
     return request.answer(responses=responses)
 
 
-async def _altered(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[str, Any]:
+async def _alter_settings(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "error_code": Code.NONE,
         "error_message": None,
@@ -35,13 +36,13 @@ async def _altered(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[
         "resource_name": item.resource_name,
     }
     changes = [
-        ConfigChange(config.name, config.config_operation, config.value) for config in item.configs
+        ConfigEdit(config.name, config.config_operation, config.value) for config in item.configs
     ]
     try:
-        resource = resource_of(core, item.resource_type, item.resource_name)
+        resource = find_resource(core, item.resource_type, item.resource_name)
         await change_settings(core, resource, changes, validate_only=validate_only)
-    except Refused as refused:
-        answer |= {"error_code": refused.code, "error_message": str(refused)}
+    except ApiError as error:
+        answer |= {"error_code": error.code, "error_message": str(error)}
     return answer
 
 

@@ -1,24 +1,24 @@
 """AlterPartitionReassignments (45), versions 0 to 1 (KIP-455).
 
 Behaviour
-- Gives partitions other replicas; null calls off what is under way. Each is begun or refused by
-  itself, and the answer does not wait until the new replicas have caught up.
+- Assigns other replicas to partitions; null cancels a reassignment. Each reassignment is started or
+  refused separately, and the response does not wait until the new replicas have caught up.
 
 Versions
-- 1 may forbid another number of replicas: INVALID_REPLICATION_FACTOR.
+- 1 may forbid a change of the replication factor: INVALID_REPLICATION_FACTOR.
 """
 
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.metadata.data.requests import PartitionAnswer, Reassign
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.metadata.data.requests import PartitionResult, Reassign
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body = request.body()
     may_resize = getattr(body, "allow_replication_factor_change", True)
     targets = {
@@ -26,12 +26,12 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
         for topic in body.topics
         for item in topic.partitions
     }
-    refused = [] if may_resize else _resized(core, targets)
+    refused = [] if may_resize else _refuse_resizing(core, targets)
     for answer in refused:
         del targets[answer.partition]
     try:
         answers = [*refused, *await core.controller.submit(Reassign(targets))]
-    except Refused as error:
+    except ApiError as error:
         return request.answer(error_code=error.code, error_message=str(error), responses=[])
     topics: dict[str, list[dict[str, Any]]] = {}
     for answer in answers:
@@ -46,14 +46,14 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
         error_code=Code.NONE,
         error_message=None,
         allow_replication_factor_change=may_resize,
-        responses=[{"name": name, "partitions": told} for name, told in topics.items()],
+        responses=[{"name": name, "partitions": partitions} for name, partitions in topics.items()],
     )
 
 
-def _resized(
+def _refuse_resizing(
     core: BrokerCore, targets: dict[TopicPartition, tuple[int, ...] | None]
-) -> list[PartitionAnswer]:
-    """The partitions that would get another number of replicas."""
+) -> list[PartitionResult]:
+    """Errors for the partitions whose replication factor would change."""
     found = []
     for key, target in targets.items():
         topic = core.state.topics.get(key.topic)
@@ -63,7 +63,7 @@ def _resized(
         count = len(record.target_replicas)
         if len(target) != count:
             message = f"The replication factor is changed from {count} to {len(target)}"
-            found.append(PartitionAnswer(key, Code.INVALID_REPLICATION_FACTOR, message))
+            found.append(PartitionResult(key, Code.INVALID_REPLICATION_FACTOR, message))
     return found
 
 

@@ -1,20 +1,20 @@
 """ListPartitionReassignments (46), version 0 (KIP-455).
 
 Behaviour
-- The reassignments that are under way, all or those of partitions that are named. What does not
-  exist is left out.
+- The ongoing reassignments: all of them, or those of the named partitions. Partitions that do not
+  exist are left out.
 """
 
 from typing import Any
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     state = core.state
     wanted = request.body().topics
     named: dict[str, set[int] | None] = dict.fromkeys(state.topics)
@@ -24,7 +24,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     for name, indexes in named.items():
         topic = state.topics.get(name)
         partitions = [
-            _ongoing(record)
+            _describe_reassignment(record)
             for index, record in (topic.partitions.items() if topic is not None else ())
             if (indexes is None or index in indexes) and (record.adding or record.removing)
         ]
@@ -33,7 +33,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     return request.answer(error_code=Code.NONE, error_message=None, topics=topics)
 
 
-def _ongoing(record: PartitionRecord) -> dict[str, Any]:
+def _describe_reassignment(record: PartitionRecord) -> dict[str, Any]:
     return {
         "partition_index": record.partition,
         "replicas": record.replicas,

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (48), versions 0 to 1 (KIP-546).
 
 Behaviour
-- There are no quotas: none is found.
+- Always an empty list: Kafka Lite has no quotas.
 
 Versions
 - 1 flexible.
@@ -9,11 +9,11 @@ Versions
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     return request.answer(error_code=Code.NONE, error_message=None, entries=[])
 
 

@@ -1,16 +1,16 @@
 """DescribeUserScramCredentials (50), version 0 (KIP-554).
 
 Behaviour
-- There are no users: one that is named gets RESOURCE_NOT_FOUND.
+- Kafka Lite has no users: a named user gets RESOURCE_NOT_FOUND.
 """
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     return request.answer(
         error_code=Code.NONE,
         error_message=None,

@@ -1,23 +1,23 @@
 """DescribeCluster (60), versions 0 to 2 (KIP-700).
 
 Behaviour
-- The cluster's id, its brokers, and the broker that takes requests for the controller.
+- The cluster's id, its brokers, and the broker that accepts requests for the controller.
 
 Versions
-- 1 asks for brokers or controllers (KIP-919), and a broker tells only of brokers:
-  MISMATCHED_ENDPOINT_TYPE. 2 tells of fenced brokers too, if asked to (KIP-1073).
+- 1 asks for brokers or controllers (KIP-919); a broker describes brokers only:
+  MISMATCHED_ENDPOINT_TYPE. 2 includes fenced brokers on request (KIP-1073).
 """
 
-from shoal.lite.api.described import CLUSTER_OPERATIONS, NOT_ASKED
+from shoal.lite.api.descriptions import CLUSTER_OPERATIONS, NOT_ASKED
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body, state = request.body(), core.state
     kind = getattr(body, "endpoint_type", _BROKERS)
     if kind != _BROKERS:
@@ -31,7 +31,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
             brokers=[],
             cluster_authorized_operations=NOT_ASKED,
         )
-    brokers = core.listed_brokers()
+    brokers = core.brokers_for_clients()
     if getattr(body, "include_fenced_brokers", False):
         brokers = list(state.brokers.values())
     with_operations = body.include_cluster_authorized_operations

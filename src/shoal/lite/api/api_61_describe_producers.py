@@ -1,27 +1,28 @@
 """DescribeProducers (61), version 0.
 
 Behaviour
-- What a partition knows of its producers: epoch, last sequence and time, and where an open
-  transaction begins (KIP-664). Followers answer too, as in Apache Kafka.
-- What was not replicated yet shows as well.
+- The producer state of a partition: epoch, last sequence and timestamp, and the start of an open
+  transaction (KIP-664). Followers answer too, as in Apache Kafka.
+- Batches that are not replicated yet are included.
 """
 
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.storage.state.producer_state import Producer
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.storage.state.producer_state import ProducerState
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     return request.answer(
         topics=[
             {
                 "name": topic.name,
                 "partitions": [
-                    _described(core, topic.name, index) for index in topic.partition_indexes
+                    _describe_partition(core, topic.name, index)
+                    for index in topic.partition_indexes
                 ],
             }
             for topic in request.body().topics
@@ -29,25 +30,25 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     )
 
 
-def _described(core: BrokerCore, topic: str, index: int) -> dict[str, Any]:
+def _describe_partition(core: BrokerCore, topic: str, index: int) -> dict[str, Any]:
     try:
         producers = core.partition(topic, index).log.producers
-    except Refused as refused:
+    except ApiError as error:
         return {
             "partition_index": index,
-            "error_code": refused.code,
-            "error_message": str(refused),
+            "error_code": error.code,
+            "error_message": str(error),
             "active_producers": [],
         }
     return {
         "partition_index": index,
         "error_code": Code.NONE,
         "error_message": None,
-        "active_producers": [_producer(*item) for item in producers.items()],
+        "active_producers": [_describe_producer(*item) for item in producers.items()],
     }
 
 
-def _producer(producer_id: int, producer: Producer) -> dict[str, Any]:
+def _describe_producer(producer_id: int, producer: ProducerState) -> dict[str, Any]:
     return {
         "producer_id": producer_id,
         "producer_epoch": producer.epoch,

@@ -1,22 +1,22 @@
 """UnregisterBroker (64), version 0 (KIP-631).
 
 Behaviour
-- Forgets a broker that has ended and has no replicas; refused otherwise: INVALID_REQUEST, where
-  Apache Kafka forgets a broker that runs too, until it registers again.
+- Removes a broker that is shut down and has no replicas; otherwise INVALID_REQUEST. Apache Kafka
+  also removes a running broker, until it registers again.
 """
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.metadata.data.requests import UnregisterBroker
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     try:
         await core.controller.submit(UnregisterBroker(int(request.body().broker_id)))
-    except Refused as refused:
-        return request.answer(error_code=refused.code, error_message=str(refused))
+    except ApiError as error:
+        return request.answer(error_code=error.code, error_message=str(error))
     return request.answer(error_code=Code.NONE, error_message=None)
 
 

@@ -1,34 +1,34 @@
 """DescribeTransactions (65), version 0.
 
 Behaviour
-- What the coordinator knows of transactional ids (KIP-664). An id that it does not know:
+- The state of transactional ids at their coordinator (KIP-664). An unknown id:
   TRANSACTIONAL_ID_NOT_FOUND.
 """
 
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
-from shoal.lite.coordinator.transactions.markers import by_topic
+from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.transactions.markers import group_by_topic
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     ids = request.body().transactional_ids
-    return request.answer(transaction_states=[_described(core, one) for one in ids])
+    return request.answer(transaction_states=[_describe_transaction(core, one) for one in ids])
 
 
-def _described(core: BrokerCore, transactional_id: str) -> dict[str, Any]:
+def _describe_transaction(core: BrokerCore, transactional_id: str) -> dict[str, Any]:
     if not transactional_id:
-        return _failed(transactional_id, Code.INVALID_REQUEST)
+        return _error_answer(transactional_id, Code.INVALID_REQUEST)
     try:
         machine = core.transactions.host.shard_for(transactional_id).machine
-    except Refused as refused:
-        return _failed(transactional_id, refused.code)
+    except ApiError as error:
+        return _error_answer(transactional_id, error.code)
     known = machine.transactions.get(transactional_id)
     if known is None:
-        return _failed(transactional_id, Code.TRANSACTIONAL_ID_NOT_FOUND)
+        return _error_answer(transactional_id, Code.TRANSACTIONAL_ID_NOT_FOUND)
     return {
         "error_code": Code.NONE,
         "transactional_id": transactional_id,
@@ -39,12 +39,12 @@ def _described(core: BrokerCore, transactional_id: str) -> dict[str, Any]:
         "producer_epoch": known.epoch,
         "topics": [
             {"topic": name, "partitions": indexes}
-            for name, indexes in by_topic(sorted(known.partitions)).items()
+            for name, indexes in group_by_topic(sorted(known.partitions)).items()
         ],
     }
 
 
-def _failed(transactional_id: str, code: Code) -> dict[str, Any]:
+def _error_answer(transactional_id: str, code: Code) -> dict[str, Any]:
     return {
         "error_code": code,
         "transactional_id": transactional_id,

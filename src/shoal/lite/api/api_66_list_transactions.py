@@ -1,12 +1,12 @@
 """ListTransactions (66), versions 0 to 2.
 
 Behaviour
-- The transactional ids that this broker coordinates, if they pass the filters. States that do not
-  exist are told back. COORDINATOR_LOAD_IN_PROGRESS while a part is being loaded.
+- The transactional ids that this broker coordinates and that match the filters. The response lists
+  unknown states of the filter. COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
 
 Versions
-- 1 only those that are open for some time (KIP-994). 2 only those whose id matches a pattern
-  (KIP-1152); one that is no pattern: INVALID_REGULAR_EXPRESSION.
+- 1 only transactions that have been open for some time (KIP-994). 2 only ids that match a pattern
+  (KIP-1152); an invalid pattern: INVALID_REGULAR_EXPRESSION.
 """
 
 import re
@@ -14,28 +14,28 @@ from typing import Any
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.transactions.coordinator import wall_ms
-from shoal.lite.coordinator.transactions.model import NO_TIME_MS, State, Transaction
+from shoal.lite.coordinator.transactions.model import NO_TIME_MS, Transaction, TxnState
 from shoal.wire.api_keys import ApiKey
 
-_STATES = {state.title: state for state in State}
+_STATES = {state.title: state for state in TxnState}
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     host = core.transactions.host
     if host.is_loading:
-        return _failed(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
+        return _error_answer(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
     body = request.body()
     try:
         pattern = re.compile(getattr(body, "transactional_id_pattern", None) or "")
     except re.error:
-        return _failed(request, Code.INVALID_REGULAR_EXPRESSION)
+        return _error_answer(request, Code.INVALID_REGULAR_EXPRESSION)
     found = [
         known
         for shard in host.active_shards()
         for known in shard.machine.transactions.values()
-        if _passes(body, known)
+        if _matches_filters(body, known)
         and (not pattern.pattern or pattern.fullmatch(known.transactional_id))
     ]
     return request.answer(
@@ -52,11 +52,11 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     )
 
 
-def _failed(request: Request, code: Code) -> Answer:
+def _error_answer(request: ApiRequest, code: Code) -> Answer:
     return request.answer(error_code=code, unknown_state_filters=[], transaction_states=[])
 
 
-def _passes(body: Any, known: Transaction) -> bool:
+def _matches_filters(body: Any, known: Transaction) -> bool:
     if body.state_filters and known.state.title not in body.state_filters:
         return False
     if body.producer_id_filters and known.producer_id not in body.producer_id_filters:

@@ -1,21 +1,21 @@
 """ListConfigResources (74), versions 0 to 1 (KIP-714, KIP-1142).
 
 Behaviour
-- Who has settings: topics and brokers. Version 0 asks for client metrics only, and there are
-  none. A type that is not known: UNSUPPORTED_VERSION.
+- The resources that have configs: topics and brokers. Version 0 asks for client metrics only, and
+  gets an empty list. An unknown type: UNSUPPORTED_VERSION.
 """
 
 from shoal.lite.api.config_resources import BROKER_RESOURCE, TOPIC_RESOURCE
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
 _KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP}
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     if request.version == 0:
         return request.answer(error_code=Code.NONE, config_resources=[])
     wanted = set(request.body().resource_types) or _KNOWN

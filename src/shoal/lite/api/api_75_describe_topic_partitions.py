@@ -1,24 +1,24 @@
 """DescribeTopicPartitions (75), version 0 (KIP-966).
 
 Behaviour
-- Topics and their partitions, by name, as many as the client and
-  `max.request.partition.size.limit` allow; a cursor says where the next request goes on. Without
+- Topics and their partitions, sorted by name, as many as the client and
+  `max.request.partition.size.limit` allow; a cursor says where the next request continues. Without
   names: all topics.
 - Eligible leader replicas are those of Kafka Lite's own elections.
 """
 
 from typing import Any
 
-from shoal.lite.api.described import TOPIC_OPERATIONS, described_partition
+from shoal.lite.api.descriptions import TOPIC_OPERATIONS, describe_partition
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.wire.api_keys import ApiKey
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     body, state = request.body(), core.state
     limit = core.layers.integer("max.request.partition.size.limit")
     limit = max(1, min(body.response_partition_limit, limit))
@@ -27,12 +27,12 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     if body.cursor is not None:
         names = [name for name in names if name >= body.cursor.topic_name]
         if not names or names[0] != body.cursor.topic_name or body.cursor.partition_index < 0:
-            return request.answer(topics=[_refused(item.name) for item in body.topics])
+            return request.answer(topics=[_topic_error(item.name) for item in body.topics])
         first_index = body.cursor.partition_index
     topics: list[dict[str, Any]] = []
     cursor = None
     for name in names:
-        topic, next_index = _described(state, name, first_index, limit)
+        topic, next_index = _describe_topic(state, name, first_index, limit)
         limit -= len(topic["partitions"])
         topics.append(topic)
         first_index = 0
@@ -46,16 +46,16 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     return request.answer(topics=topics, next_cursor=cursor)
 
 
-def _described(
+def _describe_topic(
     state: ClusterState, name: str, first_index: int, limit: int
 ) -> tuple[dict[str, Any], int | None]:
-    """A topic, and the partition to go on with if there was no room for all."""
+    """A topic, and the next partition if the limit did not allow all of them."""
     topic = state.topics.get(name)
     if topic is None:
-        return _refused(name) | {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}, None
+        return _topic_error(name) | {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}, None
     indexes = [index for index in sorted(topic.partitions) if index >= first_index]
     partitions = [
-        described_partition(state, topic.partitions[index])
+        describe_partition(state, topic.partitions[index])
         | {
             "eligible_leader_replicas": topic.partitions[index].eligible,
             "last_known_elr": (),
@@ -73,7 +73,7 @@ def _described(
     return answer, indexes[limit] if len(indexes) > limit else None
 
 
-def _refused(name: str) -> dict[str, Any]:
+def _topic_error(name: str) -> dict[str, Any]:
     return {
         "error_code": Code.INVALID_REQUEST,
         "name": name,

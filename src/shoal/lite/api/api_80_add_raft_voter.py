@@ -1,21 +1,21 @@
 """AddRaftVoter (80), versions 0 to 1 (KIP-853).
 
 Behaviour
-- Passed on to the active controller, which gives a controller a vote that follows the metadata
-  and has caught up: INVALID_REQUEST if it has not, or votes already.
+- Forwarded to the active controller, which makes an observer that has caught up a voter:
+  INVALID_REQUEST if it has not caught up, or is a voter already.
 
 Versions
-- 1 may be answered before the change is committed; it never is.
+- 1 may request a response before the change is committed; the response always waits for it.
 """
 
 from shoal.client.errors import ClientError
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
 
-async def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     try:
         return [await core.controller.forward(request.header, request.frame)]
     except ClientError as error:

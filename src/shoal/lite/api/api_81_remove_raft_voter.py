@@ -1,8 +1,8 @@
 """RemoveRaftVoter (81), version 0 (KIP-853).
 
 Behaviour
-- Passed on to the active controller, which takes the vote of a controller that is named by its
-  id and its disk. The active one cannot remove itself: it hands over, and refuses for now.
+- Forwarded to the active controller, which removes the voter with the given id and directory id.
+  The active controller cannot remove itself: it resigns, and refuses the request for now.
 """
 
 from shoal.lite.api.api_80_add_raft_voter import handle

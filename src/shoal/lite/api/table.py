@@ -1,4 +1,4 @@
-"""All APIs that are served: importing this file runs their registration lines."""
+"""All APIs that are served: importing this module registers their handlers."""
 
 from shoal.lite.api import (
     api_00_produce,

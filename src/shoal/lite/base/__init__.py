@@ -1,1 +1,1 @@
-"""What every part of Kafka Lite uses: settings, specs, connections between nodes."""
+"""What all parts of Kafka Lite use: settings, specs, connections between nodes."""

@@ -1,13 +1,13 @@
-"""How Kafka Lite refuses: with an error code, by Apache Kafka's names."""
+"""The error of a request: an error code, by Apache Kafka's names, and a message."""
 
 from shoal.model.errors import Blame, ShoalError
 from shoal.wire.error_codes import Code
 
-__all__ = ["Code", "Refused"]
+__all__ = ["ApiError", "Code"]
 
 
-class Refused(ShoalError):
-    """A request, or a part of one, that is answered with an error code; nothing was changed."""
+class ApiError(ShoalError):
+    """A request, or a part of one, is answered with an error code; it has changed nothing."""
 
     blame: Blame = "remote"
 

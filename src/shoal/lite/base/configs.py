@@ -1,20 +1,20 @@
-"""Where the values of settings come from, and what they mean for a topic.
+"""How the values of settings are found, and the resolved settings of a topic.
 
 A topic's value is its own, else the broker's dynamic value, else that of all brokers, else the
-broker's property, else the default; most settings of topics have another name at the broker.
-`settings` has the settings themselves.
+broker's property, else the default; most topic settings have another name at the broker.
+`settings` has the tables of all settings.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.lite.base.codes import Refused
+from shoal.lite.base.codes import ApiError
 from shoal.lite.base.log_settings import LogSettings
-from shoal.lite.base.settings import BROKER_SETTINGS, LONG_MAX, TOPIC_SETTINGS, Source
+from shoal.lite.base.settings import BROKER_SETTINGS, LONG_MAX, TOPIC_SETTINGS, ConfigSource
 from shoal.model.errors import ConfigError
 
-__all__ = ["Layers", "TopicRules", "check_properties", "topic_rules"]
+__all__ = ["Layers", "TopicConfig", "check_properties", "resolve_topic_config"]
 
 # Broker settings that are another's in larger units: how much to multiply by.
 _CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -23,57 +23,57 @@ _MS_PER_UNIT: Final = {"minutes": 60_000, "hours": 3_600_000}
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raise `ConfigError` unless all are settings that a broker can have."""
+    """Raise `ConfigError` unless all are valid settings of a broker."""
     for name, value in properties.items():
         if name not in BROKER_SETTINGS:
             from difflib import get_close_matches
 
             near = get_close_matches(name, BROKER_SETTINGS, n=1)
             remedy = f"did you mean {near[0]}?" if near else None
-            raise ConfigError(f"{name!r} is no setting of a broker", remedy=remedy)
+            raise ConfigError(f"{name!r} is not a broker setting", remedy=remedy)
         try:
             BROKER_SETTINGS[name].check(value)
-        except Refused as refused:
+        except ApiError as refused:
             raise ConfigError(str(refused)) from refused
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The places in which a broker looks for a value, nearest first."""
+    """The sources of a broker's settings, the strongest first."""
 
     dynamic: Mapping[str, str]
     dynamic_default: Mapping[str, str]
     static: Mapping[str, str]
 
-    def given(self, name: str) -> Iterator[tuple[str, Source]]:
-        """The values that a broker's setting was given, the strongest first."""
+    def explicit_values(self, name: str) -> Iterator[tuple[str, ConfigSource]]:
+        """The explicit values of a broker's setting, the strongest first."""
         for values, source in (
-            (self.dynamic, Source.DYNAMIC_BROKER),
-            (self.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
-            (self.static, Source.STATIC_BROKER),
+            (self.dynamic, ConfigSource.DYNAMIC_BROKER),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self.static, ConfigSource.STATIC_BROKER),
         ):
             if name in values:
                 yield values[name], source
 
-    def broker_value(self, name: str) -> tuple[str | None, Source]:
+    def broker_value(self, name: str) -> tuple[str | None, ConfigSource]:
         """The value of a broker's setting, and where it comes from."""
-        for found in self.given(name):
+        for found in self.explicit_values(name):
             return found
-        return BROKER_SETTINGS[name].default, Source.DEFAULT
+        return BROKER_SETTINGS[name].default, ConfigSource.DEFAULT
 
-    def topic_value(self, name: str, overrides: Mapping[str, str]) -> tuple[str, Source]:
+    def topic_value(self, name: str, overrides: Mapping[str, str]) -> tuple[str, ConfigSource]:
         """The value of a topic's setting, and where it comes from."""
         if name in overrides:
-            return overrides[name], Source.TOPIC
+            return overrides[name], ConfigSource.TOPIC
         setting = TOPIC_SETTINGS[name]
         for synonym in setting.synonyms:
-            for value, source in self.given(synonym):
+            for value, source in self.explicit_values(synonym):
                 factor = _MS_PER_UNIT.get(synonym.rpartition(".")[2])
                 if factor is None:
                     return value, source
-                # Apache Kafka does not tell where a value in another unit comes from.
-                return str(int(value) * factor if int(value) >= 0 else -1), Source.DEFAULT
-        return setting.default or "", Source.DEFAULT
+                # Apache Kafka reports no source for a value in another unit.
+                return str(int(value) * factor if int(value) >= 0 else -1), ConfigSource.DEFAULT
+        return setting.default or "", ConfigSource.DEFAULT
 
     def integer(self, name: str) -> int:
         return int(self.broker_value(name)[0] or 0)
@@ -83,8 +83,8 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRules:
-    """The settings of a topic that the write path looks at, as numbers."""
+class TopicConfig:
+    """The settings of a topic that the write path uses, as numbers."""
 
     max_message_bytes: int
     uses_append_time: bool
@@ -92,18 +92,18 @@ class TopicRules:
     timestamp_before_max_ms: int
     log: LogSettings
     is_compacted: bool = False
-    # What batches are compressed with, and how hard; None leaves that to producers.
+    # The compression of stored batches and its level; None leaves it to producers.
     codec: int | None = None
     codec_level: int | None = None
 
     @property
-    def looks_inside(self) -> bool:
-        """Whether single records must be looked at before they are written."""
+    def needs_record_inspection(self) -> bool:
+        """Whether single records must be inspected before they are appended."""
         return self.is_compacted or self.timestamp_before_max_ms < LONG_MAX
 
 
-def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
-    """What applies to a topic with these overrides."""
+def resolve_topic_config(layers: Layers, overrides: Mapping[str, str]) -> TopicConfig:
+    """The settings of a topic with these overrides."""
 
     def value(name: str) -> str:
         return layers.topic_value(name, overrides)[0]
@@ -112,9 +112,9 @@ def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
     is_compacted = "compact" in value("cleanup.policy").split(",")
     segment_ms = int(value("segment.ms"))
     if is_compacted:
-        # What is written to is not compacted, so it may not be written to for longer.
+        # The active segment is not compacted, so it must be rolled within that time.
         segment_ms = min(segment_ms, int(value("max.compaction.lag.ms")))
-    return TopicRules(
+    return TopicConfig(
         max_message_bytes=int(value("max.message.bytes")),
         uses_append_time=value("message.timestamp.type") == "LogAppendTime",
         timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
@@ -144,7 +144,7 @@ def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
 
 
 def _codec(value: Callable[[str], str]) -> tuple[int | None, int | None]:
-    """What a topic wants its batches compressed with, and the level where there are any."""
+    """The codec of a topic's batches, and its level if the codec has levels."""
     name = value("compression.type")
     if name == "producer":
         return None, None

@@ -1,8 +1,8 @@
-"""Connections from one node of a cluster to another: all of them are made here.
+"""Connections from one node of a cluster to another: all of them are opened here.
 
-Brokers fetch from brokers, ask controllers, and controllers ask each other. What cuts or slows the
-way between two nodes (`faults.links`) has this one place to do it, and knows both ends by their
-ids. In a cluster that is traced, clocks go along (`trace`).
+Brokers connect to brokers and controllers, and controllers to each other. So the faults of links
+(`hooks.links`) have one place to attach, which knows both ends by their ids. In a traced cluster
+the messages of these connections carry clocks (`hooks.frames`).
 """
 
 import asyncio
@@ -10,30 +10,30 @@ from typing import NamedTuple
 
 from shoal.client.transport.connection import Connection, connect
 from shoal.lite.base.hooks import tracer
-from shoal.lite.base.hooks.frames import Carrier
+from shoal.lite.base.hooks.frames import ClockCarrier
 from shoal.lite.base.hooks.links import LINKS
 
-CONNECT_PATIENCE_S = 2.0
-# What one answer of a node may take up: the records of a fetch, and room to spare.
+CONNECT_TIMEOUT_S = 2.0
+# The largest answer of a node: the records of a fetch, and some room.
 _FRAME_LIMIT_BYTES = 512 * 1024 * 1024
 
 
-class Peer(NamedTuple):
-    """A node that is to be reached."""
+class NodeAddress(NamedTuple):
+    """The id and the address of a node."""
 
     node_id: int
     host: str
     port: int
 
 
-async def dial(own_id: int, peer: Peer, *, max_in_flight: int = 1) -> Connection:
+async def connect_to_node(own_id: int, peer: NodeAddress, *, max_in_flight: int = 1) -> Connection:
     """Connect node `own_id` to another one; `ConnectionLost` or `TimeoutError` if that fails."""
-    async with asyncio.timeout(CONNECT_PATIENCE_S):
-        await LINKS.way_is_open(peer.node_id)
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        await LINKS.wait_until_open(peer.node_id)
         connection = await connect(
             peer.host, peer.port, max_in_flight=max_in_flight, limit_bytes=_FRAME_LIMIT_BYTES
         )
     if tracer.current is not None:
-        connection.carrier = Carrier(tracer.current)
-    LINKS.made(peer.node_id, connection)
+        connection.frame_hook = ClockCarrier(tracer.current)
+    LINKS.on_connected(peer.node_id, connection)
     return connection

@@ -1,4 +1,4 @@
-"""The lock of a node's folder: one process at a time, and the kernel lets go when it ends."""
+"""The lock of a node's folder: held by one process, released by the kernel when it ends."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ LOCK_NAME = ".lock"
 
 
 def lock_folder(folder: Path) -> int:
-    """Take the folder, made if it is not there; held while the descriptor is open."""
+    """Lock the folder, created if missing; the lock is held while the descriptor is open."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -19,6 +19,6 @@ def lock_folder(folder: Path) -> int:
         os.close(descriptor)
         raise SystemFailure(
             f"another process uses {folder}",
-            remedy="end it first, or name another folder",
+            remedy="stop it first, or choose another folder",
         ) from None
     return descriptor

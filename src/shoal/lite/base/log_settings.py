@@ -1,4 +1,4 @@
-"""What can be set about a log. Alone in its file: programs that only name settings load no log."""
+"""Settings of a log. In its own module, so that code that only names them imports no log."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class LogSettings:
     """Settings of a log, by Apache Kafka's names, dots as underscores."""
 
     segment_bytes: int = 1024 * 1024 * 1024
-    # How far the timestamps of a segment may lie apart, less a random part of the jitter.
+    # The longest time span of a segment's timestamps, less a random part of the jitter.
     segment_ms: int = 604_800_000
     segment_jitter_ms: int = 0
     segment_index_bytes: int = 10_485_760

@@ -1,13 +1,13 @@
-"""Work on many things that does not hold up the event loop: a slice at a time.
+"""Work on many keys in slices, so that it does not block the event loop.
 
 Rules of this file:
-- A slice ends when it has lasted long enough; between two slices everyone else has a turn.
-- The first slice is done by the caller, before `add` returns, and takes as many keys as that one
-  says at least: a small change is complete then. One task does the rest, in the order in which
-  the keys came.
-- A key that comes again while it waits is worked on once. Work looks at what is so when its turn
-  comes, not at what was so when its key came.
-- A key whose work fails costs no other key. It is told to `on_failed`, and is not tried again.
+- A slice ends after `SLICE_S`; between two slices other tasks of the event loop run.
+- `add` does the first slice before it returns, and works on at least `least` keys: so a small
+  change is complete then. One task does the rest, in the order in which the keys were added.
+- A key that is added again while it waits is worked on once. Work uses the state at the time it
+  runs, not at the time its key was added.
+- If the work on a key fails, the other keys are not affected. `on_failed` is called, and the key
+  is not tried again.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from shoal.runtime.tasks import record_failure, run_once
 K = TypeVar("K")
 
 SLICE_S = 0.01
-# So many are worked on at once. An internal topic has 50 partitions.
-LEAST_AT_ONCE = 64
+# At least so many keys in the first slice. An internal topic has 50 partitions.
+MIN_AT_ONCE = 64
 
 
 class Backlog(Generic[K]):
-    """Keys that wait. Pure but for the clock that is given."""
+    """The keys that wait. Pure, apart from the given clock."""
 
     def __init__(self, now_s: Callable[[], float], slice_s: float = SLICE_S) -> None:
         self._now_s = now_s
@@ -39,12 +39,12 @@ class Backlog(Generic[K]):
         return key in self._waiting
 
     def add(self, keys: Iterable[K]) -> None:
-        """Let keys wait behind all others; those that wait already keep their place."""
+        """Append keys; those that wait already keep their position."""
         for key in keys:
             self._waiting.setdefault(key)
 
-    def take_new(self, keys: Iterable[K], work: Callable[[K], None], least: int) -> None:
-        """Work on keys that have just come, before those that wait; the rest of them waits."""
+    def process_new(self, keys: Iterable[K], work: Callable[[K], None], least: int) -> None:
+        """Work on new keys, ahead of those that wait; append those that do not fit the slice."""
         deadline_s = self._now_s() + self._slice_s
         done = 0
         rest = iter(keys)
@@ -58,8 +58,8 @@ class Backlog(Generic[K]):
             done += 1
         self.add(rest)
 
-    def take_slice(self, work: Callable[[K], None]) -> None:
-        """Work on keys that wait until the slice is over; on one at least."""
+    def process_slice(self, work: Callable[[K], None]) -> None:
+        """Work on waiting keys until the slice is over; on at least one."""
         deadline_s = self._now_s() + self._slice_s
         while self._waiting:
             key = next(iter(self._waiting))
@@ -73,7 +73,7 @@ class Backlog(Generic[K]):
 
 
 class SlicedWork(Generic[K]):
-    """Works on keys in the event loop. Made and used there."""
+    """Works on keys in the event loop; create and use it there."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SlicedWork(Generic[K]):
         on_failed: Callable[[K, Exception], None] = lambda _key, _error: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_drained` is called after each slice of the task, so that what was done counts."""
+        """`on_drained` is called after each slice of the task, to publish what was done."""
         self._name = name
         self._work = work
         self._on_drained = on_drained
@@ -97,40 +97,40 @@ class SlicedWork(Generic[K]):
         return not self._backlog
 
     def waits(self, key: K) -> bool:
-        """Whether a key has not had its turn."""
+        """Whether a key still waits."""
         return key in self._backlog
 
     def add(self, keys: Iterable[K], *, least: int = 1) -> None:
-        """Work on keys: on the first ones now, at least on so many, on the others soon."""
-        self._backlog.take_new(keys, self._try, least)
+        """Work on keys: on at least `least` of them now, on the others soon."""
+        self._backlog.process_new(keys, self._try, least)
         if self._backlog and (self._task is None or self._task.done()):
             self._task = run_once(self._name, self._drain(), on_failure=self._on_task_failed)
 
     async def _drain(self) -> None:
         while self._backlog:
             await asyncio.sleep(0)
-            self._backlog.take_slice(self._try)
+            self._backlog.process_slice(self._try)
             self._on_drained()
 
     def _try(self, key: K) -> None:
         try:
             self._work(key)
-        except Exception as error:  # noqa: BLE001 - the other keys have their turn
-            record_failure(self._name, error, f"{key} is left as it is; the others go on")
+        except Exception as error:  # noqa: BLE001 - the other keys must be worked on
+            record_failure(self._name, error, f"{key} is left unchanged; the other keys continue")
             self._on_failed(key, error)
 
     def _on_task_failed(self, _: Exception) -> None:
-        """What comes after the slices has failed: the keys that wait still have their turn."""
+        """`on_drained` has failed: continue with the waiting keys."""
         if self._backlog:
             self._task = run_once(self._name, self._drain(), on_failure=self._on_task_failed)
 
     async def finish(self) -> None:
-        """Until nothing waits."""
+        """Wait until no key waits."""
         while self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
     def stop(self) -> None:
-        """Let what waits be."""
+        """Drop the waiting keys and stop the task."""
         self._backlog.clear()
         if self._task is not None:
             self._task.cancel()

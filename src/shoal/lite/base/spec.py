@@ -1,7 +1,7 @@
-"""What the processes of a cluster are told when they start. Travels as JSON.
+"""The start parameters of the processes of a cluster, passed as JSON.
 
-A supervisor and its nodes are of one version of shoal; fields have the names that are declared
-beside their types all the same (`shoal.model.serialised`), and `version` says whose they are.
+A supervisor and its nodes run the same version of shoal. Serialised names are still declared beside
+the types (`shoal.model.serialised`), and `version` identifies the format.
 """
 
 import json
@@ -10,41 +10,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from shoal.lite.base.dial import Peer
+from shoal.lite.base.dial import NodeAddress
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 
-ANY_HOST = "0.0.0.0"  # noqa: S104 - only if somebody wants to be reached
-# How long a broker may take to serve clients (after a crash it checks its logs first), and to
-# end when it is told to.
-READY_PATIENCE_S = 120.0
-STOP_PATIENCE_S = 30.0
-# Ids of brokers; controllers have the next ones.
-MOST_BROKERS = 99
+ANY_HOST = "0.0.0.0"  # noqa: S104 - only with an advertised host
+# How long a broker may take to start (after a crash it checks its logs first), and to stop.
+READY_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+# The highest broker id; controllers have higher ones.
+MAX_BROKERS = 99
 
 
 VERSION = 1
 _Spec = TypeVar("_Spec")
 
 
-def _encode(spec: Any) -> str:
+def _to_json(spec: Any) -> str:
     return json.dumps({"version": VERSION, **to_plain(spec)})
 
 
-def _decode(cls: type[_Spec], text: str) -> _Spec:
+def _from_json(cls: type[_Spec], text: str) -> _Spec:
     values = json.loads(text)
     try:
         check_version(values.pop("version", None), (VERSION,))
         return from_plain(cls, values)
     except FormatMismatch as error:
         raise SystemFailure(
-            f"what a process of a cluster is told when it starts {error}",
+            f"the start parameters of a cluster process: the JSON {error}",
             remedy="start the cluster and its processes with one version of shoal",
         ) from error
 
 
 def properties_of(broker_id: int, properties: Mapping[str, str]) -> dict[str, str]:
-    """The settings of one broker of a cluster: several racks are dealt out to brokers in turn."""
+    """The settings of one broker: a list of racks is assigned to the brokers round-robin."""
     if "broker.rack" not in properties:
         return dict(properties)
     racks = properties["broker.rack"].split(",")
@@ -52,11 +51,11 @@ def properties_of(broker_id: int, properties: Mapping[str, str]) -> dict[str, st
 
 
 def check_advertised(host: str) -> None:
-    """Refuse what nobody could connect to."""
+    """Raise `UsageError` for a host that clients cannot connect to."""
     if host in {"", ANY_HOST, "::"} or any(letter.isspace() or letter == "," for letter in host):
         raise UsageError(
-            f"nobody can connect to {host or 'no host'}",
-            remedy="name this machine: --advertise HOST",
+            f"clients cannot connect to the advertised host {host!r}",
+            remedy="use a name or address of this machine: --advertise HOST",
         )
 
 
@@ -65,17 +64,17 @@ class BrokerSpec:
     """One process of one broker of one cluster."""
 
     broker_id: Annotated[int, "broker_id"]
-    # Names this process; whoever started it tells the controller by this name when it has ended.
+    # The id of this process, by which its parent reports its exit to the controller.
     incarnation: Annotated[str, "incarnation"]
     folder: Annotated[str, "folder"]
     host: Annotated[str, "host"]
-    # 0: any free port; the broker tells which when it is ready.
+    # 0: any free port; the broker reports it when it is ready.
     port: Annotated[int, "port"]
-    # What clients and other brokers are told, where that is not `host`.
+    # The host for clients and other brokers.
     advertised_host: Annotated[str, "advertised_host"]
     cluster_id: Annotated[str, "cluster_id"]
-    # Where controllers are found; the quorum itself may know of more.
-    controllers: Annotated[list[Peer], "controllers"]
+    # Known controllers; the quorum itself may have more.
+    controllers: Annotated[list[NodeAddress], "controllers"]
     # Settings by Apache Kafka's names.
     properties: Annotated[dict[str, str], "properties"]
 
@@ -88,11 +87,11 @@ class BrokerSpec:
         return Path(self.folder)
 
     def to_json(self) -> str:
-        return _encode(self)
+        return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> "BrokerSpec":
-        return _decode(cls, text)
+        return _from_json(cls, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +103,13 @@ class ControllerSpec:
     host: Annotated[str, "host"]
     port: Annotated[int, "port"]
     cluster_id: Annotated[str, "cluster_id"]
-    # Where the controllers are found; the quorum itself may know of more.
-    controllers: Annotated[list[Peer], "controllers"]
-    # Settings of brokers, of which some are for controllers too.
+    # Known controllers; the quorum itself may have more.
+    controllers: Annotated[list[NodeAddress], "controllers"]
+    # Settings of brokers; some of them apply to controllers too.
     properties: Annotated[dict[str, str], "properties"]
-    # Where others find it, if that is not `host`.
+    # The host for other nodes, if it differs from `host`.
     advertised_host: Annotated[str, "advertised_host"] = ""
-    # The disk that the quorum knows it by is lost, and its vote may be taken.
+    # The disk that the quorum knows is lost, and its voter may be removed.
     may_replace: Annotated[bool, "may_replace"] = False
 
     @property
@@ -122,47 +121,47 @@ class ControllerSpec:
         return Path(self.folder)
 
     def to_json(self) -> str:
-        return _encode(self)
+        return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> "ControllerSpec":
-        return _decode(cls, text)
+        return _from_json(cls, text)
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorSpec:
-    """What a supervisor is told when it starts."""
+    """The start parameters of a supervisor."""
 
     directory: Annotated[str, "directory"]
     # None: as many as the folder has; one in a new folder.
     brokers: Annotated[int | None, "brokers"]
-    # How many controllers have processes of their own. None: as in the folder; in a new one none
-    # has, and the supervisor is the controller.
+    # The number of controller processes. None: as in the folder; in a new folder there are none,
+    # and the supervisor contains the controller.
     controllers: Annotated[int | None, "controllers"]
-    # Where brokers listen, and what clients are told if that is something else.
+    # Where brokers listen, and the host for clients if it differs.
     host: Annotated[str, "host"]
     advertise: Annotated[str | None, "advertise"]
     # None: that of the folder.
     profile: Annotated[str | None, "profile"]
-    # Settings by Apache Kafka's names; those of the folder hold where these say nothing.
+    # Settings by Apache Kafka's names; they override those of the folder.
     properties: Annotated[dict[str, str], "properties"]
     # The folder is removed at the end.
     temporary: Annotated[bool, "temporary"]
-    # Who started it; None if it must go on without.
+    # The process that started it; None for a detached cluster.
     owner_pid: Annotated[int | None, "owner_pid"]
-    # Whether nodes write down what happened before what; see `trace`.
+    # Whether nodes write traces; see `shoal.lite.testing.trace`.
     trace: Annotated[bool, "trace"] = False
 
     def to_json(self) -> str:
-        return _encode(self)
+        return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> "SupervisorSpec":
-        return _decode(cls, text)
+        return _from_json(cls, text)
 
 
 def own_settings(spec: BrokerSpec, port: int) -> dict[str, str]:
-    """What a broker is, as settings of Apache Kafka: its id, where it listens, its folder."""
+    """The identity of a broker as settings of Apache Kafka: its id, listeners and folder."""
     return {
         "process.roles": "broker",
         "node.id": str(spec.broker_id),

@@ -1,8 +1,8 @@
-"""What every API file uses: the request it is given, the answer it makes, its registration.
+"""What every API file uses: the request, the answer, and the registration.
 
-A handler gets the broker's core and the request. It returns the answer, or None if the client
-expects none, or something to await for either. Errors that concern a part of a request go
-into the answer; `HangUp`, or a wire error, costs the client its connection.
+A handler takes the broker's core and the request. It returns the answer, or None if the client
+expects none, or an awaitable of either. Errors of a part of a request are returned in the answer;
+`CloseConnection` or a wire error closes the client's connection.
 """
 
 import asyncio
@@ -24,30 +24,30 @@ from shoal.wire.messages import (
     response_class,
 )
 
-# Parts of a response without the frame's length; None where the client expects no response.
-# A `LogSlice` among them is sent from its file.
+# The parts of a response without the frame's length; None if the client expects no response.
+# A `LogSlice` is sent directly from its file.
 Answer = list[Part | LogSlice] | None
-Handler = Callable[[BrokerCore, "Request"], Answer | Awaitable[Answer]]
+Handler = Callable[[BrokerCore, "ApiRequest"], Answer | Awaitable[Answer]]
 
 _NO_THROTTLE = {"throttle_time": 0}
 
 
-class HangUp(ShoalError):
-    """The only answer is to close the connection."""
+class CloseConnection(ShoalError):
+    """The request cannot be answered; its connection must be closed."""
 
     blame: Blame = "remote"
 
 
-class Written(asyncio.Future[Answer]):
-    """The answer to a request that has been written and only waits for other brokers."""
+class PendingAck(asyncio.Future[Answer]):
+    """The answer to a Produce request that is written and waits for followers only."""
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     """One request of a client."""
 
     frame: memoryview
     header: RequestFrame
-    # Where the client is, as Apache Kafka writes it: "/127.0.0.1".
+    # The client's address in Apache Kafka's notation: "/127.0.0.1".
     client_host: str = ""
 
     @property
@@ -55,12 +55,12 @@ class Request(NamedTuple):
         return self.header.api_version
 
     def body(self) -> Any:
-        """The request as kio describes it."""
+        """Decode the request into its kio class."""
         cls = request_class(self.header.api_key, self.header.api_version)
         return decode_body(self.frame, cls, self.header.body_position)
 
     def answer(self, **values: Any) -> Answer:
-        """A response of the request's version; what that version does not have is left out."""
+        """Encode a response of the request's version; fields that it lacks are omitted."""
         cls = response_class(self.header.api_key, self.header.api_version)
         response = build(cls, _NO_THROTTLE | values)
         return [encode_response(response, correlation_id=self.header.correlation_id)]
@@ -68,13 +68,13 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A registration: the versions that are served, and by what."""
+    """A registration: the supported versions and their handler."""
 
     key: ApiKey
     least: int
     most: int
     handle: Handler
-    # Clients may be told of older versions than are served, if they rely on the number alone.
+    # ApiVersions may advertise older versions than are served, for clients that need the number.
     advertised_from: int | None = None
 
     @property
@@ -88,6 +88,6 @@ APIS: dict[int, Api] = {}
 def register(
     key: ApiKey, least: int, most: int, handle: Handler, *, advertised_from: int | None = None
 ) -> Api:
-    """The registration line of an API file: versions `least` to `most` are served."""
+    """Register a handler for the versions `least` to `most` of an API."""
     api = APIS[key] = Api(key, least, most, handle, advertised_from)
     return api

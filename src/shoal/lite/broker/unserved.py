@@ -1,12 +1,13 @@
-"""Says what a client asked for that Kafka Lite does not serve: once for each client and thing.
+"""Logs which unsupported APIs clients use, once per client and API.
 
 Rules of this file:
-- A request of an unknown API or version closes its connection; the log says who sent it, what
-  it was, and which versions are served.
-- librdkafka with `group.protocol=consumer` sends nothing of the kind: it sees in ApiVersions that
-  ConsumerGroupHeartbeat (KIP-848) is missing, and waits for ever. It is known by its silence: it
-  looks up the coordinator of its group, and no request for a group follows.
-- Clients can make up any number of names: `MOST_REPORTS` is the limit. Time is handed in.
+- A request of an unsupported API or version closes its connection; the log names the client, the
+  request and the supported versions.
+- librdkafka with `group.protocol=consumer` sends no such request: it sees in ApiVersions that
+  ConsumerGroupHeartbeat (KIP-848) is missing, and waits forever. It is recognised by its silence:
+  it looks up the coordinator of its group, and no request for a group follows.
+- Clients can invent any number of names, so `MOST_REPORTS` is the limit. The caller passes the
+  time.
 """
 
 import logging
@@ -16,7 +17,7 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import RequestFrame
 
 MOST_REPORTS: Final = 1_000
-# A member of a group has joined, or asked for its offsets, by now.
+# By then, a member of a group has joined or fetched its offsets.
 SILENCE_S: Final = 5.0
 GROUP_REQUESTS: Final = frozenset(
     {
@@ -36,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class _Client(NamedTuple):
-    """A client as far as a broker can tell clients apart."""
+    """A client, identified as well as a broker can."""
 
     client_id: str
     host: str
@@ -48,14 +49,14 @@ class _Lookup(NamedTuple):
 
 
 class UnservedReports:
-    """Which reports were made, and which clients have not asked yet for what they came for."""
+    """The reports already logged, and clients that looked up a coordinator and then fell silent."""
 
     def __init__(self) -> None:
-        self._made: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._lookups: dict[_Client, _Lookup] = {}
 
     def report_request(self, header: RequestFrame, served: str) -> None:
-        """A request that is not served; `served` says what is."""
+        """Log an unsupported request; `served` names the supported versions."""
         asked = f"{header.api_key.name} version {header.api_version}"
         client_id = (header.client_id or "")[:80]
         if self._is_new(client_id, asked):
@@ -67,15 +68,15 @@ class UnservedReports:
             )
 
     def on_lookup(self, header: RequestFrame, host: str, *, group: str, now_s: float) -> None:
-        """A client was told that this broker coordinates its group."""
+        """Record that FindCoordinator named this broker as the coordinator of a client's group."""
         if len(self._lookups) < MOST_REPORTS:
             self._lookups.setdefault(_client_of(header, host), _Lookup(group[:80], now_s))
 
     def on_group_request(self, header: RequestFrame, host: str) -> None:
         self._lookups.pop(_client_of(header, host), None)
 
-    def look(self, now_s: float) -> None:
-        """Name clients that have been silent for long."""
+    def report_silent_clients(self, now_s: float) -> None:
+        """Log the clients that have sent no group request for too long."""
         silent = [c for c, found in self._lookups.items() if now_s - found.at_s > SILENCE_S]
         for client in silent:
             group = self._lookups.pop(client).group
@@ -93,9 +94,9 @@ class UnservedReports:
                 )
 
     def _is_new(self, *key: str) -> bool:
-        if key in self._made or len(self._made) >= MOST_REPORTS:
+        if key in self._reported or len(self._reported) >= MOST_REPORTS:
             return False
-        self._made.add(key)
+        self._reported.add(key)
         return True
 
 

@@ -1,16 +1,16 @@
-"""Coordinators: state that lives in the partitions of an internal topic.
+"""Coordinators: state that is stored in the partitions of an internal topic.
 
 - `topics`: the internal topics, and which partition a key belongs to.
-- `host`: a broker's seats of one kind of coordinator, by what it leads; where a client finds one.
-- `seat`: one partition: loading, applying what is committed, appending.
+- `host`: the coordinators of one kind on a broker, one per partition that it leads.
+- `loaded_shard`: one partition: loading, replaying committed records, appending.
 
-What a coordinator brings along is a `Shard`: the state that one partition's records make. It
-changes by `replay` only, with records that are committed, in their order, be they old (loading)
-or new (after an `append`). So what it knows is what any later leader of the partition knows.
+Each kind of coordinator implements a `Shard`: the state that results from one partition's records.
+It changes only by `replay`, with committed records in their order, both old ones (loading) and new
+ones (after an `append`). So its state is what any later leader of the partition would load.
 """
 
-from shoal.lite.coordinator.host import CoordinatorHost, Home
-from shoal.lite.coordinator.loaded_shard import NewRecord, Seat, Shard
+from shoal.lite.coordinator.host import CoordinatorBroker, CoordinatorHost
+from shoal.lite.coordinator.loaded_shard import LoadedShard, NewRecord, Shard
 from shoal.lite.coordinator.topics import (
     GROUP_TOPIC,
     INTERNAL_TOPICS,
@@ -23,11 +23,11 @@ __all__ = [
     "GROUP_TOPIC",
     "INTERNAL_TOPICS",
     "TRANSACTION_TOPIC",
+    "CoordinatorBroker",
     "CoordinatorHost",
-    "Home",
     "InternalTopic",
     "KeyType",
+    "LoadedShard",
     "NewRecord",
-    "Seat",
     "Shard",
 ]

@@ -1,14 +1,14 @@
-"""One partition of an internal topic that this broker leads, and the shard that lives on it.
+"""One partition of an internal topic that this broker leads, with its shard.
 
 Rules of this file:
-- A shard is a reader of its own partition: whatever becomes committed is replayed, in order,
-  whoever wrote it (the coordinator, or a transaction's marker), and nothing else is.
-- It is active once it has replayed all that earlier leaders may have committed: the high
-  watermark has passed the begin of the leader's epoch. Until then requests are refused with
+- A shard reads its own partition: every committed batch is replayed, in order, whether the
+  coordinator wrote it or it is a transaction marker. Nothing else changes the shard.
+- It is active once it has replayed everything that earlier leaders may have committed: the high
+  watermark has reached the start of the leader epoch. Until then requests fail with
   COORDINATOR_LOAD_IN_PROGRESS.
-- An append that is refused, or not committed in time, may still be committed later; then it is
-  replayed like any other. So refusals other than those before the write mean "unknown".
-- With the leadership goes the shard: whoever waits is told NOT_COORDINATOR.
+- An append that fails, or is not committed in time, may still be committed later; then it is
+  replayed like any other. So an error after the write means that the outcome is unknown.
+- The shard ends with the leadership: waiting requests fail with NOT_COORDINATOR.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.partitions.guards import Guard
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.partitions.guards import VerificationGuard
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
@@ -33,8 +33,8 @@ from shoal.wire.records.records import Record, decode_records, encode_batch
 _LOAD_BYTES = 256 * 1024
 _logger = logging.getLogger(__name__)
 
-# What a client of a coordinator is told when the partition refuses a write.
-_TRANSLATED = {
+# The error that a coordinator's client gets when an append to the partition fails.
+_COORDINATOR_CODES = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Code.COORDINATOR_NOT_AVAILABLE,
@@ -46,38 +46,38 @@ _TRANSLATED = {
 }
 
 
-class NotWritten(Refused):
-    """Nothing was written, and nothing of it will show up later."""
+class NotWritten(ApiError):
+    """Nothing was written, and nothing will be committed later."""
 
 
 class NewRecord(NamedTuple):
-    """A record to write; without a value it is a tombstone."""
+    """A record to append; without a value it is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class Shard(Protocol):
-    """What the records of one partition make. All calls come in the event loop."""
+    """The state that results from one partition's records. Called in the event loop only."""
 
     def replay(self, header: BatchHeader, records: Sequence[Record]) -> None:
-        """A batch is committed, of data or of control (a transaction's marker)."""
+        """Apply a committed batch, either data or a control batch (a transaction marker)."""
 
     def start(self) -> None:
-        """Everything before was replayed; requests may come from now on."""
+        """Start to handle requests: all earlier records are replayed."""
 
     def stop(self) -> None:
-        """Another broker coordinates from now on: let go of timers and of those who wait."""
+        """Stop timers and fail waiting requests: this broker no longer coordinates."""
 
 
 ShardT = TypeVar("ShardT", bound=Shard)
 
 
-class Seat(Generic[ShardT]):
-    """A partition that is led here; lives as long as the leadership does."""
+class LoadedShard(Generic[ShardT]):
+    """A partition that this broker leads, with its shard; lives as long as the leadership."""
 
     def __init__(self, partition: Partition, role: LeaderPartition) -> None:
-        """Without a shard until `load`; see `CoordinatorHost`."""
+        """It has no shard until `load`; see `CoordinatorHost`."""
         self.index = partition.record.partition
         self.role = role
         self.is_active = False
@@ -85,54 +85,55 @@ class Seat(Generic[ShardT]):
         self._loop = asyncio.get_running_loop()
         self._shard: ShardT | None = None
         self._applied_offset = partition.log.start_offset
-        self._is_over = False
-        self._is_due = False
-        # Appends that are not replayed yet, by the offset behind them.
+        self._is_closed = False
+        self._is_catch_up_scheduled = False
+        # Appends that are not replayed yet, by their end offset.
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = count()
-        self._on_progress = asyncio.Event()
+        self._progress = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
 
     @property
     def epoch(self) -> int:
-        """The leader's epoch, which is the coordinator's."""
+        """The leader epoch, which is the coordinator epoch."""
         return self.role.leader_epoch
 
     @property
     def shard(self) -> ShardT:
-        """The shard, once it is active; else `Refused`."""
-        if self._is_over:
+        """The shard; `ApiError` while it is not active."""
+        if self._is_closed:
             raise _not_coordinator()
         if self._shard is None or not self.is_active:
-            message = f"{self._partition!r} is being loaded"
-            raise Refused(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
+            message = f"the coordinator is loading {self._partition!r}"
+            raise ApiError(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
         return self._shard
 
     @property
     def shard_or_none(self) -> ShardT | None:
-        """The shard, also while it is being loaded."""
-        return None if self._is_over else self._shard
+        """The shard, even while it is loading; None after the leadership has ended."""
+        return None if self._is_closed else self._shard
 
-    # Beginning and end
+    # Loading and closing
 
     def load(self, shard: ShardT) -> None:
-        """Begin: replay what there is, and then what comes."""
+        """Start to replay: first the existing records, then new ones."""
         self._shard = shard
         self._partition.readers.add(self)
-        # It resumes where it failed; clients hear that the coordinator is loading meanwhile.
+        # After an error it resumes where it failed; until then clients get
+        # COORDINATOR_LOAD_IN_PROGRESS.
         self._loading = keep_running("coordinator load", self._load)
 
     async def _load(self) -> None:
         began_s = self._loop.time()
-        while not self._is_over:
-            self._on_progress.clear()
+        while not self._is_closed:
+            self._progress.clear()
             if self._replay_some():
                 await asyncio.sleep(0)
-            elif self.role.is_settled:
+            elif self.role.has_reached_epoch_start:
                 break
             else:
-                await self._on_progress.wait()
-        if self._is_over or self._shard is None:
+                await self._progress.wait()
+        if self._is_closed or self._shard is None:
             return
         self.is_active = True
         elapsed_ms = (self._loop.time() - began_s) * 1000
@@ -141,12 +142,12 @@ class Seat(Generic[ShardT]):
         self._catch_up_soon()
 
     def resign(self) -> None:
-        """This broker leads no more."""
-        if self._is_over:
+        """Stop the shard and fail all waiting appends: this broker no longer leads."""
+        if self._is_closed:
             return
-        self._is_over = True
+        self._is_closed = True
         self._partition.readers.discard(self)
-        self._on_progress.set()
+        self._progress.set()
         for _, _, future in self._waiting:
             if not future.done():
                 future.set_exception(_not_coordinator())
@@ -155,41 +156,41 @@ class Seat(Generic[ShardT]):
             self._shard.stop()
 
     async def close(self) -> None:
-        """Resign, and wait for what runs here."""
+        """Resign, and wait for the loading task."""
         self.resign()
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.wait([self._loading])
 
-    # Following the log; these two make it a `Waiter` of the partition
+    # Following the log; the first two make it a `PartitionWaiter`
 
-    def on_more(self, size_bytes: int) -> None:
+    def on_data_available(self, size_bytes: int) -> None:
         self._catch_up_soon()
 
-    def on_gone(self) -> None:
-        # The metadata says what to make of it; the host follows that.
+    def on_unavailable(self) -> None:
+        # Whether the leadership ended is in the metadata, which the host applies.
         self._catch_up_soon()
 
     def _catch_up_soon(self) -> None:
-        self._on_progress.set()
-        if not self._is_due and self.is_active:
-            self._is_due = True
+        self._progress.set()
+        if not self._is_catch_up_scheduled and self.is_active:
+            self._is_catch_up_scheduled = True
             self._loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        self._is_due = False
-        while not self._is_over and self._replay_some():
+        self._is_catch_up_scheduled = False
+        while not self._is_closed and self._replay_some():
             pass
 
     def _replay_some(self) -> bool:
-        """Replay the next committed batches; whether there were any."""
-        if self._is_over or self._shard is None:
+        """Replay the next committed batches; return whether there were any."""
+        if self._is_closed or self._shard is None:
             return False
         offset = max(self._applied_offset, self._partition.log.start_offset)
         try:
             data = memoryview(self._read(offset))
         except LogOffline as error:
-            _logger.warning("%r cannot be read: %s", self._partition, error)
+            _logger.warning("cannot read %r: %s", self._partition, error)
             return False
         while len(data) >= HEADER_SIZE:
             header = unpack_header(data)
@@ -213,11 +214,13 @@ class Seat(Generic[ShardT]):
         try:
             records = decode_records(Batch(data)) if header.record_count else []
         except WireError:
-            _logger.exception("%r: %d cannot be read", self._partition, header.base_offset)
+            _logger.exception(
+                "%r: cannot decode the batch at offset %d", self._partition, header.base_offset
+            )
             return
         shard.replay(header, records)
 
-    # Writing
+    # Appending
 
     def append(
         self,
@@ -227,13 +230,13 @@ class Seat(Generic[ShardT]):
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         is_transactional: bool = False,
-        guard: Guard | None = None,
+        guard: VerificationGuard | None = None,
     ) -> "asyncio.Future[None]":
-        """Write one batch, now; what is returned is done when it is committed and replayed.
+        """Append one batch now; the future is done when it is committed and replayed.
 
-        `Refused` with what a client is to be told: COORDINATOR_NOT_AVAILABLE if too few replicas
-        are in sync or the time is over, NOT_COORDINATOR if the leadership is; `NotWritten`, at
-        once, if it is certain that the batch will never be there.
+        The future fails with the `ApiError` for the client: COORDINATOR_NOT_AVAILABLE if too few
+        replicas are in sync or the wait times out, NOT_COORDINATOR if the leadership ends. This
+        call raises `NotWritten` if it is certain that the batch was not and will not be written.
         """
         timestamp_ms = time.time_ns() // 1_000_000
         batch = encode_batch(
@@ -246,9 +249,9 @@ class Seat(Generic[ShardT]):
         future = self._loop.create_future()
         try:
             self._write(memoryview(batch), timeout_ms, future, guard)
-        except Refused as refused:
-            told = translated(refused)
-            raise NotWritten(told.code, str(told)) from refused
+        except ApiError as error:
+            mapped = to_coordinator_error(error)
+            raise NotWritten(mapped.code, str(mapped)) from error
         return future
 
     def _write(
@@ -256,36 +259,36 @@ class Seat(Generic[ShardT]):
         view: memoryview,
         timeout_ms: int,
         future: "asyncio.Future[None]",
-        guard: Guard | None,
+        guard: VerificationGuard | None,
     ) -> None:
-        if self._is_over or self._partition.replica.role is not self.role:
+        if self._is_closed or self._partition.replica.role is not self.role:
             raise _not_coordinator()
         self.role.check_acks(ALL_ACKS)
         most_bytes = self._partition.rules.max_message_bytes
         if len(view) > most_bytes:
-            message = f"{len(view)} bytes; max.message.bytes is {most_bytes}"
-            raise Refused(Code.MESSAGE_TOO_LARGE, message)
+            message = f"the batch has {len(view)} bytes, but max.message.bytes is {most_bytes}"
+            raise ApiError(Code.MESSAGE_TOO_LARGE, message)
 
         def on_acked(code: Code) -> None:
             if code == Code.NONE:
                 self._catch_up_soon()
             elif not future.done():
-                refused = Refused(code, f"{self._partition!r}: {code.name}")
-                future.set_exception(translated(refused))
+                error = ApiError(code, f"{self._partition!r}: {code.name}")
+                future.set_exception(to_coordinator_error(error))
 
         header = unpack_header(view)
         appended = self._partition.append_as_coordinator(
             view, header, timeout_ms=timeout_ms, on_acked=on_acked, guard=guard
         )
-        # What is committed is replayed later, never within the append.
+        # Committed batches are replayed later, never within the append.
         end_offset = appended.base_offset + header.last_offset_delta + 1
         heappush(self._waiting, (end_offset, next(self._numbers), future))
 
 
-def translated(refused: Refused) -> Refused:
-    """What a client of a coordinator is told instead."""
-    return Refused(_TRANSLATED.get(refused.code, refused.code), str(refused))
+def to_coordinator_error(error: ApiError) -> ApiError:
+    """Return the error that a client of a coordinator gets for an error of the partition."""
+    return ApiError(_COORDINATOR_CODES.get(error.code, error.code), str(error))
 
 
-def _not_coordinator() -> Refused:
-    return Refused(Code.NOT_COORDINATOR, "This is not the correct coordinator.")
+def _not_coordinator() -> ApiError:
+    return ApiError(Code.NOT_COORDINATOR, "This is not the correct coordinator.")

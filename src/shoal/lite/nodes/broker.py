@@ -1,7 +1,7 @@
 """One broker: a process that serves clients.
 
-It listens, answers requests by the API files, and ends when it is told to (SIGTERM), when its
-supervisor is gone (the lifeline, a pipe that nobody writes to, is closed), or when it is killed.
+It listens, answers requests by the API modules, and ends on SIGTERM, when its supervisor is gone
+(the lifeline, a pipe that is never written to, closes), or when it is killed.
 """
 
 import asyncio
@@ -16,29 +16,29 @@ from contextlib import suppress
 from shoal.lite.api.api_18_api_versions import refuse_version
 from shoal.lite.api.table import APIS
 from shoal.lite.base.hooks import tracer
-from shoal.lite.base.hooks.frames import heard, stamped
+from shoal.lite.base.hooks.frames import merge_request_clock, stamp_answer
 from shoal.lite.base.hooks.request_faults import RequestFaults
 from shoal.lite.base.hooks.request_log import RequestLog
 from shoal.lite.base.spec import BrokerSpec
-from shoal.lite.broker.connection import Connection
-from shoal.lite.broker.connection_watch import LOOK_S, ConnectionWatch
+from shoal.lite.broker.connection import ClientConnection
+from shoal.lite.broker.connection_limits import CHECK_INTERVAL_S, ConnectionLimiter
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, HangUp, Request
+from shoal.lite.broker.registry import Answer, ApiRequest, CloseConnection
 from shoal.lite.broker.unserved import GROUP_REQUESTS
-from shoal.lite.testing.faults.answers import gone_wrong
-from shoal.lite.testing.faults.channel import NodeEnd
+from shoal.lite.testing.faults.answers import inject_fault
+from shoal.lite.testing.faults.channel import NodeChannel
 from shoal.model.errors import SystemFailure
 from shoal.runtime.tasks import RepeatingCall, call_every, report_unhandled_errors, run_awaited
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_request_header
 
 _BACKLOG = 1024
-_ACCEPTED_AT_ONCE = 64
+_MAX_ACCEPTS = 64
 _ACCEPT_PAUSE_S = 1.0
 _logger = logging.getLogger(__name__)
 
 
-class Broker:
+class BrokerServer:
     """A running broker. `start`, then `serve` until `stop`."""
 
     def __init__(self, spec: BrokerSpec) -> None:
@@ -46,29 +46,29 @@ class Broker:
         self.request_faults = RequestFaults()
         self.port = 0
         self.frame_limit_bytes = self.core.layers.integer("socket.request.max.bytes")
-        self._connections: set[Connection] = set()
-        self._watch = ConnectionWatch()
+        self._connections: set[ClientConnection] = set()
+        self._connection_limits = ConnectionLimiter()
         self._request_log = RequestLog.of_environment()
-        self._look_timer: RepeatingCall | None = None
+        self._check_timer: RepeatingCall | None = None
         self._listener: socket.socket | None = None
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
-        """Take the port, and enter the cluster; clients are served from then on."""
+        """Bind the port and register with the controller; clients are served from then on."""
         spec = self.core.spec
-        listener = self._listener = _bound(spec.host, spec.port)
+        listener = self._listener = _bind_listener(spec.host, spec.port)
         self.port = listener.getsockname()[1]
         await self.core.register(self.port)
-        # Before it is counted on: leaders must be found where the metadata says they are.
+        # Before it is unfenced: clients must find leaders at the address in the metadata.
         listener.listen(_BACKLOG)
-        self._accept_from_now_on()
-        self._look_timer = call_every(
-            "connection watch", lambda: LOOK_S, self._look_after_connections
+        self._start_accepting()
+        self._check_timer = call_every(
+            "connection watch", lambda: CHECK_INTERVAL_S, self._check_connections
         )
-        await self.core.enter()
+        await self.core.wait_until_unfenced()
 
-    async def started(self) -> bool:
-        """Do `start`; False if it was told to end before it was through."""
+    async def start_unless_stopped(self) -> bool:
+        """Run `start`; False if `stop` was called before it was complete."""
         starting = run_awaited("broker start", self.start())
         stopping = run_awaited("wait for the end", self._stopping.wait())
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -81,15 +81,15 @@ class Broker:
         return False
 
     async def serve(self) -> None:
-        """Until `stop` is called; then end cleanly."""
+        """Serve until `stop` is called; then shut down cleanly."""
         await self._stopping.wait()
-        # Clients are served to the last, so that they hear where the new leaders are.
+        # Clients are served until the end, so that they learn the new leaders.
         await self.core.stop()
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         for connection in list(self._connections):
             connection.close()
 
@@ -98,52 +98,52 @@ class Broker:
 
     # Accepting clients
 
-    def _accept_from_now_on(self) -> None:
+    def _start_accepting(self) -> None:
         if self._listener is not None and not self._stopping.is_set():
             asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
         assert self._listener is not None  # noqa: S101 - for the type checker
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for _ in range(_MAX_ACCEPTS):
             try:
                 client, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # No more files, most likely. The listener stays readable: do not spin on it.
-                _logger.warning("a client could not be accepted: %s", error)
+                # Most likely the limit on open files. Pause: the listener stays readable.
+                _logger.warning("cannot accept a client connection: %s", error)
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener)
-                loop.call_later(_ACCEPT_PAUSE_S, self._accept_from_now_on)
+                loop.call_later(_ACCEPT_PAUSE_S, self._start_accepting)
                 return
-            objection = self._watch.objection(address[0], self.core.layers)
+            objection = self._connection_limits.rejection_reason(address[0], self.core.layers)
             if objection is not None:
                 _logger.warning("%s: refused, %s", address, objection)
                 client.close()
                 continue
-            connection = Connection(self, client, address)
+            connection = ClientConnection(self, client, address)
             self._connections.add(connection)
-            self._watch.entered(connection)
+            self._connection_limits.add(connection)
 
-    def _look_after_connections(self) -> None:
+    def _check_connections(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        self._watch.look(self._connections, self.core.layers, now_s)
-        self.core.unserved.look(now_s)
+        self._connection_limits.enforce(self._connections, self.core.layers, now_s)
+        self.core.unserved.report_silent_clients(now_s)
 
     # For connections
 
-    def goodbye(self, connection: Connection) -> None:
+    def on_connection_closed(self, connection: ClientConnection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
-            self._watch.left(connection)
+            self._connection_limits.remove(connection)
 
     def answer(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
-        """What a frame gets for an answer; an unknown API or version costs the connection."""
-        if tracer.current is not None and heard(request):
-            return stamped(self._answered(request, client_host))
-        return self._answered(request, client_host)
+        """Answer a request; an unknown API or version closes the connection."""
+        if tracer.current is not None and merge_request_clock(request):
+            return stamp_answer(self._dispatch(request, client_host))
+        return self._dispatch(request, client_host)
 
-    def _answered(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
+    def _dispatch(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
         header = decode_request_header(request)
         api = APIS.get(header.api_key)
         if self._request_log is not None:
@@ -151,24 +151,26 @@ class Broker:
             self._request_log.note(request, header, is_served=is_served)
         if api is None:
             self.core.unserved.report_request(header, "no version is")
-            raise HangUp(f"{header.api_key.name} is not served")
+            raise CloseConnection(f"{header.api_key.name} is not served")
         if not api.least <= header.api_version <= api.most:
             if header.api_key == ApiKey.API_VERSIONS:
                 return refuse_version(header.correlation_id)
             self.core.unserved.report_request(header, f"versions {api.least} to {api.most} are")
-            raise HangUp(f"version {header.api_version} of {header.api_key.name} is not served")
+            raise CloseConnection(
+                f"version {header.api_version} of {header.api_key.name} is not served"
+            )
         if header.api_key in GROUP_REQUESTS:
             self.core.unserved.on_group_request(header, client_host)
-        full = Request(request, header, client_host)
+        full = ApiRequest(request, header, client_host)
         if self.request_faults and (fault := self.request_faults.take(header)) is not None:
-            return gone_wrong(fault, api, self.core, full)
+            return inject_fault(fault, api, self.core, full)
         return api.handle(self.core, full)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind_listener(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setblocking(False)
-    # A port is held for its broker by the supervisor, which never listens on it.
+    # The supervisor reserves the port for its broker: it is bound there, without listening.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -176,7 +178,7 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise SystemFailure(
             f"cannot listen on {host}:{port}: {error.strerror}",
-            remedy="end what listens there, or start the cluster in another folder",
+            remedy="stop the process that uses the port, or start the cluster in another folder",
         ) from error
     return listener
 
@@ -188,40 +190,40 @@ async def run_broker(
     lifeline: int | None = None,
     faults: socket.socket | None = None,
 ) -> None:
-    """Be a broker until told to end; `on_ready` is told the port. For a process of its own."""
-    allow_many_files()
-    take_turns()
-    tracer.begin(spec.path.parent, f"b{spec.broker_id}")
+    """Run a broker in this process until it ends; calls `on_ready` with the port."""
+    raise_file_limit()
+    use_batch_scheduling()
+    tracer.start_tracing(spec.path.parent, f"b{spec.broker_id}")
     loop = asyncio.get_running_loop()
     report_unhandled_errors(loop)
-    broker = Broker(spec)
+    broker = BrokerServer(spec)
     if faults is not None:
-        NodeEnd(faults, broker.request_faults, broker.core.replicas.offline_reasons)
+        NodeChannel(faults, broker.request_faults, broker.core.replicas.offline_reasons)
     loop.add_signal_handler(signal.SIGTERM, broker.stop)
     if lifeline is not None:
-        # Data is in the kernel's hands, so a broker without a supervisor can end on the spot.
+        # Written data is in the page cache, so a broker without a supervisor can exit at once.
         loop.add_reader(lifeline, os._exit, 1)
-    if await broker.started():
+    if await broker.start_unless_stopped():
         on_ready(broker.port)
         await broker.serve()
 
 
-def take_turns() -> None:
-    """Where cores are scarce, let a client go on before its first bytes are looked at (Linux).
+def use_batch_scheduling() -> None:
+    """Use SCHED_BATCH (Linux), so that arriving bytes do not preempt the client that sends them.
 
-    Then more of what it sends is there at once, and costs less: with Java's producer on the same
-    two cores a sixth of the broker's CPU. The share of the cores stays the same.
+    Then more bytes arrive per wake-up, which costs less: with a Java producer on the same two
+    cores it saves a sixth of the broker's CPU time. The broker's share of the cores is unchanged.
     """
     if hasattr(os, "SCHED_BATCH"):
-        with suppress(OSError):  # some sandboxes allow no such thing
+        with suppress(OSError):  # some sandboxes forbid it
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def allow_many_files() -> None:
-    """A broker holds one file for each segment and one socket for each client."""
+def raise_file_limit() -> None:
+    """Raise the limit on open files: a broker opens one per segment and one per client."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ValueError, OSError):
         # macOS has a hard limit that it does not accept as a soft one.
-        _logger.info("the limit on open files stays as it is")
+        _logger.info("cannot raise the limit on open files; it stays unchanged")

@@ -1,12 +1,12 @@
-"""The folder of a cluster: what is where, and who may use it.
+"""The folder of a cluster: its files, and its lock.
 
 <folder>/
     cluster.json      format, ids, ports and settings: what makes the folder a cluster
-    lock              held by the supervisor and all brokers while any of them lives
-    supervisor.json   where the running supervisor listens, and the word that it wants to hear
+    lock              held by the supervisor and all brokers while any of them is alive
+    supervisor.json   the control port of the running supervisor, and its token
     supervisor.log, broker-1.log
     metadata/         the disk of the controller inside the supervisor: the metadata log
-    controller-101/   the disk of a controller that is a process, if they are
+    controller-101/   the disk of a controller process, if the cluster has them
     broker-1/         the data of broker 1
 """
 
@@ -25,14 +25,14 @@ from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 
 FORMAT = 3
-# Of `supervisor.json` and what is said at the port that it names; 1 did not name its version.
+# Of `supervisor.json` and the control protocol; version 1 had no version field.
 CONTROL_VERSION = 2
-_LOCK_PAUSE_S = 0.02
+_LOCK_RETRY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
-    """Where the supervisor of a cluster takes commands."""
+    """The control port of a cluster's supervisor."""
 
     pid: Annotated[int, "pid"]
     port: Annotated[int, "port"]
@@ -41,7 +41,7 @@ class ControlAddress:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What `cluster.json` says."""
+    """The content of `cluster.json`."""
 
     cluster_id: Annotated[str, "cluster_id"]
     ports: Annotated[dict[int, int], "ports"]
@@ -52,15 +52,15 @@ class Description:
 
 @dataclass(slots=True)
 class ClusterFolder:
-    """A folder that is a cluster, or becomes one."""
+    """The folder of a cluster, or of a new one."""
 
     path: Path
     cluster_id: str = ""
-    # By broker: the port that it has had since its first start.
+    # By broker: its port, the same since its first start.
     ports: dict[int, int] = field(default_factory=dict)
-    # The same of controllers, where they are processes.
+    # The same for controller processes.
     controllers: dict[int, int] = field(default_factory=dict)
-    # What the cluster was started with, so that it is the same when it is started again.
+    # Start options, stored so that a restart uses the same.
     profile: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class ClusterFolder:
         return self.path / f"{name}.log"
 
     def load(self) -> None:
-        """Read `cluster.json`, or write a new one into an empty folder."""
+        """Read `cluster.json`, or create it in an empty folder."""
         self.path.mkdir(parents=True, exist_ok=True)
         description = self.path / "cluster.json"
         if not description.exists():
@@ -96,7 +96,7 @@ class ClusterFolder:
                 self.profile, self.properties = stored.profile, stored.properties
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SystemFailure(
-                f"{description} cannot be read: {error}",
+                f"cannot read {description}: {error}",
                 remedy="use the version of shoal that made the folder, or another folder",
             ) from error
         if format_version != FORMAT:
@@ -106,12 +106,12 @@ class ClusterFolder:
             )
 
     def refuse_lost_metadata(self) -> None:
-        """Before metadata is begun: brokers remove what the metadata does not know."""
+        """Raise if new metadata would replace lost metadata: brokers delete unknown partitions."""
         if self.ports:
             raise SystemFailure(
-                f"the metadata of the cluster in {self.path} is gone; a start without it would "
-                "remove the data of the brokers",
-                remedy="bring the controllers' folders back, or name another folder",
+                f"the metadata of the cluster in {self.path} is missing; a start without it would "
+                "delete the data of the brokers",
+                remedy="restore the controllers' folders, or choose another folder",
             )
 
     def save(self) -> None:
@@ -126,29 +126,29 @@ class ClusterFolder:
         foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
         if foreign:
             raise UsageError(
-                f"{self.path} is no cluster of ours and not empty ({foreign[0]} is in it)",
-                remedy="name an empty folder, or one that does not exist",
+                f"{self.path} is not a shoal cluster and not empty (it contains {foreign[0]})",
+                remedy="choose an empty folder, or one that does not exist",
             )
 
-    def lock(self, patience_s: float, *, is_ending: bool = False) -> int:
-        """Take the folder; returns the descriptor that holds the lock, also in child processes.
+    def lock(self, timeout_s: float, *, is_ending: bool = False) -> int:
+        """Lock the folder; returns the descriptor that holds the lock, also in child processes.
 
-        Waits for what is about to end, but not for a cluster whose supervisor runs, unless
-        that was told to end.
+        Waits for processes that are ending, but not for a running supervisor, unless
+        `is_ending` says that it is shutting down.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() < deadline and (is_ending or not self._is_supervised()):
-                    time.sleep(_LOCK_PAUSE_S)
+                    time.sleep(_LOCK_RETRY_S)
                     continue
                 os.close(descriptor)
                 raise SystemFailure(
-                    f"a cluster is running in {self.path} already",
+                    f"a cluster is already running in {self.path}",
                     remedy="stop it first, or attach to it",
                 ) from None
             return descriptor
@@ -162,14 +162,14 @@ class ClusterFolder:
             return True  # by another version of shoal
         return True
 
-    # Where to find the supervisor
+    # The control address of the supervisor
 
     @property
     def _control_file(self) -> Path:
         return self.path / "supervisor.json"
 
     def publish_control(self, address: ControlAddress) -> None:
-        """Readable by the owner of the folder only: who knows the token may kill brokers."""
+        """Write `supervisor.json`, readable by the owner only: the token allows killing brokers."""
         content = {"version": CONTROL_VERSION, **to_plain(address)}
         replace_file(self._control_file, json.dumps(content).encode(), durable=False)
 
@@ -193,5 +193,5 @@ class ClusterFolder:
 
 
 def _new_cluster_id() -> str:
-    """A random id as Apache Kafka writes them."""
+    """A random cluster id in Apache Kafka's format."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -1,7 +1,7 @@
 """One controller: a process that takes part in the metadata quorum.
 
-It ends when it is told to (SIGTERM), handing over first if it is the active one; when its
-supervisor is gone; or when it has failed for good, with a message that says why.
+It ends on SIGTERM, after it has resigned if it is the active one; when its supervisor is gone; or
+when it has failed permanently, with a message that says why.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from shoal.lite.base.spec import ControllerSpec
 from shoal.lite.metadata.server.host import ControllerHost
 from shoal.lite.metadata.server.joining import Founding
 from shoal.lite.raft.storage.small_files import MEMBER_NAME
-from shoal.lite.testing.faults.channel import NodeEnd
+from shoal.lite.testing.faults.channel import NodeChannel
 from shoal.model.errors import SystemFailure
 from shoal.runtime.tasks import report_unhandled_errors, run_awaited
 
@@ -29,8 +29,8 @@ async def run_controller(
     lifeline: int | None = None,
     faults: socket.socket | None = None,
 ) -> None:
-    """Be a controller until told to end; `on_ready` is told the port, when it listens."""
-    tracer.begin(spec.path.parent, f"c{spec.controller_id}")
+    """Run a controller in this process until it ends; calls `on_ready` with its port."""
+    tracer.start_tracing(spec.path.parent, f"c{spec.controller_id}")
     loop = asyncio.get_running_loop()
     report_unhandled_errors(loop)
     end: asyncio.Future[str | None] = loop.create_future()
@@ -42,10 +42,10 @@ async def run_controller(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, finish, None)
     if lifeline is not None:
-        # What was promised is on the disk, so a controller without a supervisor can end at once.
+        # Acknowledged records are on the disk, so it can exit at once without a supervisor.
         loop.add_reader(lifeline, os._exit, 1)
     if faults is not None:
-        NodeEnd(faults, RequestFaults())
+        NodeChannel(faults, RequestFaults())
     lock_folder(spec.path)
     port = spec.port
     if not (spec.path / MEMBER_NAME).exists():

@@ -1,8 +1,8 @@
-"""Controllers in processes of their own, as the supervisor that starts them sees them.
+"""Controllers in separate processes, as the supervisor that starts them sees them.
 
-The supervisor is an observer of their quorum: it knows the metadata, and asks the active
-controller for changes like a broker does. It is not needed for anything: while it is gone the
-quorum goes on. What it sees it tells, so that nobody waits for a session to time out.
+The supervisor is an observer of their quorum: it follows the metadata, and submits requests to the
+active controller like a broker. The quorum does not depend on it. It reports ended broker
+processes to the controller, so that their sessions need not time out.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from shoal.client.errors import ClientError
-from shoal.lite.base.codes import Refused
-from shoal.lite.base.dial import Peer
+from shoal.lite.base.codes import ApiError
+from shoal.lite.base.dial import NodeAddress
 from shoal.lite.metadata.data.records import Record
-from shoal.lite.metadata.data.requests import BrokersDied, Request
+from shoal.lite.metadata.data.requests import ControllerRequest, ReportBrokerExits
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.lite.metadata.server.joining import remove_voter
+from shoal.lite.metadata.server.joining import request_voter_removal
 from shoal.lite.metadata.server.link import ControllerLink
 from shoal.lite.nodes.cluster_folder import ClusterFolder
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
@@ -33,15 +33,15 @@ from shoal.wire.error_codes import Code
 from shoal.wire.messages import decode_response, encode_request, request_class, response_class
 
 A = TypeVar("A")
-# The id by which the supervisor observes; where controllers are processes nobody else has it.
+# The node id of the supervisor as an observer; no other node of such a cluster has it.
 OBSERVER_ID = 100
 FIRST_ID = 101
-_CHANGE_PATIENCE_S = 60.0
+_CHANGE_TIMEOUT_S = 60.0
 _RETRY_S = 0.05
 _logger = logging.getLogger(__name__)
 
 
-class Member(NamedTuple):
+class QuorumReplica(NamedTuple):
     """A voter or observer of the quorum, as its leader sees it."""
 
     id: int
@@ -50,14 +50,14 @@ class Member(NamedTuple):
     last_fetch_ms: int
 
 
-class Described(NamedTuple):
+class QuorumDescription(NamedTuple):
     """A quorum, as its leader sees it."""
 
     leader_id: int
     epoch: int
     high_watermark: int
-    voters: tuple[Member, ...]
-    observers: tuple[Member, ...]
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
 
     @property
     def log_end_offset(self) -> int:
@@ -67,11 +67,11 @@ class Described(NamedTuple):
         )
 
 
-class Quorum:
-    """The running quorum; `start` when its processes have been started."""
+class ControllerQuorum:
+    """The running quorum; call `start` when its processes have been started."""
 
-    def __init__(self, folder: ClusterFolder, controllers: Sequence[Peer]) -> None:
-        """Make the disks of a quorum that begins; `controllers` are all it has."""
+    def __init__(self, folder: ClusterFolder, controllers: Sequence[NodeAddress]) -> None:
+        """Format the disks of a new quorum; `controllers` are all of its members."""
         self._folder = folder
         self.controllers = list(controllers)
         self._format_all()
@@ -85,7 +85,7 @@ class Quorum:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _format_all(self) -> None:
-        """Only if none has a disk: an empty one among others has lost what it promised."""
+        """Format only if no controller has a disk: an empty one among others has lost its votes."""
         disks = {peer: self._folder.controller(peer.node_id) for peer in self.controllers}
         if any((disk / MEMBER_NAME).exists() for disk in disks.values()):
             return
@@ -94,59 +94,63 @@ class Quorum:
         for voter in voters:
             format_storage(self._folder.controller(voter.id), voter.key, voters)
 
-    def lost_disks(self) -> list[int]:
-        """The controllers whose disks are empty, of a quorum that has begun.
+    def find_lost_disks(self) -> list[int]:
+        """The controllers of an existing quorum whose disks are empty.
 
-        `SystemFailure` if the others are too few to go on without them.
+        `SystemFailure` if the others are not a majority.
         """
         ids = [peer.node_id for peer in self.controllers]
         lost = [i for i in ids if not (self._folder.controller(i) / MEMBER_NAME).exists()]
         if 2 * len(lost) >= len(ids):
             raise SystemFailure(
                 f"{len(lost)} of {len(ids)} controllers have lost their disks: {lost}; the others "
-                "are no majority, and what the cluster knew may be lost",
-                remedy="bring their folders back, or begin anew in another folder",
+                "are not a majority, and metadata may be lost",
+                remedy="restore their folders, or start a new cluster in another folder",
             )
         return lost
 
-    def _on_records(self, records: list[Record], begins_anew: bool) -> None:
-        if begins_anew:
+    def _on_records(self, records: list[Record], is_snapshot: bool) -> None:
+        if is_snapshot:
             self.state = ClusterState()
         for record in records:
             self.state.apply(record)
 
     async def start(self) -> None:
-        """Wait for an active controller, and forget the processes of a supervisor before us."""
+        """Wait for an active controller, and report processes of a former supervisor as ended."""
         self._link.start()
         if self._folder.ports:
-            # Answered when everything before it is known here.
-            await self.submit(BrokersDied({}))
+            # Answered once the local metadata has everything before it.
+            await self.submit(ReportBrokerExits({}))
             dead = {
                 broker.broker_id: broker.incarnation
                 for broker in self.state.brokers.values()
                 if not broker.shutting_down
             }
-            await self.submit(BrokersDied(dead))
+            await self.submit(ReportBrokerExits(dead))
 
-    async def submit(self, request: Request[A]) -> A:
-        """The answer, once what it is about is committed; `Refused` if it cannot be."""
+    async def submit(self, request: ControllerRequest[A]) -> A:
+        """The answer, once its records are committed; `ApiError` if the request fails."""
         return await self._link.submit(request)
 
-    def died(self, incarnations: Mapping[int, str]) -> None:
-        """Processes of brokers have ended; what was seen together is told together."""
+    def on_brokers_exited(self, incarnations: Mapping[int, str]) -> None:
+        """Report ended broker processes; those seen together are reported together."""
         if incarnations:
-            # Unheard, their sessions time out.
-            work = self._tell(dict(incarnations))
+            # If the report fails, their sessions time out.
+            work = self._report_exits(dict(incarnations))
             task = run_once("report of ended brokers", work, on_failure=log_only)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, incarnations: dict[int, str]) -> None:
+    async def _report_exits(self, incarnations: dict[int, str]) -> None:
         try:
-            await self.submit(BrokersDied(incarnations))
-        except Refused as refused:
-            # Their sessions will time out.
-            _logger.warning("deaths of %s were not told: %s", list(incarnations), refused)
+            await self.submit(ReportBrokerExits(incarnations))
+        except ApiError as refused:
+            # The controller fences them when their sessions time out.
+            _logger.warning(
+                "could not report the exit of brokers %s to the controller: %s",
+                list(incarnations),
+                refused,
+            )
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -156,13 +160,13 @@ class Quorum:
 
     # The quorum itself
 
-    async def described(self) -> dict[str, Any] | None:
-        """What `describe` says, for whoever looks."""
+    async def describe_as_json(self) -> dict[str, Any] | None:
+        """The result of `describe` as JSON."""
         found = await self.describe()
-        return None if found is None else as_json(found)
+        return None if found is None else quorum_to_json(found)
 
-    async def describe(self) -> Described | None:
-        """The quorum as its leader sees it; None while there is none."""
+    async def describe(self) -> QuorumDescription | None:
+        """The quorum as its leader sees it; None while it has no leader."""
         try:
             body = await self._ask(ApiKey.DESCRIBE_QUORUM, 2, {"topics": []})
         except (ClientError, TimeoutError):
@@ -170,7 +174,7 @@ class Quorum:
         partition = body.topics[0].partitions[0]
         if partition.error_code != Code.NONE:
             return None
-        return Described(
+        return QuorumDescription(
             int(partition.leader_id),
             partition.leader_epoch,
             partition.high_watermark,
@@ -189,22 +193,23 @@ class Quorum:
         return decode_response(frame, response_class(api_key, version))[1]
 
     async def replace(self, controller_id: int) -> None:
-        """Give a controller that does not run an empty disk, and take its vote away meanwhile.
+        """Give a stopped controller an empty disk, and remove it from the voters.
 
-        When it has been started and has caught up, it asks for its vote.
+        When it has been started and has caught up, it asks to become a voter again.
         """
         try:
-            async with asyncio.timeout(_CHANGE_PATIENCE_S):
+            async with asyncio.timeout(_CHANGE_TIMEOUT_S):
                 await self._remove_voter(controller_id)
-                described = await self.describe()
-                while described is None:
+                description = await self.describe()
+                while description is None:
                     await asyncio.sleep(_RETRY_S)
-                    described = await self.describe()
+                    description = await self.describe()
         except TimeoutError:
-            raise _not_changed(controller_id) from None
+            raise _replacement_timed_out(controller_id) from None
         known = {peer.node_id: peer for peer in self.controllers}
         voters = Voters(
-            Voter(member.id, member.directory, *known[member.id][1:]) for member in described.voters
+            Voter(member.id, member.directory, *known[member.id][1:])
+            for member in description.voters
         )
         disk = self._folder.controller(controller_id)
         shutil.rmtree(disk, ignore_errors=True)
@@ -212,58 +217,58 @@ class Quorum:
 
     async def _remove_voter(self, controller_id: int) -> None:
         while True:
-            described = await self.describe()
+            description = await self.describe()
             voter = None
-            if described is not None:
-                voter = next((v for v in described.voters if v.id == controller_id), None)
+            if description is not None:
+                voter = next((v for v in description.voters if v.id == controller_id), None)
                 if voter is None:
                     return
             if voter is not None:
                 key = ReplicaKey(voter.id, voter.directory)
-                await remove_voter(key, self._folder.cluster_id, self.controllers)
+                await request_voter_removal(key, self._folder.cluster_id, self.controllers)
             await asyncio.sleep(_RETRY_S)
 
     async def wait_for_vote(self, controller_id: int) -> None:
-        """Until a controller that was started has its vote, for which it asks by itself."""
+        """Wait until a started controller is a voter; it asks for its vote itself."""
         key, _ = read_member(self._folder.controller(controller_id))
         try:
-            async with asyncio.timeout(_CHANGE_PATIENCE_S):
-                while not await self._is_voter(key):  # noqa: ASYNC110 - nobody tells
+            async with asyncio.timeout(_CHANGE_TIMEOUT_S):
+                while not await self._is_voter(key):  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError:
-            raise _not_changed(controller_id) from None
+            raise _replacement_timed_out(controller_id) from None
 
     async def _is_voter(self, key: ReplicaKey) -> bool:
-        described = await self.describe()
-        voters = () if described is None else described.voters
+        description = await self.describe()
+        voters = () if description is None else description.voters
         return any((voter.id, voter.directory) == key for voter in voters)
 
 
-def as_json(described: Described) -> dict[str, Any]:
-    def members(found: tuple[Member, ...]) -> list[dict[str, Any]]:
+def quorum_to_json(description: QuorumDescription) -> dict[str, Any]:
+    def members(found: tuple[QuorumReplica, ...]) -> list[dict[str, Any]]:
         return [
             {
                 "id": member.id,
                 "directory": member.directory.hex,
                 "log_end_offset": member.log_end_offset,
-                "lag": described.log_end_offset - member.log_end_offset,
+                "lag": description.log_end_offset - member.log_end_offset,
                 "last_fetch_ms": member.last_fetch_ms,
             }
             for member in found
         ]
 
     return {
-        "leader": described.leader_id,
-        "epoch": described.epoch,
-        "high_watermark": described.high_watermark,
-        "log_end_offset": described.log_end_offset,
-        "voters": members(described.voters),
-        "observers": members(described.observers),
+        "leader": description.leader_id,
+        "epoch": description.epoch,
+        "high_watermark": description.high_watermark,
+        "log_end_offset": description.log_end_offset,
+        "voters": members(description.voters),
+        "observers": members(description.observers),
     }
 
 
-def _member(state: Any) -> Member:
-    return Member(
+def _member(state: Any) -> QuorumReplica:
+    return QuorumReplica(
         int(state.replica_id),
         state.replica_directory_id or UUID(int=0),
         state.log_end_offset,
@@ -271,25 +276,25 @@ def _member(state: Any) -> Member:
     )
 
 
-def _not_changed(controller_id: int) -> SystemFailure:
+def _replacement_timed_out(controller_id: int) -> SystemFailure:
     return SystemFailure(
-        f"controller {controller_id} was not replaced within {_CHANGE_PATIENCE_S:.0f} s",
-        remedy="see that a majority of the controllers runs, and try again",
+        f"controller {controller_id} was not replaced within {_CHANGE_TIMEOUT_S:.0f} s",
+        remedy="make sure that a majority of the controllers is running, and try again",
     )
 
 
 def controller_ids(folder: ClusterFolder, wanted: int | None) -> list[int]:
-    """The controllers that are processes: those of the folder, or as many as are wanted."""
+    """The ids of the controller processes: those of the folder, or as many as are wanted."""
     if folder.controllers:
         if wanted not in {None, len(folder.controllers)}:
             raise UsageError(
                 f"{folder.path} has {len(folder.controllers)} controllers, not {wanted}",
-                remedy="leave their number out",
+                remedy="leave out the number of controllers",
             )
         return sorted(folder.controllers)
     if wanted and folder.ports:
         raise UsageError(
             f"{folder.path} has its controller inside the supervisor",
-            remedy="leave the number of controllers out, or name another folder",
+            remedy="leave out the number of controllers, or choose another folder",
         )
     return list(range(FIRST_ID, FIRST_ID + (wanted or 0)))

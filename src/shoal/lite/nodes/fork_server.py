@@ -1,18 +1,18 @@
-"""A process that has everything loaded that a node needs, and forks one when asked.
+"""A process that has imported everything a node needs, and forks nodes on command.
 
 Starting an interpreter and importing takes a tenth of a second or more; forking takes
 milliseconds, and brokers share the memory of what was imported.
 
     supervisor ──commands (lines of JSON)──► fork server ──fork──► broker, controller, …
-                 with each the broker's end of its channel for faults
+                 with each the node's end of its fault channel
         ▲                                         │                   │
         └─────────── reports (lines of JSON) ◄────┴───────────────────┘
-        └─────────── lifeline: never written to; when it closes, the supervisor is gone
+        └─────────── lifeline: never written to; it closes when the supervisor is gone
 
 Rules of this file:
-- The fork server has one thread, no event loop and no locks: what it forks is sound.
+- The fork server has one thread, no event loop and no locks, so that forking is safe.
 - It outlives its brokers: when the supervisor is gone it kills them all, paused ones too.
-- A line is shorter than a pipe writes at once, so that lines of several writers do not mix.
+- A line is shorter than an atomic pipe write, so that lines of several writers do not mix.
 """
 
 import asyncio
@@ -38,19 +38,19 @@ from shoal.model.errors import ShoalError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import request_class, response_class
 
-# POSIX promises that this much is written at once; Linux promises more.
-_LONGEST_LINE = 500
-_CHANNELS_AT_ONCE = 64
-# What clients do wrong is logged, and clients must not fill the disk.
-_MOST_LOGGED = 10_000
+# POSIX guarantees that this much is written atomically; Linux guarantees more.
+_MAX_MESSAGE_CHARS = 500
+_MAX_CHANNELS_PER_READ = 64
+# Errors of clients are logged, and clients must not be able to fill the disk.
+_MAX_LOG_LINES = 10_000
 
 
-# What every client asks first, by the versions that librdkafka and Java ask for.
-_FIRST_MESSAGES = (
+# The first requests of every client, in the versions of librdkafka and Java.
+_PRELOADED_MESSAGES = (
     (ApiKey.API_VERSIONS, (0, 3, 4)),
     (ApiKey.METADATA, (12,)),
     (ApiKey.INIT_PRODUCER_ID, (4,)),
-    # What every broker asks the controller.
+    # The requests of every broker to the controller.
     *((api_key, (version,)) for api_key, version in rpc.VERSIONS.items()),
 )
 
@@ -60,7 +60,7 @@ _KINDS: dict[type[NodeSpec], str] = {BrokerSpec: "broker", ControllerSpec: "cont
 
 
 class ForkServer:
-    """The supervisor's end: start it before any thread or event loop is there."""
+    """The supervisor's side: create it before any thread or event loop exists."""
 
     def __init__(self) -> None:
         _preload()
@@ -70,20 +70,20 @@ class ForkServer:
         self._has_ended = False
         self.pid = os.fork()
         if self.pid == 0:
-            _ending(lambda: self._be_server(commands_read, reports_write, lifeline_read))
+            _run_and_exit(lambda: self._run_server(commands_read, reports_write, lifeline_read))
         commands_read.close()
         for descriptor in (reports_write, lifeline_read):
             os.close(descriptor)
 
-    def _be_server(self, commands: socket.socket, reports: int, lifeline: int) -> None:
-        # The ends that belong to the supervisor: kept open here, they would hide its death.
+    def _run_server(self, commands: socket.socket, reports: int, lifeline: int) -> None:
+        # The supervisor's ends: if they stayed open here, its death would go unnoticed.
         self._commands.close()
         for descriptor in (self.reports, self._lifeline):
             os.close(descriptor)
         _Server(commands, reports, lifeline).run()
 
     def spawn(self, spec: NodeSpec, log_file: Path, faults: socket.socket) -> None:
-        """Ask for a node, which gets an end of a channel. Reports tell how it went."""
+        """Ask for a node, which gets one end of a fault channel. Its state arrives as reports."""
         kind = _KINDS[type(spec)]
         command = {"kind": kind, "spec": spec.to_json(), "log_file": str(log_file)}
         line = json.dumps(command).encode() + b"\n"
@@ -96,7 +96,7 @@ class ForkServer:
         return not self._has_ended
 
     def close(self) -> None:
-        """Let the fork server, and every broker that is left, end."""
+        """End the fork server and every node that is left."""
         self._commands.close()
         os.close(self._lifeline)
         if self.is_alive():
@@ -111,7 +111,7 @@ class _Server:
         self._lifeline = lifeline
         self._nodes: dict[int, int] = {}
         self._unread = b""
-        # One for each line, in their order.
+        # One for each command line, in order.
         self._channels: deque[int] = deque()
         # A byte arrives here whenever a child has ended.
         self._wakeup_read, self._wakeup_write = os.pipe()
@@ -122,10 +122,10 @@ class _Server:
         signal.set_wakeup_fd(self._wakeup_write)
         signal.signal(signal.SIGCHLD, _ignore)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Not ignored: a child must not lose one that comes before it can do anything.
+        # Not SIG_IGN: a child must not lose a SIGTERM that arrives before it has a handler.
         signal.signal(signal.SIGTERM, _ignore)
         gc.collect()
-        # What is loaded now stays: collections in brokers need not visit it, nor unshare it.
+        # Loaded objects stay: garbage collections in nodes need not visit and so unshare them.
         gc.freeze()
         commands = self._commands.fileno()
         while True:
@@ -138,11 +138,11 @@ class _Server:
         for pid in self._nodes:
             os.kill(pid, signal.SIGKILL)
         while self._nodes:
-            self._forget(*os.wait())
+            self._report_exit(*os.wait())
 
     def _take_commands(self) -> bool:
-        """Whether the supervisor is still there."""
-        data, channels, _, _ = socket.recv_fds(self._commands, 65536, _CHANNELS_AT_ONCE)
+        """Read and run commands; False if the supervisor is gone."""
+        data, channels, _, _ = socket.recv_fds(self._commands, 65536, _MAX_CHANNELS_PER_READ)
         self._channels.extend(channels)
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
@@ -156,17 +156,17 @@ class _Server:
         else:
             spec = ControllerSpec.from_json(command["spec"])
         channel = self._channels.popleft()
-        # What is sent to a node in its first moment waits until it has no handlers of ours.
+        # A SIGTERM for a new node waits until the fork server's handlers are removed in it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
-            _ending(lambda: self._be_node(spec, command["log_file"], channel))
+            _run_and_exit(lambda: self._run_child(spec, command["log_file"], channel))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.close(channel)
         self._nodes[pid] = spec.node_id
         _report(self._reports, kind="spawned", node=spec.node_id, pid=pid)
 
-    def _be_node(self, spec: NodeSpec, log_file: str, channel: int) -> None:
+    def _run_child(self, spec: NodeSpec, log_file: str, channel: int) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -181,13 +181,13 @@ class _Server:
             _report(self._reports, kind="ready", node=spec.node_id, pid=os.getpid(), port=port)
 
         try:
-            asyncio.run(_node(spec, lifeline=self._lifeline, faults=faults, on_ready=on_ready))
+            asyncio.run(_run_node(spec, lifeline=self._lifeline, faults=faults, on_ready=on_ready))
         except (ShoalError, OSError) as error:
             _report(
                 self._reports,
                 kind="failed",
                 node=spec.node_id,
-                message=str(error)[:_LONGEST_LINE],
+                message=str(error)[:_MAX_MESSAGE_CHARS],
                 remedy=getattr(error, "remedy", None),
             )
             raise
@@ -197,45 +197,45 @@ class _Server:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._forget(pid, status)
+            self._report_exit(pid, status)
 
-    def _forget(self, pid: int, status: int) -> None:
+    def _report_exit(self, pid: int, status: int) -> None:
         node_id = self._nodes.pop(pid)
         code = os.waitstatus_to_exitcode(status)
         _report(self._reports, kind="exited", node=node_id, pid=pid, code=code)
 
 
-def _node(
+def _run_node(
     spec: NodeSpec, *, lifeline: int, faults: socket.socket, on_ready: Callable[[int], None]
 ) -> Coroutine[None, None, None]:
-    """What a process of this kind does all its life."""
+    """The main coroutine of a node's process."""
     if isinstance(spec, BrokerSpec):
         return run_broker(spec, lifeline=lifeline, faults=faults, on_ready=on_ready)
     return run_controller(spec, lifeline=lifeline, faults=faults, on_ready=on_ready)
 
 
 def _preload() -> None:
-    """Load once, before the fork, what every broker would load for its first client."""
+    """Load before the fork what every broker would load for its first client."""
     classes = [
         find(api_key, version)
-        for api_key, versions in _FIRST_MESSAGES
+        for api_key, versions in _PRELOADED_MESSAGES
         for version in versions
         for find in (request_class, response_class)
     ]
-    # Not at the top: kio must come in by the functions above, which keep it small.
+    # Not at the top: the functions above must import kio first, in a reduced form.
     from shoal.wire.codec import entity_format
 
     for cls in classes:
         entity_format(cls)
 
 
-def _ending(action: Callable[[], None]) -> NoReturn:
-    """Do it and end this process: nothing of the process that was forked may run on."""
+def _run_and_exit(action: Callable[[], None]) -> NoReturn:
+    """Run `action` and exit: no code of the parent's stack may run in the forked process."""
     code = 1
     try:
         action()
         code = 0
-    except BaseException:  # noqa: BLE001 - the last place where it can be told
+    except BaseException:  # noqa: BLE001 - the last place that can report it
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -246,7 +246,7 @@ def _report(reports: int, **values: Any) -> None:
     try:
         os.write(reports, json.dumps(values).encode() + b"\n")
     except BrokenPipeError:
-        # The supervisor is gone; so will we be.
+        # The supervisor is gone; this process ends soon too.
         return
 
 
@@ -256,25 +256,25 @@ def _log_to(path: str) -> None:
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
     handler = logging.StreamHandler()
-    handler.addFilter(_Limit())
+    handler.addFilter(_LineLimit())
     logging.basicConfig(
         level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler]
     )
 
 
-class _Limit(logging.Filter):
-    """Lets the first lines of a process through."""
+class _LineLimit(logging.Filter):
+    """Passes a limited number of lines of a process."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._left = _MOST_LOGGED
+        self._left = _MAX_LOG_LINES
 
     def filter(self, record: logging.LogRecord) -> bool:
         self._left -= 1
         if self._left == 0:
-            record.msg, record.args = "this is the last line that this process logs", None
+            record.msg, record.args = "log limit reached: this process logs no further lines", None
         return self._left >= 0
 
 
 def _ignore(*_: object) -> None:
-    """A handler, so that the signal arrives at all."""
+    """A handler that does nothing, so that the signal is delivered to the wake-up descriptor."""

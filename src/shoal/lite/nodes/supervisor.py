@@ -1,17 +1,17 @@
 """The process that owns the nodes of a cluster.
 
-    python -m shoal.lite.nodes.supervisor        started by `shoal.lite.cluster`, with a line of
-    JSON
-                                           on its standard input that says what to run
+    python -m shoal.lite.nodes.supervisor    started by `shoal.lite.cluster`, which writes a
+                                             `SupervisorSpec` as one line of JSON to its
+                                             standard input
 
-It has the controller inside, or starts controllers as processes too. It starts brokers, kills,
-pauses, restarts, adds and removes them as it is told over its control port, sees at once when one
-dies, and keeps their ports for them. It ends when it is told to, or when its owner (the process
-that started it) is gone: then its standard input closes, and everything that it started is gone
-within 2 seconds. If it is killed itself, the lifeline of its nodes closes.
+It contains the controller, or starts controllers as processes too. It starts, kills, pauses,
+restarts, adds and removes brokers by commands over its control port, notices at once when one
+ends, and reserves their ports. It ends on command, or when its owner (the process that started it)
+is gone: then its standard input closes, and everything that it started is gone within 2 seconds.
+If it is killed itself, the lifeline of its nodes closes.
 
-Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, mostly a
-node, and sometimes a topic and a partition, or a fault; each gets one line back.
+Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, usually a
+node, and sometimes a topic and a partition, or a fault; each gets one line as its answer.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.base.dial import Peer
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.dial import NodeAddress
 from shoal.lite.base.hooks import tracer
 from shoal.lite.base.spec import (
-    MOST_BROKERS,
-    READY_PATIENCE_S,
-    STOP_PATIENCE_S,
+    MAX_BROKERS,
+    READY_TIMEOUT_S,
+    STOP_TIMEOUT_S,
     BrokerSpec,
     ControllerSpec,
     SupervisorSpec,
@@ -47,27 +47,27 @@ from shoal.lite.broker import membership
 from shoal.lite.metadata.data.requests import MoveLeader, ShrinkInSync
 from shoal.lite.metadata.rules.profiles import profile_properties
 from shoal.lite.nodes.cluster_folder import ClusterFolder, ControlAddress
-from shoal.lite.nodes.controller_processes import Quorum, controller_ids
+from shoal.lite.nodes.controller_processes import ControllerQuorum, controller_ids
 from shoal.lite.nodes.embedded_controller import CONTROLLER_ID, EmbeddedController
 from shoal.lite.nodes.fork_server import ForkServer
-from shoal.lite.testing.faults.channel import SupervisorEnd
+from shoal.lite.testing.faults.channel import SupervisorChannel
 from shoal.lite.testing.faults.health import empty_health
 from shoal.lite.testing.faults.plan import FaultPlan
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import record_failure, report_unhandled_errors, run_awaited
 
-# An owner that died must find nothing left after 2 s.
-ORPHAN_PATIENCE_S = 1.0
-_LOCK_PATIENCE_S = 5.0
+# When the owner has died, no process may be left after 2 s.
+ORPHAN_TIMEOUT_S = 1.0
+_LOCK_TIMEOUT_S = 5.0
 _LINE_LIMIT_BYTES = 64 * 1024
 # Controllers of one machine are for its brokers only.
 _CONTROLLER_HOST = "127.0.0.1"
-_FAULT_PATIENCE_S = 20.0
-# How soon it is seen that a node was paused before it took a fault in.
-_FAULT_LOOK_S = 0.1
+_FAULT_TIMEOUT_S = 20.0
+# How often to check whether a node was paused before it confirmed a fault.
+_FAULT_CHECK_S = 0.1
 
-# Linux lets two sockets have a port as long as only one listens; macOS does not.
+# Linux lets two sockets bind a port as long as only one listens; macOS does not.
 _CAN_RESERVE = sys.platform == "linux"
 
 _logger = logging.getLogger(__name__)
@@ -75,17 +75,17 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class NodeState:
-    """A broker or controller as the supervisor knows it."""
+    """The supervisor's state of a broker or controller."""
 
     id: int
-    # Where it listens, and what others are told.
+    # Where it listens, and the address for clients and other nodes.
     host: str
     port: int = 0
     advertised_host: str = ""
     # broker, or controller
     role: str = "broker"
     pid: int = 0
-    # Names the process that was started last.
+    # The id of the process that was started last.
     incarnation: str = ""
     # starting, running, paused, or dead
     state: str = "dead"
@@ -93,12 +93,12 @@ class NodeState:
     spawned: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # Bound, never listened on: nobody else gets the port while its broker is down.
+    # Bound, never listening: no other program gets the port while its broker is down.
     reservation: socket.socket | None = None
-    # To the process that was started last.
-    faults: SupervisorEnd | None = None
+    # The fault channel to the process that was started last.
+    faults: SupervisorChannel | None = None
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "host": self.advertised_host or self.host,
@@ -112,8 +112,8 @@ class NodeState:
         return f"{self.role} {self.id}"
 
 
-class Supervisor:
-    """One cluster's nodes, and what may be done to them."""
+class ClusterSupervisor:
+    """Starts and stops the nodes of one cluster, and serves control commands."""
 
     def __init__(self, spec: SupervisorSpec, folder: ClusterFolder, forks: ForkServer) -> None:
         self._spec = spec
@@ -126,18 +126,18 @@ class Supervisor:
             (folder.path / tracer.FOLDER).mkdir(exist_ok=True)
         self._properties = profile_properties(folder.profile, len(broker_ids)) | folder.properties
         self._controller_ids = controller_ids(folder, spec.controllers)
-        self._controllers: list[Peer] = []
+        self._controllers: list[NodeAddress] = []
         self._unread_reports = b""
         self._nodes = {
             broker_id: self._new_broker(broker_id, folder.ports.get(broker_id, 0))
             for broker_id in broker_ids
         }
         self._failure: str | None = None
-        self._controller = self._made_controller()
+        self._controller = self._create_controller()
         self._faults = FaultPlan()
         self._token = secrets.token_hex(16)
         self._end = asyncio.Event()
-        self._stop_patience_s = STOP_PATIENCE_S
+        self._stop_timeout_s = STOP_TIMEOUT_S
         self._commands: dict[str, Callable[[int], Awaitable[None]]] = {
             "kill": self._kill,
             "stop": self._stop,
@@ -149,7 +149,7 @@ class Supervisor:
         }
 
     async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
-        """Start everything, serve commands until told to end, end everything."""
+        """Start all nodes, serve commands until the end is requested, stop all nodes."""
         loop = asyncio.get_running_loop()
         report_unhandled_errors(loop)
         loop.add_reader(self._forks.reports, self._on_readable_reports)
@@ -167,14 +167,14 @@ class Supervisor:
             serving.cancel()
             ending.cancel()
             self._folder.retract_control()
-            await self._end_nodes()
+            await self._stop_nodes()
             loop.remove_reader(self._forks.reports)
             await self._controller.close()
         if self._failure is not None:
             raise SystemFailure(self._failure)
 
     async def _serve(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
-        """Start all nodes and take commands, until cancelled."""
+        """Start all nodes and serve commands until cancelled."""
         await self._start_controllers()
         await asyncio.gather(*map(self._start, self._brokers()))
         self._save_folder()
@@ -187,7 +187,7 @@ class Supervisor:
             on_ready(self._status())
             await server.serve_forever()
 
-    def _made_controller(self) -> EmbeddedController | Quorum:
+    def _create_controller(self) -> EmbeddedController | ControllerQuorum:
         folder = self._folder
         if not self._controller_ids:
             return EmbeddedController(folder, self._properties, self._on_controller_failed)
@@ -197,8 +197,8 @@ class Supervisor:
             self._nodes[controller_id] = node
             _reserve(node)
             folder.controllers[controller_id] = node.port
-            self._controllers.append(Peer(node.id, node.host, node.port))
-        quorum = Quorum(folder, self._controllers)
+            self._controllers.append(NodeAddress(node.id, node.host, node.port))
+        quorum = ControllerQuorum(folder, self._controllers)
         folder.save()
         return quorum
 
@@ -209,13 +209,13 @@ class Supervisor:
         if isinstance(self._controller, EmbeddedController):
             self._controllers = await self._controller.start()
             return
-        lost = self._controller.lost_disks()
+        lost = self._controller.find_lost_disks()
         present = [node_id for node_id in self._controller_ids if node_id not in lost]
         await asyncio.gather(*map(self._start, present))
         await self._controller.start()
         for controller_id in lost:
-            _logger.warning("%s has lost its disk and gets a new one", self._nodes[controller_id])
-            await self._renew(controller_id)
+            _logger.warning("%s has lost its disk; it gets a new one", self._nodes[controller_id])
+            await self._start_with_new_disk(controller_id)
 
     def _brokers(self) -> list[int]:
         return [node.id for node in self._nodes.values() if node.role == "broker"]
@@ -224,25 +224,25 @@ class Supervisor:
         owner_pid = self._spec.owner_pid
         if owner_pid is None:
             return
-        signs = [sys.stdin.fileno()]
-        # A child that the owner forked may hold the pipe open after the owner's death.
+        owner_descriptors = [sys.stdin.fileno()]
+        # A child of the owner may hold the pipe open after the owner's death.
         if hasattr(os, "pidfd_open"):
             try:
-                signs.append(os.pidfd_open(owner_pid))
+                owner_descriptors.append(os.pidfd_open(owner_pid))
             except ProcessLookupError:
                 self._end.set()
 
         def on_owner_gone() -> None:
-            _logger.info("the owner is gone")
-            self._stop_patience_s = ORPHAN_PATIENCE_S
+            _logger.info("the owner process is gone; stopping the cluster")
+            self._stop_timeout_s = ORPHAN_TIMEOUT_S
             self._end.set()
-            for sign in signs:
-                loop.remove_reader(sign)
+            for descriptor in owner_descriptors:
+                loop.remove_reader(descriptor)
 
-        for sign in signs:
-            loop.add_reader(sign, on_owner_gone)
+        for descriptor in owner_descriptors:
+            loop.add_reader(descriptor, on_owner_gone)
 
-    async def _end_nodes(self) -> None:
+    async def _stop_nodes(self) -> None:
         if self._spec.temporary:
             endings = [self._kill(broker_id) for broker_id in self._nodes]
         else:
@@ -259,15 +259,15 @@ class Supervisor:
         node.spawned.clear()
         node.ended.clear()
         node.started = asyncio.get_running_loop().create_future()
-        faults = node.faults = SupervisorEnd(self._faults.hit)
-        faults.tell(self._faults.part_of(node_id))
+        faults = node.faults = SupervisorChannel(self._faults.on_request_hit)
+        faults.send_faults(self._faults.faults_of(node_id))
         self._forks.spawn(self._spec_of(node), self._log_file(node), faults.other_end)
         faults.other_end.close()
         try:
-            async with asyncio.timeout(READY_PATIENCE_S):
+            async with asyncio.timeout(READY_TIMEOUT_S):
                 await node.started
         except TimeoutError:
-            message = f"{node} was not ready within {READY_PATIENCE_S:.0f} s"
+            message = f"{node} was not ready within {READY_TIMEOUT_S:.0f} s after its start"
             raise SystemFailure(message) from None
 
     def _spec_of(self, node: NodeState) -> BrokerSpec | ControllerSpec:
@@ -313,20 +313,20 @@ class Supervisor:
         _signal(node.pid, signal.SIGTERM)
         _signal(node.pid, signal.SIGCONT)
         try:
-            async with asyncio.timeout(self._stop_patience_s):
+            async with asyncio.timeout(self._stop_timeout_s):
                 await node.ended.wait()
         except TimeoutError:
-            _logger.warning("%s did not end in time", node)
+            _logger.warning("%s did not stop in time; killing it", node)
             await self._kill(broker_id)
 
     async def _pause(self, broker_id: int) -> None:
-        node = self._living(broker_id)
+        node = self._require_running(broker_id)
         await node.spawned.wait()
         _signal(node.pid, signal.SIGSTOP)
         node.state = "paused"
 
     async def _resume(self, broker_id: int) -> None:
-        node = self._living(broker_id)
+        node = self._require_running(broker_id)
         await node.spawned.wait()
         _signal(node.pid, signal.SIGCONT)
         node.state = "running"
@@ -342,10 +342,10 @@ class Supervisor:
         async with node.lock:
             await self._start(broker_id)
         self._save_folder()
-        await membership.give_share(self._controller, broker_id)
+        await membership.move_share_to(self._controller, broker_id)
 
     async def _remove(self, broker_id: int) -> None:
-        """Let a broker go for good, with its folder, when others have its replicas."""
+        """Remove a broker and its folder once other brokers have its replicas."""
         node = self._nodes[broker_id]
         if node.role == "controller":
             raise UsageError(f"{node} cannot be removed", remedy="replace it instead")
@@ -353,7 +353,7 @@ class Supervisor:
             message = f"broker {broker_id} is the only one and cannot be removed"
             raise UsageError(message, remedy="stop the cluster instead")
         while True:
-            await membership.move_away(self._controller, broker_id)
+            await membership.drain_broker(self._controller, broker_id)
             await self._stop(broker_id)
             if await membership.unregister(self._controller, broker_id):
                 break
@@ -362,20 +362,20 @@ class Supervisor:
         del self._nodes[broker_id]
         self._faults.forget(broker_id)
         self._save_folder()
-        # Whoever gets this id next must not find what this broker left.
+        # A future broker with this id must not find the data of this one.
         shutil.rmtree(self._folder.broker(broker_id), ignore_errors=True)
 
     async def _replace(self, controller_id: int) -> None:
-        """Give a controller an empty disk, as if it were another machine."""
+        """Replace the disk of a controller by an empty one, as if it moved to another machine."""
         if controller_id not in self._controller_ids or isinstance(
             self._controller, EmbeddedController
         ):
-            raise UsageError(f"{self._nodes[controller_id]} is no controller of a quorum")
+            raise UsageError(f"{self._nodes[controller_id]} is not a controller process")
         await self._stop(controller_id)
-        await self._renew(controller_id)
+        await self._start_with_new_disk(controller_id)
 
-    async def _renew(self, controller_id: int) -> None:
-        assert isinstance(self._controller, Quorum)  # noqa: S101 - for the type checker
+    async def _start_with_new_disk(self, controller_id: int) -> None:
+        assert isinstance(self._controller, ControllerQuorum)  # noqa: S101 - for the type checker
         await self._controller.replace(controller_id)
         await self._start(controller_id)
         await self._controller.wait_for_vote(controller_id)
@@ -384,7 +384,7 @@ class Supervisor:
         self._folder.ports = {node_id: self._nodes[node_id].port for node_id in self._brokers()}
         self._folder.save()
 
-    def _living(self, broker_id: int) -> NodeState:
+    def _require_running(self, broker_id: int) -> NodeState:
         node = self._nodes[broker_id]
         if node.state == "dead":
             raise UsageError(f"{node} is not running", remedy="restart it first")
@@ -393,8 +393,8 @@ class Supervisor:
     def _on_readable_reports(self) -> None:
         try:
             self._on_reports()
-        except Exception as error:  # noqa: BLE001 - fail-stop: nodes would start and end unseen
-            record_failure("supervision", error, "the cluster ends")
+        except Exception as error:  # noqa: BLE001 - fail-stop: starts and exits of nodes would go unnoticed
+            record_failure("supervision", error, "the cluster stops")
             self._failure = f"internal error of the supervisor: {error!r}; see supervisor.log"
             self._end.set()
 
@@ -403,21 +403,23 @@ class Supervisor:
         *lines, self._unread_reports = (self._unread_reports + data).split(b"\n")
         reports = [json.loads(line) for line in lines]
         ended = [self._nodes[report["node"]] for report in reports if report["kind"] == "exited"]
-        # First, so that whoever hears of a death finds the cluster without the dead.
-        self._controller.died({node.id: node.incarnation for node in ended if node.incarnation})
+        # First, so that a client that sees an exit finds the controller informed of it.
+        self._controller.on_brokers_exited(
+            {node.id: node.incarnation for node in ended if node.incarnation}
+        )
         for report in reports:
             self._on_report(report)
 
     def _on_controller_failed(self, reason: str) -> None:
-        """Nobody would elect leaders any more: end all nodes, as if the supervisor had died."""
+        """Stop all nodes, as if the supervisor had died: no leader would be elected any more."""
         self._failure = reason
         self._end.set()
 
     def _on_child_ended(self) -> None:
-        """The fork server has died, and nobody tells any more when a broker ends: end them all."""
+        """If the fork server has died, exits of nodes are no longer reported: kill all nodes."""
         if self._forks.is_alive():
             return
-        _logger.error("the fork server has died")
+        _logger.error("the fork server has died; killing all nodes")
         for node in self._nodes.values():
             if node.pid:
                 _signal(node.pid, signal.SIGKILL)
@@ -433,25 +435,25 @@ class Supervisor:
             node.spawned.set()
         elif report["kind"] == "ready":
             node.state = "running"
-            self._settle(node, None)
+            self._finish_start(node, None)
         elif report["kind"] == "failed":
             error = SystemFailure(
                 f"{node} did not start: {report['message']}", remedy=report["remedy"]
             )
-            self._settle(node, error)
+            self._finish_start(node, error)
         else:
-            _logger.info("%s, process %d, ended: %d", node, node.pid, report["code"])
+            _logger.info("%s (process %d) ended with exit code %d", node, node.pid, report["code"])
             node.state = "dead"
             node.pid = 0
             node.ended.set()
             if node.faults is not None:
                 node.faults.close()
             log_file = self._log_file(node)
-            # The folder may be a temporary one that goes with the cluster, log and all.
-            died = f"{node} died at start: {_last_line(log_file)}"
-            self._settle(node, SystemFailure(died, remedy=f"its log is {log_file}"))
+            # Quote the log: a temporary folder is removed with the cluster, including the log.
+            died = f"{node} ended during its start: {_last_line(log_file)}"
+            self._finish_start(node, SystemFailure(died, remedy=f"its log is {log_file}"))
 
-    def _settle(self, node: NodeState, error: SystemFailure | None) -> None:
+    def _finish_start(self, node: NodeState, error: SystemFailure | None) -> None:
         if node.started is None or node.started.done():
             return
         if error is None:
@@ -464,7 +466,7 @@ class Supervisor:
     def _status(self) -> dict[str, Any]:
         described: dict[str, list[dict[str, Any]]] = {"broker": [], "controller": []}
         for node in self._nodes.values():
-            described[node.role].append(node.described())
+            described[node.role].append(node.describe())
         return {"nodes": described["broker"], "controllers": described["controller"]}
 
     async def _on_control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -481,77 +483,79 @@ class Supervisor:
     async def _answer(self, line: bytes) -> dict[str, Any]:
         request = json.loads(line)
         if not isinstance(request, dict):
-            raise ValueError("not an object")  # noqa: TRY004 - what the line says, not our types
+            raise ValueError("not an object")  # noqa: TRY004 - the content of the line is wrong, not a type
         if not hmac.compare_digest(str(request.get("token")).encode(), self._token.encode()):
             raise ValueError("wrong token")
         try:
-            told = await self._obey(str(request.get("command")), request)
+            answer = await self._run_command(str(request.get("command")), request)
         except ShoalError as error:
-            return _told(error)
-        return self._status() | told
+            return _error_answer(error)
+        return self._status() | answer
 
-    async def _obey(self, command: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Do it; returns what is told besides the state of the nodes."""
+    async def _run_command(self, command: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Run a command; returns what the answer has beside the state of the nodes."""
         if command == "fault":
-            return await self._plant(request)
+            return await self._inject_fault(request)
         if command == "faults":
-            return {"faults": self._faults.described()}
+            return {"faults": self._faults.describe()}
         if command == "quorum":
-            return {"quorum": await self._controller.described()}
+            return {"quorum": await self._controller.describe_as_json()}
         if command == "add":
             await self._add()
         elif command == "shutdown":
             self._end.set()
         elif command != "status":
-            await self._act(command, request)
+            await self._run_node_command(command, request)
         return {}
 
-    async def _plant(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Change what is wrong; returns when all nodes that run do as they are told."""
+    async def _inject_fault(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Change the injected faults; returns when all running nodes have confirmed the change."""
         inside = [CONTROLLER_ID] if isinstance(self._controller, EmbeddedController) else []
         can_fail = {kind: [*self._nodes] for kind in ("disk", "task")}
         can_fail["request"] = self._brokers()
-        told = self._faults.plant(
+        answer = self._faults.inject(
             request, can_fail.get(str(request.get("kind")), [*self._nodes, *inside])
         )
         asked = {}
         for node in self._nodes.values():
             if node.faults is not None and node.state != "dead":
-                asked[node.faults.tell(self._faults.part_of(node.id))] = node
-        deadline = asyncio.get_running_loop().time() + _FAULT_PATIENCE_S
-        # One that is paused takes it in when it goes on.
+                asked[node.faults.send_faults(self._faults.faults_of(node.id))] = node
+        deadline = asyncio.get_running_loop().time() + _FAULT_TIMEOUT_S
+        # A paused node applies it when it resumes.
         while late := [
             done for done, node in asked.items() if not done.done() and node.state == "running"
         ]:
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
-                raise SystemFailure(f"{len(late)} node(s) did not take the fault in")
-            await asyncio.wait(late, timeout=min(left_s, _FAULT_LOOK_S))
+                raise SystemFailure(
+                    f"{len(late)} node(s) did not confirm the fault within {_FAULT_TIMEOUT_S:.0f} s"
+                )
+            await asyncio.wait(late, timeout=min(left_s, _FAULT_CHECK_S))
         finished = [done for done in asked if done.done()]
         for error in filter(None, (done.result() for done in finished)):
             raise UsageError(error)
-        return told
+        return answer
 
-    async def _act(self, command: str, request: dict[str, Any]) -> None:
-        """Do something to a node, or to a partition with the help of one."""
+    async def _run_node_command(self, command: str, request: dict[str, Any]) -> None:
+        """Run a command on a node, or on a partition and a node."""
         if command not in {*self._commands, "move-leader", "shrink-in-sync"}:
-            raise UsageError(f"there is no command {command!r}")
+            raise UsageError(f"unknown command {command!r}")
         broker_id = request.get("node")
         node = self._nodes.get(broker_id) if isinstance(broker_id, int) else None
         if node is None:
             known = ", ".join(map(str, self._nodes))
-            raise UsageError(f"there is no node {broker_id!r}; there is {known}")
+            raise UsageError(f"unknown node {broker_id!r}; the nodes are {known}")
         if command not in self._commands:
             index = request.get("partition")
             if not isinstance(index, int):
-                raise UsageError(f"{index!r} is no number of a partition")
+                raise UsageError(f"{index!r} is not a partition number")
             partition = TopicPartition(str(request.get("topic")), index)
             await self._change_partition(command, partition, node.id)
         elif command in {"restart", "remove", "replace"}:
             async with node.lock:
                 await self._commands[command](node.id)
         else:
-            # The others must work while a restart waits, for controllers that are gone, say.
+            # No lock: these must work while a restart waits, for example for missing controllers.
             await self._commands[command](node.id)
 
     async def _change_partition(
@@ -562,14 +566,14 @@ class Supervisor:
                 await self._controller.submit(MoveLeader(partition, broker_id))
             else:
                 await self._controller.submit(ShrinkInSync(partition, (broker_id,)))
-        except Refused as refused:
+        except ApiError as refused:
             is_unknown = refused.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-            message = f"there is no partition {partition}" if is_unknown else str(refused)
+            message = f"unknown partition {partition}" if is_unknown else str(refused)
             raise UsageError(message) from refused
 
 
 def _broker_ids(folder: ClusterFolder, wanted: int) -> list[int]:
-    """The brokers that the folder has, and as many new ones as are missing."""
+    """The brokers of the folder, and as many new ones as are missing."""
     known = sorted(folder.ports)
     ids = list(known)
     while len(ids) < wanted:
@@ -578,25 +582,25 @@ def _broker_ids(folder: ClusterFolder, wanted: int) -> list[int]:
 
 
 def _new_id(taken: Sequence[int]) -> int:
-    """The id after the last one; where there is none, one that was given back."""
+    """The id after the highest one; if that is too high, the lowest free one."""
     after_last = max(taken, default=0) + 1
-    if after_last <= MOST_BROKERS:
+    if after_last <= MAX_BROKERS:
         return after_last
-    free = set(range(1, MOST_BROKERS + 1)) - set(taken)
+    free = set(range(1, MAX_BROKERS + 1)) - set(taken)
     if not free:
-        raise UsageError(f"a cluster has at most {MOST_BROKERS} brokers")
+        raise UsageError(f"a cluster has at most {MAX_BROKERS} brokers")
     return min(free)
 
 
 def _reserve(node: NodeState) -> None:
-    node.reservation = _reserved(node.host, node.port)
+    node.reservation = _bind_reservation(node.host, node.port)
     node.port = node.reservation.getsockname()[1]
     if not _CAN_RESERVE:
         node.reservation.close()
 
 
-def _reserved(host: str, port: int) -> socket.socket:
-    """Bind a port without listening: clients are refused, and nobody else gets it."""
+def _bind_reservation(host: str, port: int) -> socket.socket:
+    """Bind a port without listening: connections are refused, and no other program gets it."""
     reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -605,12 +609,12 @@ def _reserved(host: str, port: int) -> socket.socket:
         reservation.close()
         if not port:
             raise SystemFailure(
-                f"nobody can listen on {host}: {error.strerror}",
-                remedy="name an address of this machine",
+                f"cannot listen on {host}: {error.strerror}",
+                remedy="choose an address of this machine",
             ) from error
         raise SystemFailure(
-            f"port {port} of {host} cannot be had: {error.strerror}",
-            remedy="end what uses it; the clients of this cluster know it by that port",
+            f"cannot bind port {port} on {host}: {error.strerror}",
+            remedy="stop the process that uses it; the clients of this cluster use that port",
         ) from error
     return reservation
 
@@ -620,13 +624,13 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _told(error: ShoalError) -> dict[str, Any]:
+def _error_answer(error: ShoalError) -> dict[str, Any]:
     is_usage = isinstance(error, UsageError)
     return {"error": str(error), "remedy": error.remedy, "is_usage": is_usage}
 
 
-def _tell(answer: dict[str, Any]) -> None:
-    """The one line on standard output that the owner waits for."""
+def _answer_owner(answer: dict[str, Any]) -> None:
+    """Write the one line on standard output that the owner waits for."""
     os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
@@ -636,26 +640,26 @@ def _tell(answer: dict[str, Any]) -> None:
 def main() -> None:
     spec = SupervisorSpec.from_json(sys.stdin.readline())
     if spec.owner_pid is None and os.fork():
-        # Whoever started us can wait for us to end, and has no child left then.
+        # Detached: the parent exits at once, so that the starter is left without a child process.
         os._exit(0)
     folder = ClusterFolder(Path(spec.directory))
     try:
-        # Held until this process and everything it starts has ended. Brokers of a supervisor
-        # that was killed are gone within moments.
-        folder.lock(_LOCK_PATIENCE_S)
+        # Held until this process and all that it starts have ended. The wait is for brokers of
+        # a killed supervisor, which end within moments.
+        folder.lock(_LOCK_TIMEOUT_S)
         _log_to(folder.log_file("supervisor"))
         folder.load()
         forks = ForkServer()
         try:
-            asyncio.run(Supervisor(spec, folder, forks).run(_tell))
+            asyncio.run(ClusterSupervisor(spec, folder, forks).run(_answer_owner))
         finally:
             forks.close()
     except ShoalError as error:
         _logger.info("%s", error)
-        _tell(_told(error))
+        _answer_owner(_error_answer(error))
     except OSError as error:
         _logger.info("%s", error, exc_info=True)
-        _tell({"error": f"the cluster's folder cannot be used: {error}", "remedy": None})
+        _answer_owner({"error": f"cannot use the folder of the cluster: {error}", "remedy": None})
     finally:
         if spec.temporary:
             shutil.rmtree(spec.directory, ignore_errors=True)
@@ -673,7 +677,7 @@ def _last_line(log_file: Path) -> str:
         lines = log_file.read_text(errors="replace").split("\n")
     except OSError:
         lines = []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The replicas on one broker: their logs, who leads them, what may be written to them."""
+"""The replicas on one broker: their logs, their roles, and the checks before an append."""

@@ -1,13 +1,13 @@
-"""Compacts the logs of one broker, one after the other.
+"""The log cleaner: compacts the logs of one broker, one after the other.
 
 Rules of this file:
 - Each replica compacts its own log, up to the last stable offset that it knows, as in Apache
-  Kafka; so the logs of a partition may differ in what is gone, never in what counts.
-- The work is done by a thread; those who write and read go on meanwhile.
-- When there is nothing to do, `log.cleaner.backoff.ms` pass before the next look.
-- A log that is damaged goes offline. One whose records cannot be read otherwise is left as it is,
-  and that is said once; the others are compacted. After any other unexpected error the cleaner
-  starts again.
+  Kafka. So the replicas of a partition may differ in superseded records, never in current ones.
+- A thread does the work; appends and reads continue meanwhile.
+- When no log needs compaction, the cleaner waits for `log.cleaner.backoff.ms`.
+- A damaged log goes offline. A log whose records cannot be read for another reason is left
+  unchanged, and that is logged once; the other logs are compacted. After any other unexpected
+  error the cleaner is restarted.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ from shoal.runtime.tasks import keep_running, record_failure, run_awaited
 _logger = logging.getLogger(__name__)
 
 
-class Cleaner:
-    """Looks for logs that are worth the work."""
+class LogCleaner:
+    """Compacts the logs that need it."""
 
     def __init__(
-        self, partitions: Mapping[Any, Partition], on_failed: Callable[[Partition], None]
+        self, partitions: Mapping[Any, Partition], on_log_failed: Callable[[Partition], None]
     ) -> None:
-        """`on_failed` is told of partitions whose log is offline."""
+        """`on_log_failed` is called with each partition whose log is offline."""
         self._partitions = partitions
-        self._on_failed = on_failed
+        self._on_log_failed = on_log_failed
         self._backoff_s = 15.0
         self._has_news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._hopeless: WeakSet[PartitionLog] = WeakSet()
+        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
 
     def configure(self, backoff_ms: int, *, is_enabled: bool) -> None:
-        """Follow `log.cleaner.backoff.ms` and `log.cleaner.enable`."""
+        """Apply `log.cleaner.backoff.ms` and `log.cleaner.enable`."""
         if is_enabled and self._task is None:
             self._task = keep_running("log cleaner", self._run)
         if backoff_ms / 1000 != self._backoff_s:
@@ -52,7 +52,7 @@ class Cleaner:
             self._has_news.set()
 
     async def stop(self) -> None:
-        """Let the job that is under way end, and begin no other."""
+        """Wait for the running job, and start no other."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -70,53 +70,53 @@ class Cleaner:
                         await self._has_news.wait()
 
     async def _try_to_clean(self, partition: Partition) -> bool:
-        """Compact one log if it is due; an unexpected error costs only that log's compaction."""
+        """Compact one log if needed; an unexpected error affects only that log."""
         try:
             return await self._clean(partition)
         except Exception as error:  # noqa: BLE001 - the other logs must be compacted
-            self._hopeless.add(partition.log)
-            record_failure("log compaction", error, f"{partition!r} is not compacted any more")
+            self._uncleanable.add(partition.log)
+            record_failure("log compaction", error, f"{partition!r} is no longer compacted")
             return False
 
     async def _clean(self, partition: Partition) -> bool:
-        """Compact one log if it is due; whether it was."""
+        """Compact one log if needed; return whether it was compacted."""
         log = partition.log
-        if not log.settings.compacts or log.offline_reason is not None or log in self._hopeless:
+        if not log.settings.compacts or log.offline_reason is not None or log in self._uncleanable:
             return False
         job = log.due_cleaning(wall_ms(), stable_offset=partition.last_stable_offset)
         if job is None:
             return False
         _logger.info("%r: compacting from %d to %d", partition, job.first_dirty, job.until)
-        # A thread cannot be stopped: whoever stops the broker waits for this one log.
-        work = run_awaited("log compaction", asyncio.to_thread(self._worked, log, job))
+        # A thread cannot be stopped: a stopping broker waits for this one log.
+        work = run_awaited("log compaction", asyncio.to_thread(self._run_job, log, job))
         try:
             is_done = await asyncio.shield(work)
         except asyncio.CancelledError:
             await work
-            job.forget()
+            job.discard()
             raise
         if is_done and partition in self._partitions.values():
             with suppress(LogOffline):
-                log.cleaned(job)
+                log.on_cleaned(job)
         else:
-            job.forget()
-        self._report(partition)
+            job.discard()
+        self._report_if_offline(partition)
         return is_done
 
-    def _report(self, partition: Partition) -> None:
+    def _report_if_offline(self, partition: Partition) -> None:
         if partition.log.offline_reason is not None:
-            self._on_failed(partition)
+            self._on_log_failed(partition)
 
-    def _worked(self, log: PartitionLog, job: CleanJob) -> bool:
+    def _run_job(self, log: PartitionLog, job: CleanJob) -> bool:
         try:
             job.run()
         except FileNotFoundError:
-            return False  # the partition was removed, or cut, meanwhile
+            return False  # the partition was removed or truncated meanwhile
         except (OSError, DamagedLog) as error:
             log.go_offline("compacted", error)
             return False
         except ShoalError as error:
-            self._hopeless.add(log)
-            _logger.warning("%s cannot be compacted: %s", log.folder.name, error)
+            self._uncleanable.add(log)
+            _logger.warning("cannot compact %s: %s", log.folder.name, error)
             return False
         return True

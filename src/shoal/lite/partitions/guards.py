@@ -1,61 +1,66 @@
-"""Which producers a partition may let begin a transaction (KIP-890, the first part). Pure.
+"""Transaction verification of a partition (KIP-890, part 1): which batches may open one. Pure.
 
-The leader of a partition asks the coordinator before a transaction's first batch is written.
-Between the answer and the writing the transaction may have ended, and its marker be written:
-then the batch would begin a transaction that nobody ever ends. So a *guard* stands from the
-question to the writing, and the marker of its transaction takes it away.
+The leader of a partition asks the coordinator before it writes the first batch of a transaction.
+Between the answer and the append the transaction may end and its marker be written: then the batch
+would open a transaction that is never ended (a hanging transaction). So a *verification guard*
+exists from the request to the append, and the marker of its transaction removes it.
 
 Rules of this file:
-- A marker takes away the guards of its own transaction and of earlier ones, by their epoch. By the
-  second protocol it carries the epoch that follows its transaction, which is that of the next:
-  a guard of the next transaction stays.
-- A producer that the log knows at a later epoch is fenced without a question. Guards of different
-  epochs stand side by side: a zombie must not take away the guard of its successor.
+- A marker removes the guards of its own transaction and of earlier ones, by their epoch. In the
+  second protocol a marker carries the epoch of the producer's next transaction; the guard of that
+  next transaction stays.
+- A producer with an older epoch than the log knows is fenced without asking the coordinator.
+  Guards of different epochs coexist: a zombie must not remove the guard of its successor.
 - A transactional batch is written if its producer's transaction is open here, or under a guard.
-- By the second protocol every transaction has an epoch of its own, so its first batch here has
-  sequence 0; a later one that overtook it is out of order.
+- In the second protocol every transaction has its own producer epoch, so its first batch in a
+  partition has sequence 0; a later batch that arrives first is out of order.
 """
 
 from dataclasses import dataclass
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.storage.header import BatchHeader
 from shoal.lite.storage.state.producer_state import ProducerStates
 
 
 @dataclass(slots=True, eq=False)
-class Guard:
-    """What is known of the batches for which the coordinator was asked."""
+class VerificationGuard:
+    """The batches of one producer epoch for which the coordinator was asked."""
 
     epoch: int
     lowest_sequence: int
     begins_at_zero: bool
 
 
-class Guards:
+class VerificationGuards:
     """The guards of one partition, by producer."""
 
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
         # By producer id, then epoch.
-        self._guards: dict[int, dict[int, Guard]] = {}
+        self._guards: dict[int, dict[int, VerificationGuard]] = {}
 
-    def stand(
+    def begin_verification(
         self, header: BatchHeader, producers: ProducerStates, *, begins_at_zero: bool
-    ) -> Guard:
-        """The coordinator is about to be asked for this batch; `Refused` if that is needless."""
+    ) -> VerificationGuard:
+        """Return the guard for a batch before the coordinator is asked.
+
+        Raise `ApiError` if the producer is fenced: then the coordinator need not be asked.
+        """
         producers.check_epoch(header.producer_id, header.producer_epoch)
         guards = self._guards.setdefault(header.producer_id, {})
         guard = guards.get(header.producer_epoch)
         if guard is None:
-            guard = Guard(header.producer_epoch, header.base_sequence, begins_at_zero)
+            guard = VerificationGuard(header.producer_epoch, header.base_sequence, begins_at_zero)
             guards[guard.epoch] = guard
         guard.lowest_sequence = min(guard.lowest_sequence, header.base_sequence)
         return guard
 
-    def check(self, header: BatchHeader, producers: ProducerStates, guard: Guard | None) -> None:
-        """`Refused` unless the batch belongs to a transaction that is known to be open."""
+    def check(
+        self, header: BatchHeader, producers: ProducerStates, guard: VerificationGuard | None
+    ) -> None:
+        """Raise `ApiError` unless the batch belongs to an open or a verified transaction."""
         producer_id = header.producer_id
         if producers.has_open_transaction(producer_id, header.producer_epoch):
             return
@@ -63,17 +68,17 @@ class Guards:
             return
         standing = self._guards.get(producer_id, {}).get(header.producer_epoch)
         if guard is None or standing is not guard:
-            raise Refused(Code.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+            raise ApiError(Code.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
         is_late = guard.begins_at_zero and not producers.knows_batches_of(producer_id)
         if header.base_sequence > (0 if is_late else guard.lowest_sequence):
-            raise Refused(
+            raise ApiError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id}: sequence {header.base_sequence} is not the first of its "
                 "transaction",
             )
 
     def drop(self, producer_id: int, epoch: int) -> None:
-        """The transaction of this epoch is open in the log, or has ended."""
+        """Remove the guards up to an epoch: its transaction is open in the log, or has ended."""
         guards = self._guards.get(producer_id)
         if guards is None:
             return
@@ -83,5 +88,5 @@ class Guards:
             del self._guards[producer_id]
 
     def clear(self) -> None:
-        """This replica leads no more, or anew."""
+        """Remove all guards: the leader epoch of this replica has ended."""
         self._guards.clear()

@@ -1,13 +1,12 @@
-"""What a broker does to its logs by time alone, not because anyone asked.
+"""Periodic work on the logs of a broker: retention, producer expiry, flushing.
 
 Rules of this file:
-- The leader decides what has expired; followers hear of its log's start with their next fetch.
-- What is forced to the disk is forced by a thread, one log after the other; those who write and
-  read go on meanwhile.
-- Expiry goes through the logs in slices, and rests after each log from which something goes:
-  followers do the same to theirs, and must keep up while thousands expire at once.
-- Disks that fail are told to the controller again and again until it has heard.
-- An unexpected error of one partition holds back no other; the timer continues after any error.
+- The leader decides what has expired; followers learn its log start offset with their next fetch.
+- A thread flushes the logs to disk, one after the other; appends and reads continue meanwhile.
+- Expiry processes the logs in slices, and pauses after each log from which it deletes something:
+  followers delete the same records and must keep up while thousands of logs expire at once.
+- Failed logs are reported to the controller repeatedly, until it has confirmed the report.
+- An unexpected error of one partition does not affect others; the timer continues after any error.
 """
 
 import asyncio
@@ -26,38 +25,39 @@ from shoal.runtime.tasks import RepeatingCall, call_every, log_only, record_fail
 
 _TICK_S = 1.0
 _LEAST_TICK_S = 0.01
-# How often producers are looked at that have not written for long.
+# How often idle producers are expired.
 _PRODUCERS_S = 600.0
-# How long expiry rests after a log, in times of what that log took; and at most.
+# The pause of expiry after a log, as a multiple of the time that log took; and the limit.
 _REST_RATIO = 3.0
 _LONGEST_REST_S = 0.2
 _logger = logging.getLogger(__name__)
 
 
 class Housekeeper:
-    """Looks after the logs of one broker, one timer for all."""
+    """Runs the periodic work of all logs of one broker with one timer."""
 
     def __init__(
-        self, partitions: Mapping[Any, Partition], on_failed: Callable[[Partition], None]
+        self, partitions: Mapping[Any, Partition], on_log_failed: Callable[[Partition], None]
     ) -> None:
-        """`on_failed` is told of partitions whose log is offline; maybe more than once."""
+        """`on_log_failed` is called with partitions whose log is offline, possibly repeatedly."""
         self._partitions = partitions
-        self._on_failed = on_failed
+        self._on_log_failed = on_log_failed
         self._timer: RepeatingCall | None = None
         self._retention_s = 300.0
-        # Nothing is deleted at once: whoever brings old records can read them, or keep them longer.
+        # The first check is a full interval away: old records that were just copied here can be
+        # read first, or their retention be raised.
         self._checked_s = self._producers_checked_s = asyncio.get_running_loop().time()
         self._flushing: asyncio.Task[None] | None = None
         self._expiring: asyncio.Task[None] | None = None
 
     def configure(self, retention_check_ms: int) -> None:
-        """Follow `log.retention.check.interval.ms`."""
-        # The timer asks for its pause before each turn. It is not armed again here: with metadata
-        # that changes often it would never fire.
+        """Apply `log.retention.check.interval.ms`."""
+        # The timer asks for its interval before each run. It is not restarted here: with frequent
+        # metadata changes it would never fire.
         self._retention_s = retention_check_ms / 1000
 
     def start(self) -> None:
-        """Look every so often from now on."""
+        """Start the timer."""
         self._timer = call_every("housekeeping", self._pause_s, self._tick)
 
     def _pause_s(self) -> float:
@@ -79,27 +79,29 @@ class Housekeeper:
         now_s = asyncio.get_running_loop().time()
         for partition in list(self._partitions.values()):
             if partition.log.offline_reason is not None:
-                self._on_failed(partition)
+                self._on_log_failed(partition)
         if self._expiring is None or self._expiring.done():
             self._begin_expiry(now_s)
         if self._flushing is None or self._flushing.done():
             self._begin_flush()
 
-    # What expires
+    # Expiry
 
     def _begin_expiry(self, now_s: float) -> None:
-        retains = now_s - self._checked_s >= self._retention_s
-        if retains:
+        checks_retention = now_s - self._checked_s >= self._retention_s
+        if checks_retention:
             self._checked_s = now_s
-        forgets = now_s - self._producers_checked_s >= _PRODUCERS_S
-        if forgets:
+        expires_producers = now_s - self._producers_checked_s >= _PRODUCERS_S
+        if expires_producers:
             self._producers_checked_s = now_s
-        if retains or forgets:
-            work = self._expire_all(retains=retains, forgets=forgets)
-            # What was left out is looked at next time.
+        if checks_retention or expires_producers:
+            work = self._expire_all(
+                checks_retention=checks_retention, expires_producers=expires_producers
+            )
+            # Logs that a failed run skipped are checked by the next run.
             self._expiring = run_once("expiry", work, on_failure=log_only)
 
-    async def _expire_all(self, *, retains: bool, forgets: bool) -> None:
+    async def _expire_all(self, *, checks_retention: bool, expires_producers: bool) -> None:
         loop = asyncio.get_running_loop()
         slice_ends_s = loop.time() + SLICE_S
         for key in list(self._partitions):
@@ -107,14 +109,18 @@ class Housekeeper:
             if partition is None:
                 continue
             try:
-                if forgets:
+                if expires_producers:
                     partition.log.expire_producers(wall_ms())
-                if retains:
+                if checks_retention:
                     await self._expire(partition)
             except LogOffline as offline:
                 _logger.warning("%r: %s", partition, offline)
-            except Exception as error:  # noqa: BLE001 - the other partitions have their turn
-                record_failure("housekeeping of a partition", error, f"{partition!r}: tried again")
+            except Exception as error:  # noqa: BLE001 - the other partitions must be processed
+                record_failure(
+                    "housekeeping of a partition",
+                    error,
+                    f"{partition!r} is retried by the next run",
+                )
             if loop.time() >= slice_ends_s:
                 await asyncio.sleep(0)
                 slice_ends_s = loop.time() + SLICE_S
@@ -131,12 +137,12 @@ class Housekeeper:
         try:
             await asyncio.to_thread(job.run)
         except OSError as error:
-            if not partition.is_gone:
+            if not partition.is_removed:
                 log.go_offline("shortened", error)
         else:
-            # Who leads no more may be cut by the next leader, and does as that one says.
-            if not partition.is_gone and partition.replica.leader is leader:
-                log.expired(job)
+            # A replica that no longer leads follows the new leader's log start offset.
+            if not partition.is_removed and partition.replica.leader is leader:
+                log.on_expired(job)
         rest_s = min(_REST_RATIO * (loop.time() - began_s), _LONGEST_REST_S)
         await asyncio.sleep(rest_s)
 
@@ -159,9 +165,9 @@ class Housekeeper:
             except Exception as error:  # noqa: BLE001 - the other logs must be flushed
                 if not isinstance(error, OSError):
                     record_failure("log flush", error, f"{log.folder.name} goes offline")
-                # Of a partition that was removed meanwhile there is nothing to flush.
+                # A partition that was removed meanwhile needs no flush.
                 if any(partition.log is log for partition in self._partitions.values()):
                     log.go_offline("flushed", error)
             else:
                 with suppress(LogOffline):
-                    log.flushed(job)
+                    log.on_flushed(job)

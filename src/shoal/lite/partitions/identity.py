@@ -1,7 +1,7 @@
-"""What a broker's folder says about whose it is: Apache Kafka's `meta.properties`.
+"""The identity of a broker's data folder: Apache Kafka's `meta.properties`.
 
-A folder of another cluster, or of another broker, must not be used: the metadata would know
-nothing of what is in it, and it would be removed.
+A broker must not use the folder of another cluster or broker: its own metadata would not contain
+those partitions, and it would delete them.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ META_NAME = "meta.properties"
 
 
 def check_identity(folder: Path, cluster_id: str, broker_id: int) -> None:
-    """Refuse a folder that belongs to somebody else."""
+    """Raise `SystemFailure` if the folder belongs to another cluster or broker."""
     path = folder / META_NAME
     if not path.exists():
         return
@@ -26,12 +26,12 @@ def check_identity(folder: Path, cluster_id: str, broker_id: int) -> None:
         if found.get(name) != wanted[name]:
             raise SystemFailure(
                 f"{folder} belongs to {what} {found.get(name)}, not to {wanted[name]}",
-                remedy="name the folder of this broker, or an empty one",
+                remedy="use the folder of this broker, or an empty one",
             )
 
 
-def sign(folder: Path, cluster_id: str, broker_id: int, directory_id: UUID) -> None:
-    """Write down whose folder this is, if that is not known yet."""
+def write_identity(folder: Path, cluster_id: str, broker_id: int, directory_id: UUID) -> None:
+    """Write `meta.properties` if it does not exist."""
     path = folder / META_NAME
     if not path.exists():
         lines = [

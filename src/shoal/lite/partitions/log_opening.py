@@ -1,16 +1,16 @@
-"""Opens the logs of replicas: at once, or many of them in a thread.
+"""Opens the logs of replicas: one immediately, or many in a thread.
 
-    partition.metadata    Apache Kafka's file that ties a folder to a topic's id
+    partition.metadata    Apache Kafka's file that ties a folder to a topic id
 
 Rules of this file:
-- To open a log costs files that are made, and a disk that others use too may take long for each.
-  So many logs are opened by a thread, a few at a time, and those who write and read others go on.
-- A job touches nothing but its folder and its end mark. The event loop makes the job, and takes
-  its log, or why there is none, when the thread is through; whether it is still wanted is the
-  event loop's to know.
-- One thread, one folder at a time: a log of the same name waits until the one before it is taken.
-- A log that was found damaged is checked as a whole when it is opened again, if another replica
-  has everything: it is cut at the damage, and what is missing is fetched.
+- Opening a log creates files, and a busy disk may take long for each. So a thread opens many logs,
+  a few at a time, while appends to and reads from other logs continue.
+- A job uses only its folder and its end mark. The event loop creates the job and collects its log
+  or its error when the thread is done; the event loop decides whether the log is still needed.
+- One thread opens one folder at a time: a log with the same name waits until the previous one is
+  collected.
+- A log that was found damaged is verified completely when it is opened again, if another replica
+  has all committed records: it is truncated at the damage, and the missing records are fetched.
 """
 
 import asyncio
@@ -29,52 +29,52 @@ from shoal.lite.storage.files import replace_file
 from shoal.lite.storage.flushing import RECOVERY_POINT
 from shoal.lite.storage.offline import DAMAGE, clear_damage_mark, is_marked_damaged, mark_damaged
 from shoal.lite.storage.partition_log import PartitionLog
-from shoal.lite.storage.recovery.last_shutdown import Ended
-from shoal.lite.storage.recovery.log_end_file import EndMark
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
+from shoal.lite.storage.recovery.log_end_file import LogEndMark
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import record_failure, run_once
 
 PARTITION_METADATA = "partition.metadata"
-# So many logs are opened by one call of the thread.
+# The number of logs that one call of the thread opens.
 _AT_ONCE = 16
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class OpenJob:
-    """A log to be opened. `run` may be called from any thread, once."""
+    """A log to open. `run` may be called once, from any thread."""
 
     key: TopicPartition
     record: PartitionRecord
     folder: Path
     settings: LogSettings
-    ended: Ended
-    end_mark: EndMark
-    # Whether this broker is to lead the partition.
+    ended: LastShutdown
+    end_mark: LogEndMark
+    # Whether this broker leads the partition.
     leads: bool
-    # Whether another replica has everything that is committed.
+    # Whether another replica has all committed records.
     can_refetch: bool
     log: PartitionLog | None = None
     error: Exception | None = None
 
     def run(self) -> None:
-        """Open it: then there is a `log`, or an `error`."""
+        """Open the log; sets `log`, or `error` if it fails."""
         try:
             if topic_id_in(self.folder) not in {None, self.record.topic_id}:
-                # Of a topic that was deleted while its log could not be opened.
+                # The folder of a topic that was deleted while its log could not be opened.
                 shutil.rmtree(self.folder)
             log = self._open()
             if self.leads and log.end_offset == 0:
-                # The history of a new log is a file too; whoever takes the log finds it written.
+                # The epoch history is a file too: write it in this thread, not in the event loop.
                 log.begin_epoch(self.record.leader_epoch)
             _write_partition_metadata(self.folder, self.record.topic_id)
-        except Exception as error:  # noqa: BLE001 - the event loop judges it
+        except Exception as error:  # noqa: BLE001 - the event loop handles it
             self.error = error
         else:
             self.log = log
 
     def _open(self) -> PartitionLog:
-        """Open a log as it was left; one that is damaged as if nothing of it could be trusted."""
+        """Open a log in its last state; verify a damaged one from its start."""
         if not is_marked_damaged(self.folder):
             try:
                 return self._open_log(self.ended)
@@ -82,19 +82,19 @@ class OpenJob:
                 _logger.warning("%s is damaged: %s", self.folder.name, error)
                 mark_damaged(self.folder)
         if not self.can_refetch:
-            # Where nobody else has everything, what lies behind the damage must stay.
+            # No other replica has all committed records: keep those after the damage.
             return self._open_log(self.ended)
         (self.folder / RECOVERY_POINT).unlink(missing_ok=True)
-        log = self._open_log(Ended.UNKNOWN)
+        log = self._open_log(LastShutdown.UNKNOWN)
         clear_damage_mark(self.folder)
         return log
 
-    def _open_log(self, ended: Ended) -> PartitionLog:
-        return PartitionLog(self.folder, self.settings, ended=ended, end_mark=self.end_mark)
+    def _open_log(self, ended: LastShutdown) -> PartitionLog:
+        return PartitionLog(self.folder, self.settings, last_shutdown=ended, end_mark=self.end_mark)
 
 
 class LogOpener:
-    """Logs that wait to be opened by a thread. Used in the event loop."""
+    """A queue of logs that a thread opens. Used in the event loop."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class LogOpener:
         finish: Callable[[OpenJob], None],
         on_opened: Callable[[], None],
     ) -> None:
-        """`begin` makes the job of a log whose turn it is, if it is still wanted; `finish` takes
-        the log; `on_opened` is called after each few of them."""
+        """`begin` creates the job of the next log, or None if it is no longer needed; `finish`
+        takes the opened log; `on_opened` is called after each group of logs."""
         self._begin = begin
         self._finish = finish
         self._on_opened = on_opened
@@ -116,11 +116,11 @@ class LogOpener:
         return not self._waiting and not self._underway
 
     def is_underway(self, key: TopicPartition) -> bool:
-        """Whether a thread works on the folder of a partition."""
+        """Return whether the thread is using the folder of a partition."""
         return key in self._underway
 
     def add(self, keys: Iterable[TopicPartition]) -> None:
-        """Open logs, behind those that wait."""
+        """Add logs to the end of the queue."""
         for key in keys:
             self._waiting.setdefault(key)
         if self._waiting and (self._task is None or self._task.done()):
@@ -130,13 +130,13 @@ class LogOpener:
         self._task = run_once("opening of logs", self._run(), on_failure=self._on_task_failed)
 
     def _on_task_failed(self, _: Exception) -> None:
-        """What comes after a few logs has failed: those that wait still have their turn."""
+        """Continue with the queue after `finish` or `on_opened` failed."""
         self._underway.clear()
         if self._waiting:
             self._start()
 
     async def _run(self) -> None:
-        # Not within the call that added them: that one may have more to do first.
+        # Not within the call that added them: the caller may have to finish its own work first.
         await asyncio.sleep(0)
         while self._waiting:
             jobs = self._next_jobs()
@@ -154,8 +154,8 @@ class LogOpener:
             del self._waiting[key]
             try:
                 job = self._begin(key)
-            except Exception as error:  # noqa: BLE001 - the other logs have their turn
-                record_failure("opening of a log", error, f"{key} is left as it is")
+            except Exception as error:  # noqa: BLE001 - the other logs must be opened
+                record_failure("opening of a log", error, f"{key} is not opened")
                 continue
             if job is not None:
                 self._underway.add(key)
@@ -163,7 +163,7 @@ class LogOpener:
         return jobs
 
     async def stop(self) -> None:
-        """Begin no more; returns when all that were begun are taken."""
+        """Stop starting jobs; return when all started ones are finished."""
         self._waiting.clear()
         while self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
@@ -182,7 +182,7 @@ def _write_partition_metadata(folder: Path, topic_id: UUID) -> None:
 
 
 def topic_id_in(folder: Path) -> UUID | None:
-    """The topic that a folder is tied to; None if that is not known."""
+    """Return the topic id of a folder; None if it is unknown."""
     with suppress(OSError, ValueError):
         text = (folder / PARTITION_METADATA).read_text()
         encoded = text.rpartition("topic_id: ")[2].strip()
@@ -191,5 +191,5 @@ def topic_id_in(folder: Path) -> UUID | None:
 
 
 def kafka_uuid(value: UUID) -> str:
-    """A UUID as Apache Kafka writes it."""
+    """Format a UUID as Apache Kafka does."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

@@ -1,19 +1,20 @@
-"""One replica on this broker: its log, the state machine that leads or follows, and who waits.
+"""One replica on this broker: its log, its role, and the requests that wait for it.
 
-The thin shell around `Replica`: what the state machines want said and written is done here.
+The shell around `PartitionReplica`: it does the I/O that the state machines ask for.
 
 Rules of this file:
-- The metadata decides who leads. Whoever waits for a leader that is none any more is told.
-- Consumers read below the high watermark, followers up to the end of the log. So the first are
-  woken when the high watermark moves, the others when anything is appended too.
-- What is committed is told to the followers before it is told to the producer: any of them may be
-  the last one a moment later, and serves what it knows to be committed. Nobody waits long for a
-  follower that does not ask.
-- Nothing polls: an event is followed by `settle`, and one timer waits for the next deadline.
-- A log that fails is reported to the controller, so that another replica leads; whoever waits
-  for more of it gets an error at once.
-- A reader that asks for the same records again may have got damaged ones: the first batch of what
-  it asks for is compared with its checksum before it gets it again.
+- The metadata decides which replica leads. When this replica stops leading, every waiting request
+  is answered with an error.
+- Consumers read below the high watermark, followers up to the log end offset. So consumers are
+  woken when the high watermark advances, and followers also after each append.
+- The followers receive a new high watermark before the producer is acknowledged: any of them may
+  become the last replica a moment later, and serves only records that it knows to be committed.
+  The wait for a follower that does not fetch is short.
+- Nothing polls: `settle` runs after each event, and one timer waits for the next deadline.
+- A failed log is reported to the controller, so that another replica is elected; requests that
+  wait for more of its records get an error at once.
+- A reader that reads the same offset again may have received damaged records: the checksum of the
+  first batch is verified before the second read.
 """
 
 import asyncio
@@ -23,83 +24,85 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.base.configs import TopicRules
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.configs import TopicConfig
 from shoal.lite.base.hooks import tracer
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.status import why_offline
-from shoal.lite.partitions.guards import Guard, Guards
+from shoal.lite.partitions.guards import VerificationGuard, VerificationGuards
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
+    AckResult,
     AdvanceStart,
     AlterIsr,
     AppendFetched,
-    Assignment,
-    Completed,
     FetchAnswer,
     FollowerAction,
     IsrAnswer,
+    PartitionState,
     ReplicaFetch,
     ReplicationSettings,
     TruncateFully,
     TruncateTo,
 )
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.offline import LogOffline
-from shoal.lite.storage.partition_log import Appended, PartitionLog
+from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
 
 OnAcked = Callable[[Code], None]
-# More are taken together: consumers are then told a little later of what is committed.
+# Above this number, pieces are merged: consumers are then woken a little later.
 _MOST_UNREAD_PIECES = 1000
-# How often deadlines are looked at, at least, while there are any: finding the next one with every
-# batch would cost more.
-_LOOK_MS = 250
-_NEW_LEADER_MS = 5_000
-# Of so many readers it is remembered what they read last.
+# The longest interval between checks of deadlines: computing the next deadline after every batch
+# would cost more.
+_TIMER_CHECK_MS = 250
+_NEW_LEADER_WINDOW_MS = 5_000
+# The number of readers whose last read offset is remembered.
 _MOST_READERS = 64
-# How long a producer waits at most for the followers to be told.
-_TELLING_S = 0.5
+# The longest delay of an acknowledgement until the followers have the high watermark.
+_MAX_ACK_DELAY_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
-class Waiter(Protocol):
-    """Someone who waits for more of a partition. Both calls only take note, at once."""
+class PartitionWaiter(Protocol):
+    """A request that waits for data of a partition. Both calls must return at once."""
 
-    def on_more(self, size_bytes: int) -> None: ...
-    def on_gone(self) -> None: ...
+    def on_data_available(self, size_bytes: int) -> None: ...
+    def on_unavailable(self) -> None: ...
 
 
-class Host(Protocol):
-    """What a replica needs of its broker."""
+class PartitionHost(Protocol):
+    """The part of a broker that a replica uses."""
 
     @property
     def broker_id(self) -> int: ...
     @property
     def live_epochs(self) -> Mapping[int, int]: ...
-    def propose(self, partition: "Partition", leader: LeaderPartition, wish: AlterIsr) -> None: ...
-    def on_follower(self, partition: "Partition") -> None: ...
-    def on_failed(self, partition: "Partition") -> None: ...
+    def propose(
+        self, partition: "Partition", leader: LeaderPartition, proposal: AlterIsr
+    ) -> None: ...
+    def on_became_follower(self, partition: "Partition") -> None: ...
+    def on_log_failed(self, partition: "Partition") -> None: ...
 
 
 class Partition:
-    """A replica that leads or follows."""
+    """A replica on this broker, which leads or follows."""
 
     __slots__ = (
+        "_ack_timer",
         "_assigned_ms",
         "_deletions",
         "_due_ms",
         "_host",
         "_last_reads",
         "_loop",
-        "_telling_timer",
+        "_pending_acks",
         "_timer",
         "_unread",
-        "_untold",
         "_woken_high_watermark",
         "followers",
         "guards",
-        "is_gone",
+        "is_removed",
         "log",
         "name",
         "readers",
@@ -110,95 +113,95 @@ class Partition:
 
     def __init__(
         self,
-        host: Host,
+        host: PartitionHost,
         name: str,
         log: PartitionLog,
         *,
         record: PartitionRecord,
-        rules: TopicRules,
+        rules: TopicConfig,
         settings: ReplicationSettings,
         high_watermark: int,
     ) -> None:
-        """`name` is that of the topic. Neither leads nor follows before `assign`."""
+        """`name` is that of the topic. The replica has no role before `assign`."""
         self._host = host
         self._loop = asyncio.get_running_loop()
-        # Whether this broker has it no more: an answer of its leader may still come.
-        self.is_gone = False
-        # When to look at the leader's deadlines next.
+        # Whether this broker no longer has the replica; an answer of its leader may still arrive.
+        self.is_removed = False
+        # The next check of the leader's deadlines.
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self.name = name
         self.log = log
         self.record = record
         self.rules = rules
-        self.replica = Replica(
+        self.replica = PartitionReplica(
             host.broker_id,
             log,
             settings=settings,
             live_epochs=host.live_epochs,
             high_watermark=high_watermark,
         )
-        self.readers: set[Waiter] = set()
-        self.followers: set[Waiter] = set()
-        # By reader: the offset that it got records from last.
+        self.readers: set[PartitionWaiter] = set()
+        self.followers: set[PartitionWaiter] = set()
+        # By reader: the offset of its last read.
         self._last_reads: dict[int | str, int] = {}
         log.on_offline = self._on_offline
-        self.guards = Guards()
+        self.guards = VerificationGuards()
         self._woken_high_watermark = self.high_watermark
-        # What was not committed when consumers were last told: where each piece ends, its bytes.
+        # Appended pieces above the high watermark that consumers know: end offset and size.
         self._unread: deque[tuple[int, int]] = deque()
         self._assigned_ms = 0
-        # Producers whose records are committed: up to where the followers have to be told that
-        # first, and until when that is waited for.
-        self._untold: deque[tuple[int, float, OnAcked]] = deque()
-        self._telling_timer: asyncio.TimerHandle | None = None
-        # Who waits until all live replicas have deleted what lies before an offset.
+        # Producers whose records are committed: the high watermark that the followers must receive
+        # first, and the time at which the acknowledgement is sent anyway.
+        self._pending_acks: deque[tuple[int, float, OnAcked]] = deque()
+        self._ack_timer: asyncio.TimerHandle | None = None
+        # DeleteRecords requests that wait until all live replicas have deleted the records.
         self._deletions: list[tuple[int, asyncio.Future[Code]]] = []
 
     def __repr__(self) -> str:
         return f"{self.name}-{self.record.partition}"
 
-    # What is so
+    # State
 
     @property
     def leader(self) -> LeaderPartition:
-        """The state machine, if this replica leads; else `Refused`."""
+        """The leader's state machine; `ApiError` if this replica does not lead."""
         role = self.replica.role
         if isinstance(role, LeaderPartition):
             return role
         reason = why_offline(self.record) or f"broker {self.record.leader} leads"
-        raise Refused(Code.NOT_LEADER_OR_FOLLOWER, f"{self!r}: {reason}")
+        raise ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{self!r}: {reason}")
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is on all in-sync replicas; consumers read up to here."""
+        """All in-sync replicas have the records below it; consumers read up to it."""
         return self.replica.role.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below it is committed and belongs to no open transaction."""
+        """The records below it are committed and belong to no open transaction."""
         log = self.log
         return max(log.producers.first_unstable_offset(self.high_watermark), log.start_offset)
 
     def has_new_leader(self) -> bool:
-        """Whether what another leader has refused may still be on its way to this one."""
+        """Return whether batches that the previous leader rejected may still be retried here."""
         may_be_another = len(self.record.replicas) > 1 and self.record.leader_epoch > 0
-        return may_be_another and monotonic_ms() - self._assigned_ms < _NEW_LEADER_MS
+        return may_be_another and monotonic_ms() - self._assigned_ms < _NEW_LEADER_WINDOW_MS
 
-    # Damage
+    # Failed logs
 
     def _on_offline(self) -> None:
-        """The log has failed; called in any thread."""
+        """Handle a failed log; called in any thread."""
         self._loop.call_soon_threadsafe(self._report_offline)
 
     def _report_offline(self) -> None:
-        if not self.is_gone:
-            self._host.on_failed(self)
+        if not self.is_removed:
+            self._host.on_log_failed(self)
             for waiter in (*self.readers, *self.followers):
-                waiter.on_gone()
+                waiter.on_unavailable()
 
     def on_read(self, reader: int | str, offset: int) -> None:
-        """A reader gets records from `offset` on; `LogOffline` if it got damaged ones before."""
+        """Handle a read; `LogOffline` if it repeats a read of a damaged batch."""
         if self._last_reads.get(reader) == offset:
             self.log.check_batch(offset)
         self._last_reads[reader] = offset
@@ -208,10 +211,10 @@ class Partition:
     # Metadata
 
     def assign(self, record: PartitionRecord, settings: ReplicationSettings) -> None:
-        """The metadata has changed."""
+        """Apply changed metadata."""
         now_ms = monotonic_ms()
         self.record = record
-        assignment = Assignment(
+        assignment = PartitionState(
             record.replicas,
             record.in_sync,
             record.leader,
@@ -220,9 +223,9 @@ class Partition:
         )
         was, was_epoch = self.replica.role, self.replica.role.leader_epoch
         try:
-            _complete(self.replica.assign(now_ms, assignment, settings))
+            _call_waiters(self.replica.assign(now_ms, assignment, settings))
         except LogOffline:
-            self._host.on_failed(self)
+            self._host.on_log_failed(self)
         role = self.replica.role
         if role is not was or role.leader_epoch != was_epoch:
             self._assigned_ms = now_ms
@@ -233,39 +236,39 @@ class Partition:
                 tracer.current.event(news)
             self.guards.clear()
             self._unread.clear()
-            self._acknowledge_all()
-            self._tell_gone()
+            self._send_all_acks()
+            self._notify_unavailable()
             if self.replica.follower is not None:
-                self._host.on_follower(self)
+                self._host.on_became_follower(self)
         self.settle()
 
-    def configure(self, rules: TopicRules) -> None:
-        """Follow new settings of the topic."""
+    def configure(self, rules: TopicConfig) -> None:
+        """Apply new settings of the topic."""
         self.rules = rules
         self.log.settings = rules.log
 
-    def leave(self) -> None:
-        """This broker has the partition no more: tell those who wait."""
-        self.is_gone = True
+    def stop_serving(self) -> None:
+        """Answer all waiting requests: this broker no longer has the partition."""
+        self.is_removed = True
         leader = self.replica.leader
         if leader is not None:
             leader.resign()
-            _complete(leader.completed())
-        self._acknowledge_all()
-        self._tell_gone()
+            _call_waiters(leader.take_completed())
+        self._send_all_acks()
+        self._notify_unavailable()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _tell_gone(self) -> None:
+    def _notify_unavailable(self) -> None:
         for waiter in (*self.readers, *self.followers):
-            waiter.on_gone()
+            waiter.on_unavailable()
         for _, future in self._deletions:
             if not future.done():
                 future.set_result(Code.NOT_LEADER_OR_FOLLOWER)
         self._deletions.clear()
 
-    # Leading
+    # As a leader
 
     def append(
         self,
@@ -275,20 +278,20 @@ class Partition:
         acks: int,
         timeout_ms: int,
         on_acked: OnAcked,
-        guard: Guard | None = None,
-    ) -> Appended:
-        """Write a checked batch. With acks=all, `on_acked` is told when it is on all in-sync
-        replicas, or why not, and maybe before this returns. The first batch of a transaction needs
-        the guard under which the coordinator was asked."""
+        guard: VerificationGuard | None = None,
+    ) -> LogAppendInfo:
+        """Append a checked batch. With acks=all, `on_acked` is called with the result when all
+        in-sync replicas have it or the wait fails, possibly before this returns. The first batch
+        of a transaction needs the guard under which the coordinator was asked."""
         leader = self.leader
         try:
             if header.is_transactional:
                 self.guards.check(header, self.log.producers, guard)
             appended = self.log.append(view, header, leader_epoch=leader.leader_epoch)
         except LogOffline:
-            self._host.on_failed(self)
+            self._host.on_log_failed(self)
             raise
-        return self._appended(
+        return self._after_append(
             leader, header, appended, acks=acks, timeout_ms=timeout_ms, on_acked=on_acked
         )
 
@@ -299,9 +302,9 @@ class Partition:
         *,
         timeout_ms: int,
         on_acked: OnAcked,
-        guard: Guard | None = None,
-    ) -> Appended:
-        """Write a coordinator's batch, on all in-sync replicas."""
+        guard: VerificationGuard | None = None,
+    ) -> LogAppendInfo:
+        """Append a coordinator's batch with acks=all."""
         leader = self.leader
         try:
             if header.is_transactional:
@@ -309,16 +312,16 @@ class Partition:
             epoch = leader.leader_epoch
             appended = self.log.append_as_coordinator(view, header, leader_epoch=epoch)
         except LogOffline:
-            self._host.on_failed(self)
+            self._host.on_log_failed(self)
             raise
-        return self._appended(
+        return self._after_append(
             leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
         )
 
     def append_marker(
         self, view: memoryview, *, is_bumped: bool, timeout_ms: int, on_acked: OnAcked
-    ) -> Appended:
-        """Write the end of a transaction, on all in-sync replicas."""
+    ) -> LogAppendInfo:
+        """Append a transaction marker with acks=all."""
         leader = self.leader
         header = unpack_header(view)
         leader.check_acks(ALL_ACKS)
@@ -326,11 +329,11 @@ class Partition:
             epoch = leader.leader_epoch
             appended = self.log.append_marker(view, header, leader_epoch=epoch, is_bumped=is_bumped)
         except LogOffline:
-            self._host.on_failed(self)
+            self._host.on_log_failed(self)
             raise
-        # By the second protocol a marker has the epoch of the transaction that comes next.
+        # In the second protocol a marker has the epoch of the producer's next transaction.
         self.guards.drop(header.producer_id, header.producer_epoch - is_bumped)
-        return self._appended(
+        return self._after_append(
             leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
         )
 
@@ -342,38 +345,38 @@ class Partition:
         timeout_ms: int,
         on_acked: OnAcked,
     ) -> None:
-        """Write a mirror's checked batches at their offsets, on all in-sync replicas."""
+        """Append a mirror's checked batches at their offsets with acks=all."""
         leader = self.leader
         try:
             self.log.append_unit(view, headers, leader_epoch=leader.leader_epoch)
         except LogOffline:
-            self._host.on_failed(self)
+            self._host.on_log_failed(self)
             raise
         last = headers[-1]
         self._note_unread(last.base_offset, len(view) - last.size)
-        appended = Appended(last.base_offset, is_duplicate=False)
-        self._appended(
+        appended = LogAppendInfo(last.base_offset, is_duplicate=False)
+        self._after_append(
             leader, last, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
         )
 
-    def await_end(self, *, timeout_ms: int, on_acked: OnAcked) -> None:
-        """Tell when all that is written now is on all in-sync replicas."""
+    def await_replication(self, *, timeout_ms: int, on_acked: OnAcked) -> None:
+        """Call `on_acked` when all in-sync replicas have everything up to the log end offset."""
         deadline_ms = monotonic_ms() + timeout_ms
         self.leader.await_acks(on_acked, self.log.end_offset, deadline_ms=deadline_ms)
-        self._look_by(deadline_ms)
+        self._ensure_timer_by(deadline_ms)
         self.settle()
 
-    def _appended(
+    def _after_append(
         self,
         leader: LeaderPartition,
         header: BatchHeader,
-        appended: Appended,
+        appended: LogAppendInfo,
         *,
         acks: int,
         timeout_ms: int,
         on_acked: OnAcked,
-    ) -> Appended:
-        """Tell followers, and wait for them if that is wanted."""
+    ) -> LogAppendInfo:
+        """Wake the followers, and wait for them with acks=all."""
         if header.is_transactional and not header.is_control:
             self.guards.drop(header.producer_id, header.producer_epoch)
         now_ms = monotonic_ms()
@@ -384,28 +387,28 @@ class Partition:
             if tracer.current is not None:
                 count, offset = header.record_count, appended.base_offset
                 tracer.current.event(f"{self!r}: writes {count} record(s) at offset {offset}")
-            leader.appended(now_ms)
+            leader.on_append(now_ms)
         if acks == ALL_ACKS:
             leader.await_acks(on_acked, end_offset, deadline_ms=now_ms + timeout_ms)
-            if timeout_ms < _LOOK_MS:
-                self._look_by(now_ms + timeout_ms)
+            if timeout_ms < _TIMER_CHECK_MS:
+                self._ensure_timer_by(now_ms + timeout_ms)
         if not appended.is_duplicate:
             for waiter in self.followers:
-                waiter.on_more(size_bytes)
+                waiter.on_data_available(size_bytes)
         self.settle()
         return appended
 
     def delete_before(self, offset: int) -> "asyncio.Future[Code]":
-        """Delete records; the future is done when all live replicas have done so too."""
+        """Delete records; the future is done when all live replicas have deleted them."""
         future: asyncio.Future[Code] = self._loop.create_future()
         try:
             self.log.delete_before(offset)
         except LogOffline:
-            self._host.on_failed(self)
+            self._host.on_log_failed(self)
             raise
         self._deletions.append((offset, future))
         for waiter in self.followers:
-            waiter.on_more(0)
+            waiter.on_data_available(0)
         self.settle()
         return future
 
@@ -417,76 +420,76 @@ class Partition:
         self._deletions = [item for item in self._deletions if not item[1].done()]
 
     def settle(self) -> None:
-        """Do what there is to do after an event."""
+        """Process the leader's output after an event."""
         leader = self.replica.leader
         if leader is None:
             return
-        if leader.has_to_do:
-            self._do(leader)
+        if leader.has_pending_work:
+            self._process_output(leader)
         if self._deletions:
             self._settle_deletions(leader)
         if leader.high_watermark != self._woken_high_watermark and self._wake_readers():
             for waiter in self.followers:
-                waiter.on_more(0)
-        if self._untold:
-            self._acknowledge(leader)
+                waiter.on_data_available(0)
+        if self._pending_acks:
+            self._send_acks(leader)
         if self._timer is None:
-            self._arm(leader, monotonic_ms())
+            self._arm_timer(leader, monotonic_ms())
 
-    def _do(self, leader: LeaderPartition) -> None:
-        for on_acked, code in leader.completed():
+    def _process_output(self, leader: LeaderPartition) -> None:
+        for on_acked, code in leader.take_completed():
             if code == Code.NONE:
-                until_s = self._loop.time() + _TELLING_S
-                self._untold.append((leader.high_watermark, until_s, on_acked))
+                until_s = self._loop.time() + _MAX_ACK_DELAY_S
+                self._pending_acks.append((leader.high_watermark, until_s, on_acked))
             else:
                 on_acked(code)
         proposal = leader.take_proposal()
         if proposal is not None:
             self._host.propose(self, leader, proposal)
 
-    def on_told(self) -> None:
-        """What is committed was told to a follower."""
-        if self._untold and (leader := self.replica.leader) is not None:
-            self._acknowledge(leader)
+    def on_high_watermark_sent(self) -> None:
+        """Send acknowledgements that waited for a follower to get the high watermark."""
+        if self._pending_acks and (leader := self.replica.leader) is not None:
+            self._send_acks(leader)
 
-    def _acknowledge(self, leader: LeaderPartition) -> None:
-        """Tell producers what all followers in sync were told, or did not ask for in time."""
-        untold = self._untold
-        told_offset = leader.told_offset
-        while untold and untold[0][0] <= told_offset:
-            untold.popleft()[2](Code.NONE)
-        if untold and self._telling_timer is None:
-            self._telling_timer = self._loop.call_at(untold[0][1], self._on_telling_late)
+    def _send_acks(self, leader: LeaderPartition) -> None:
+        """Acknowledge records below the high watermark that all in-sync followers received."""
+        pending_acks = self._pending_acks
+        sent_high_watermark = leader.sent_high_watermark
+        while pending_acks and pending_acks[0][0] <= sent_high_watermark:
+            pending_acks.popleft()[2](Code.NONE)
+        if pending_acks and self._ack_timer is None:
+            self._ack_timer = self._loop.call_at(pending_acks[0][1], self._on_ack_timeout)
 
-    def _on_telling_late(self) -> None:
-        self._telling_timer = None
-        untold = self._untold
+    def _on_ack_timeout(self) -> None:
+        self._ack_timer = None
+        pending_acks = self._pending_acks
         now_s = self._loop.time()
-        while untold and untold[0][1] <= now_s:
-            untold.popleft()[2](Code.NONE)
-        if untold:
-            self._telling_timer = self._loop.call_at(untold[0][1], self._on_telling_late)
+        while pending_acks and pending_acks[0][1] <= now_s:
+            pending_acks.popleft()[2](Code.NONE)
+        if pending_acks:
+            self._ack_timer = self._loop.call_at(pending_acks[0][1], self._on_ack_timeout)
 
-    def _acknowledge_all(self) -> None:
-        """This replica leads no more, but what was committed is."""
-        while self._untold:
-            self._untold.popleft()[2](Code.NONE)
+    def _send_all_acks(self) -> None:
+        """Acknowledge committed records: this replica no longer leads, but they stay committed."""
+        while self._pending_acks:
+            self._pending_acks.popleft()[2](Code.NONE)
 
     def _wake_readers(self) -> bool:
-        """Tell consumers if there is more for them; says whether there is."""
+        """Wake consumers if the high watermark advanced; return whether it did."""
         high_watermark = self.replica.role.high_watermark
         woken, self._woken_high_watermark = self._woken_high_watermark, high_watermark
         if high_watermark <= woken:
             return False
         if tracer.current is not None and self.replica.leader is not None:
-            tracer.current.event(f"{self!r}: all in sync have what is below {high_watermark}")
+            tracer.current.event(f"{self!r}: the high watermark is {high_watermark}")
         size_bytes = 0
         unread = self._unread
         while unread and unread[0][0] <= high_watermark:
             size_bytes += unread.popleft()[1]
-        # At least one: it may lie within a piece, and there is more in any case.
+        # At least one byte: the high watermark may be within a piece.
         for waiter in self.readers:
-            waiter.on_more(max(1, size_bytes))
+            waiter.on_data_available(max(1, size_bytes))
         return True
 
     def _note_unread(self, end_offset: int, size_bytes: int) -> None:
@@ -495,26 +498,26 @@ class Partition:
             size_bytes += unread.pop()[1]
         unread.append((end_offset, size_bytes))
 
-    def on_in_sync_answer(self, leader: LeaderPartition, wish: AlterIsr, answer: IsrAnswer) -> None:
-        """The controller answered a proposal, or there will be no answer."""
+    def on_isr_answer(self, leader: LeaderPartition, proposal: AlterIsr, answer: IsrAnswer) -> None:
+        """Handle the controller's answer to a proposal, or the lack of one."""
         if self.replica.role is leader:
-            leader.isr_answered(monotonic_ms(), wish, answer)
+            leader.on_isr_answer(monotonic_ms(), proposal, answer)
             self.settle()
 
-    def _arm(self, leader: LeaderPartition, now_ms: int) -> None:
-        """Look at the time when there is a deadline, or soon: until then there may be another."""
+    def _arm_timer(self, leader: LeaderPartition, now_ms: int) -> None:
+        """Start the timer for the next deadline, or for an earlier check for new deadlines."""
         deadline_ms = leader.next_deadline_ms()
         if deadline_ms is not None:
-            self._due_ms = max(now_ms + 1, min(deadline_ms, now_ms + _LOOK_MS))
-            self._timer = self._loop.call_at(self._due_ms / 1000, self._on_time)
+            self._due_ms = max(now_ms + 1, min(deadline_ms, now_ms + _TIMER_CHECK_MS))
+            self._timer = self._loop.call_at(self._due_ms / 1000, self._on_timer)
 
-    def _look_by(self, deadline_ms: int) -> None:
-        """There is a deadline that may be sooner than the next look."""
+    def _ensure_timer_by(self, deadline_ms: int) -> None:
+        """Cancel the timer if a deadline is before it; `settle` starts a new one."""
         if self._timer is not None and deadline_ms < self._due_ms:
             self._timer.cancel()
             self._timer = None
 
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         leader = self.replica.leader
         if leader is None:
@@ -525,52 +528,54 @@ class Partition:
             leader.tick(now_ms)
             self.settle()
         elif deadline_ms is not None:
-            self._arm(leader, now_ms)
+            self._arm_timer(leader, now_ms)
 
-    # Following
+    # As a follower
 
-    def on_fetched(self, fetch: ReplicaFetch, answer: FetchAnswer, records: memoryview) -> None:
-        """The leader has answered a fetch."""
+    def on_fetch_answer(
+        self, fetch: ReplicaFetch, answer: FetchAnswer, records: memoryview
+    ) -> None:
+        """Apply the leader's answer to a fetch."""
         follower = self.replica.follower
-        if follower is None or self.is_gone:
+        if follower is None or self.is_removed:
             return
         now_ms = monotonic_ms()
         try:
-            for action in follower.answered(now_ms, fetch, answer):
-                self._act(action, records)
+            for action in follower.on_fetch_answer(now_ms, fetch, answer):
+                self._apply_action(action, records)
             if self._wake_readers():
-                self.log.producers.replicated(self._woken_high_watermark)
+                self.log.producers.on_high_watermark(self._woken_high_watermark)
         except LogOffline:
-            self._host.on_failed(self)
-        except Refused as refused:
-            _logger.warning("%r: what the leader sent cannot be written: %s", self, refused)
-            follower.failed(now_ms, fetch)
+            self._host.on_log_failed(self)
+        except ApiError as error:
+            _logger.warning("%r: cannot append the records of the leader: %s", self, error)
+            follower.on_fetch_failed(now_ms, fetch)
 
-    def _act(self, action: FollowerAction, records: memoryview) -> None:
+    def _apply_action(self, action: FollowerAction, records: memoryview) -> None:
         log = self.log
         match action:
             case AppendFetched():
                 log.append_fetched(records)
                 self._note_unread(log.end_offset, len(records))
                 if tracer.current is not None:
-                    tracer.current.event(f"{self!r}: has copied what is below {log.end_offset}")
+                    tracer.current.event(f"{self!r}: has copied the records below {log.end_offset}")
             case TruncateTo(offset):
-                _logger.info("%r: cut from %d to %d", self, log.end_offset, offset)
+                _logger.info("%r: truncated from offset %d to %d", self, log.end_offset, offset)
                 log.truncate_to(offset)
                 if tracer.current is not None:
-                    tracer.current.event(f"{self!r}: has cut its log to {offset}")
+                    tracer.current.event(f"{self!r}: has truncated its log to {offset}")
             case TruncateFully(start_offset):
-                _logger.info("%r: begins again at %d", self, start_offset)
+                _logger.info("%r: truncated fully, restarts at offset %d", self, start_offset)
                 log.truncate_fully(start_offset)
             case AdvanceStart(offset):
                 log.delete_before(offset)
 
 
-def _complete(completed: list[Completed]) -> None:
+def _call_waiters(completed: list[AckResult]) -> None:
     for token, code in completed:
         token(code)
 
 
 def monotonic_ms() -> int:
-    """The clock of all time-outs; the event loop's own, in milliseconds."""
+    """Return the time of the event loop's clock in milliseconds; all time-outs use it."""
     return time.monotonic_ns() // 1_000_000

@@ -1,19 +1,19 @@
-"""What a topic may demand of single records: keys, timestamps, a codec of its own. Pure.
+"""Checks of single records that a topic's configuration requires. Pure.
 
-Most topics demand nothing, and their batches are never unpacked. The others are:
+Most topics require none, and their batches are never decompressed. The exceptions are:
 
-- compacted topics: a record without a key has no place there;
-- topics with `message.timestamp.before.max.ms`: the header names only the newest timestamp;
-- topics with a `compression.type`: batches in another codec are packed anew. Producer, sequence
-  and timestamps stay as they were.
+- compacted topics: every record needs a key;
+- topics with `message.timestamp.before.max.ms`: the header contains only the newest timestamp;
+- topics with a `compression.type`: batches in another codec are recompressed. Producer, sequence
+  and timestamps are unchanged.
 
-What a batch unpacks to is limited, whatever it says of itself.
+The decompressed size of a batch is limited, whatever its header says.
 """
 
 from typing import Final
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.base.configs import TopicRules
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.configs import TopicConfig
 from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.wire.batch import Batch
 from shoal.wire.errors import LimitExceeded, WireError
@@ -24,40 +24,44 @@ _CODEC_MASK: Final = 0b111
 _UNPACKED_LIMIT_BYTES: Final = 128 * 1024 * 1024
 
 
-class RecordsRefused(Refused):
-    """Single records are to blame: which of the batch, and why (KIP-467)."""
+class InvalidRecords(ApiError):
+    """Some records of a batch are invalid; `errors` has their indexes and messages (KIP-467)."""
 
     def __init__(self, code: Code, errors: list[tuple[int, str]]) -> None:
-        super().__init__(code, f"{len(errors)} record(s) are refused; the first: {errors[0][1]}")
+        super().__init__(code, f"{len(errors)} record(s) are invalid; the first: {errors[0][1]}")
         self.errors = errors
 
 
-def are_demanded(header: BatchHeader, rules: TopicRules) -> bool:
-    """Whether the topic wants to see the records of a batch."""
-    return rules.looks_inside or (rules.codec is not None and rules.codec != header.codec)
+def needs_record_checks(header: BatchHeader, rules: TopicConfig) -> bool:
+    """Return whether the topic's configuration requires looking at the records of a batch."""
+    return rules.needs_record_inspection or (
+        rules.codec is not None and rules.codec != header.codec
+    )
 
 
-def checked_and_packed(
-    view: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int
+def validate_and_recompress(
+    view: memoryview, header: BatchHeader, rules: TopicConfig, now_ms: int
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as the topic wants it; `Refused` if it may not be written."""
+    """Return the batch in the topic's codec; `ApiError` if it may not be written."""
     try:
-        if rules.looks_inside:
+        if rules.needs_record_inspection:
             _check_records(view, header, rules, now_ms)
         if rules.codec is None or rules.codec == header.codec:
             return view, header
-        packed = _packed(view, header, rules)
+        packed = _recompress(view, header, rules)
     except LimitExceeded as error:
-        raise Refused(Code.MESSAGE_TOO_LARGE, f"a batch unpacks to too much: {error}") from error
+        raise ApiError(
+            Code.MESSAGE_TOO_LARGE, f"the decompressed batch is too large: {error}"
+        ) from error
     except WireError as error:
-        raise Refused(Code.INVALID_RECORD, f"a batch cannot be unpacked: {error}") from error
+        raise ApiError(Code.INVALID_RECORD, f"the batch cannot be decompressed: {error}") from error
     if len(packed) > rules.max_message_bytes:
-        message = f"{len(packed)} bytes in the topic's codec; max.message.bytes is "
-        raise Refused(Code.MESSAGE_TOO_LARGE, f"{message}{rules.max_message_bytes}")
+        message = f"the recompressed batch has {len(packed)} bytes, but max.message.bytes is "
+        raise ApiError(Code.MESSAGE_TOO_LARGE, f"{message}{rules.max_message_bytes}")
     return memoryview(packed), unpack_header(packed)
 
 
-def _check_records(view: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> None:
+def _check_records(view: memoryview, header: BatchHeader, rules: TopicConfig, now_ms: int) -> None:
     oldest_ms = now_ms - rules.timestamp_before_max_ms
     newest_ms = now_ms + rules.timestamp_after_max_ms
     checks_times = not rules.uses_append_time
@@ -72,15 +76,15 @@ def _check_records(view: memoryview, header: BatchHeader, rules: TopicRules, now
             and (time := record.timestamp) >= 0
             and not (oldest_ms <= time <= newest_ms)
         ):
-            message = f"timestamp {time} is not in {oldest_ms} to {newest_ms}"
+            message = f"timestamp {time} is not in the range {oldest_ms} to {newest_ms}"
             out_of_time.append((index, message))
     if without_key:
-        raise RecordsRefused(Code.INVALID_RECORD, without_key)
+        raise InvalidRecords(Code.INVALID_RECORD, without_key)
     if out_of_time:
-        raise RecordsRefused(Code.INVALID_TIMESTAMP, out_of_time)
+        raise InvalidRecords(Code.INVALID_TIMESTAMP, out_of_time)
 
 
-def _packed(view: memoryview, header: BatchHeader, rules: TopicRules) -> bytearray:
+def _recompress(view: memoryview, header: BatchHeader, rules: TopicConfig) -> bytearray:
     codec = rules.codec or 0
     section = decompress(header.codec, view[HEADER_SIZE:], limit_bytes=_UNPACKED_LIMIT_BYTES)
     packed = bytearray(HEADER_SIZE)
@@ -95,6 +99,6 @@ def _packed(view: memoryview, header: BatchHeader, rules: TopicRules) -> bytearr
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
     )
-    # Everything else that the header says stays.
+    # All other attributes of the header are kept.
     Batch(memoryview(packed)).edit(attributes=(header.attributes & ~_CODEC_MASK) | codec)
     return packed

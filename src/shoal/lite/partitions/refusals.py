@@ -1,25 +1,25 @@
-"""Batches of idempotent producers that were refused a moment ago, and what follows them.
+"""Recently rejected batches of idempotent producers; later batches are rejected with them. Pure.
 
-A producer has several batches on their way. If the first comes too early (its leader does not
-know yet that it leads, or waits for replicas to be in sync) and the next one in time, the next one
-is out of order. Clients that hear so begin a new epoch, and librdkafka sends again then what
-other partitions may have got already: written twice (its issue 4953). And where nothing of the
-producer is known, any sequence is taken for its first: then it is the early batch that is out of
-order when it comes again. So what follows a batch that was refused for the moment is refused like
-it, until that comes again. A leader that is new does the same with what is ahead: the leader
-before it may have refused what is missing.
+A producer has several batches in flight. If a broker rejects the first with a retriable error (it
+does not know yet that it leads, or too few replicas are in sync) and would accept the next one,
+the next one is out of order. Clients answer that error with a new producer epoch, and librdkafka
+then resends batches that other partitions may already have: duplicates (its issue 4953). And
+where the broker has no state of the producer, it accepts any first sequence: then the first batch
+is out of order when it is retried. So the batches after a rejected one get the same error until
+the rejected one is retried. A new leader does the same with batches that are ahead: the previous
+leader may have rejected the missing ones.
 
-No input or output: the caller says what time it is.
+The caller passes the time.
 """
 
 from typing import NamedTuple
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.storage.header import BatchHeader
 from shoal.model.topics import TopicPartition
 
-# Whoever hears these sends the same batch again.
-_FOR_THE_MOMENT = frozenset(
+# Clients retry the same batch after these errors.
+_RETRIABLE = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
         Code.LEADER_NOT_AVAILABLE,
@@ -28,59 +28,61 @@ _FOR_THE_MOMENT = frozenset(
         Code.KAFKA_STORAGE_ERROR,
     }
 )
-# What was on its way when a batch was refused has come by then.
+# By then, all batches that were in flight when a batch was rejected have arrived.
 _PATIENCE_MS = 5_000
 _MOST = 10_000
 _SEQUENCES = 1 << 31
 
 
-class _Early(NamedTuple):
+class _RefusedBatch(NamedTuple):
     producer_epoch: int
     sequence: int
     refused_ms: int
-    # Not the exception: its traceback holds the whole request.
+    # Not the exception itself: its traceback keeps the whole request in memory.
     code: Code
     message: str
 
 
 class Refusals:
-    """What one broker has refused for the moment; of each producer and partition the first."""
+    """The first rejected batch of each producer and partition, on one broker."""
 
     def __init__(self) -> None:
-        self._early: dict[tuple[TopicPartition, int], _Early] = {}
+        self._refused: dict[tuple[TopicPartition, int], _RefusedBatch] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._early)
+        return bool(self._refused)
 
-    def note(
-        self, partition: TopicPartition, header: BatchHeader, refused: Refused, now_ms: int
+    def add(
+        self, partition: TopicPartition, header: BatchHeader, error: ApiError, now_ms: int
     ) -> None:
-        """A batch was refused."""
-        if header.producer_id < 0 or refused.code not in _FOR_THE_MOMENT:
+        """Record a rejected batch, if its error is retriable."""
+        if header.producer_id < 0 or error.code not in _RETRIABLE:
             return
         key = partition, header.producer_id
-        if self.before(partition, header, now_ms) is not None:
-            self._early[key] = self._early[key]._replace(refused_ms=now_ms)
+        if self.find_earlier_refusal(partition, header, now_ms) is not None:
+            self._refused[key] = self._refused[key]._replace(refused_ms=now_ms)
             return
-        if len(self._early) >= _MOST:
-            self._early.clear()
-        self._early[key] = _Early(
-            header.producer_epoch, header.base_sequence, now_ms, refused.code, str(refused)
+        if len(self._refused) >= _MOST:
+            self._refused.clear()
+        self._refused[key] = _RefusedBatch(
+            header.producer_epoch, header.base_sequence, now_ms, error.code, str(error)
         )
 
-    def before(self, partition: TopicPartition, header: BatchHeader, now_ms: int) -> Refused | None:
-        """Why a batch that comes before this one was refused; None if none was, or it is back."""
-        early = self._early.get((partition, header.producer_id))
-        if early is None:
+    def find_earlier_refusal(
+        self, partition: TopicPartition, header: BatchHeader, now_ms: int
+    ) -> ApiError | None:
+        """Return the error of an earlier rejected batch that was not retried yet, or None."""
+        earlier = self._refused.get((partition, header.producer_id))
+        if earlier is None:
             return None
-        is_over = now_ms - early.refused_ms > _PATIENCE_MS
-        if is_over or early.producer_epoch != header.producer_epoch:
-            del self._early[partition, header.producer_id]
+        is_over = now_ms - earlier.refused_ms > _PATIENCE_MS
+        if is_over or earlier.producer_epoch != header.producer_epoch:
+            del self._refused[partition, header.producer_id]
             return None
-        distance = (header.base_sequence - early.sequence) % _SEQUENCES
+        distance = (header.base_sequence - earlier.sequence) % _SEQUENCES
         is_later = 0 < distance < _SEQUENCES // 2
-        return Refused(early.code, early.message) if is_later else None
+        return ApiError(earlier.code, earlier.message) if is_later else None
 
-    def written(self, partition: TopicPartition, header: BatchHeader) -> None:
-        """A batch was taken: those before it are there, and what follows may come."""
-        self._early.pop((partition, header.producer_id), None)
+    def on_batch_written(self, partition: TopicPartition, header: BatchHeader) -> None:
+        """Forget the rejected batch: a batch was appended, so no earlier one is missing."""
+        self._refused.pop((partition, header.producer_id), None)

@@ -1,57 +1,57 @@
-"""What a member wants done.
+"""What a member asks its shell to do.
 
-Rules for whoever performs them (`driver` does it):
+Rules for the shell that performs the actions (`driver`):
 - In order, each one whole before the next. Actions of the first group are done when they would
-  survive a power loss: a vote is on the disk before the message that tells of it leaves.
-- All of them, before the node gets its next input; then `persisted` says how far the log is on
-  the disk. If one cannot be done, the process ends: the node already counts on it.
+  survive a power loss: a vote is on the disk before the message that carries it leaves.
+- All of them, before the node gets its next input; then `on_persisted` reports how far the log is
+  on the disk. If one fails, the process ends: the node already relies on it.
 """
 
 from dataclasses import dataclass
 
-from shoal.lite.raft.messages import Message, RaftCode
-from shoal.lite.raft.model import Entry, QuorumState, Snapshot
+from shoal.lite.raft.messages import RaftCode, RaftMessage
+from shoal.lite.raft.model import QuorumState, RaftEntry, RaftSnapshot
 
 # For the disk
 
 
 @dataclass(frozen=True, slots=True)
 class PersistVote:
-    """Remember the epoch, the vote and the leader, replacing what was remembered."""
+    """Store the epoch, the vote and the leader in place of the stored ones."""
 
     state: QuorumState
 
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries:
-    """Write entries behind the log's end, which is `base_offset`."""
+    """Append entries at the end of the log, which is `base_offset`."""
 
     base_offset: int
-    entries: tuple[Entry, ...]
+    entries: tuple[RaftEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TruncateTo:
-    """Cut the log so that it ends at `offset`."""
+class TruncateEntries:
+    """Truncate the log so that it ends at `offset`."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class SaveSnapshot:
-    """Keep a snapshot of our own; the log below its end may go."""
+    """Store a snapshot of this member's own state; the log below its end may be deleted."""
 
-    snapshot: Snapshot
+    snapshot: RaftSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """Keep a snapshot of the leader's instead of the whole log, and begin again from it.
+    """Replace the whole log by a snapshot of the leader, and continue from its end.
 
-    The state machine forgets everything and applies `records`.
+    The state machine drops its state and applies `records`.
     """
 
-    snapshot: Snapshot
+    snapshot: RaftSnapshot
     records: tuple[bytes, ...]
 
 
@@ -59,11 +59,11 @@ class LoadSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Deliver a message, or lose it: the node tries again by itself."""
+class SendToPeer:
+    """Deliver a message, or lose it: the node retries."""
 
     to: int
-    message: Message
+    message: RaftMessage
 
 
 # For the state machine
@@ -71,36 +71,36 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """These entries are for good. Each is told once per start, in order, without a gap."""
+    """These entries are committed. Each is emitted once per start, in order, without a gap."""
 
     base_offset: int
-    entries: tuple[Entry, ...]
+    entries: tuple[RaftEntry, ...]
     high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
 class BecameLeader:
-    """We lead, and all entries of former leaders have been committed and told."""
+    """This node leads, and all entries of former leaders are committed and were emitted."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ResignedLeader:
-    """We lead no more. Proposals that were not committed may still be, by the next leader."""
+    """This node no longer leads. The next leader may still commit uncommitted proposals."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The quorum does not take us for the voter whose id we have: our disk is another."""
+class VoterRejected:
+    """The quorum rejected this node: it has the id of a voter and another directory id."""
 
     by: int
     error: RaftCode
 
 
-StorageAction = PersistVote | AppendEntries | TruncateTo | SaveSnapshot | LoadSnapshot
-Action = StorageAction | Send | Committed | BecameLeader | ResignedLeader | Refused
+StorageAction = PersistVote | AppendEntries | TruncateEntries | SaveSnapshot | LoadSnapshot
+Action = StorageAction | SendToPeer | Committed | BecameLeader | ResignedLeader | VoterRejected
 
-STORAGE_ACTIONS = (PersistVote, AppendEntries, TruncateTo, SaveSnapshot, LoadSnapshot)
+STORAGE_ACTIONS = (PersistVote, AppendEntries, TruncateEntries, SaveSnapshot, LoadSnapshot)

@@ -13,29 +13,30 @@ class RaftConfig:
     `controller.quorum.fetch.timeout.ms`.
     """
 
-    # How long an election may take before another begins; each is lengthened at random up to
-    # twice that, so that two candidates do not tie again and again. Many round trips and syncs.
+    # How long an election may take before the next begins. A random part, up to once more that
+    # time, is added so that two candidates do not tie repeatedly. Long enough for many round
+    # trips and syncs.
     election_timeout_ms: int = 600
     # How long a follower waits for an answer of the leader before it asks for an election. A
-    # leader resigns when it was not fetched from by a majority for one and a half times that.
+    # leader resigns when no majority has fetched from it for one and a half times that.
     fetch_timeout_ms: int = 2000
-    # How long a leader holds a fetch when it has nothing to give.
+    # How long a leader holds a fetch for which it has no new data.
     fetch_max_wait_ms: int = 500
-    # When a fetch without an answer is sent again: longer than a leader may hold it, by the round
-    # trip over the slowest link on which a node can still follow.
+    # When an unanswered fetch is sent again: `fetch_max_wait_ms` plus the round trip over the
+    # slowest link on which a node can still follow.
     request_timeout_ms: int = 1900
-    # How long to wait after a refusal before the next try.
+    # How long to wait after an error before the next try.
     retry_backoff_ms: int = 50
-    # What one answer to a fetch carries; one entry is always carried whole.
+    # The most that one fetch response carries; it always carries at least one whole entry.
     fetch_max_bytes: int = 1024 * 1024
     snapshot_chunk_bytes: int = 1024 * 1024
-    # What a snapshot of a leader may take up: it is held in memory.
+    # The largest snapshot that a follower loads: it is held in memory.
     snapshot_max_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         if not 0 < self.fetch_max_wait_ms < self.request_timeout_ms < self.fetch_timeout_ms:
             raise ConfigError(
-                "fetch_max_wait_ms, request_timeout_ms and fetch_timeout_ms must rise: "
+                "fetch_max_wait_ms < request_timeout_ms < fetch_timeout_ms must hold, got "
                 f"{self.fetch_max_wait_ms}, {self.request_timeout_ms}, {self.fetch_timeout_ms}"
             )
         if self.election_timeout_ms < 1 or self.retry_backoff_ms < 1:
@@ -47,7 +48,7 @@ class RaftConfig:
 
     @property
     def begin_interval_ms(self) -> int:
-        """How long a voter may not fetch before its leader tells it again who leads."""
+        """How long after a voter's last fetch the leader sends it BeginQuorumEpoch again."""
         return self.fetch_timeout_ms // 2
 
 

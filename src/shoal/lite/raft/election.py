@@ -4,7 +4,7 @@ from shoal.lite.raft.model import Voters
 
 
 class Ballot:
-    """One election, or the question whether there should be one, as its candidate sees it."""
+    """The votes or pre-votes that one candidate has received."""
 
     def __init__(self, voters: Voters, *, pre_vote: bool) -> None:
         self.pre_vote = pre_vote
@@ -12,7 +12,7 @@ class Ballot:
         self._answers: dict[int, bool] = {}
 
     def count(self, voter_id: int, *, granted: bool) -> None:
-        """Note an answer. Each voter counts once, however often it answers; others do not."""
+        """Record an answer. Each voter counts once, however often it answers; non-voters do not."""
         if self._voters.get(voter_id) is not None:
             self._answers[voter_id] = granted
 

@@ -1,11 +1,11 @@
-"""What can go wrong in the quorum.
+"""The errors of the metadata quorum.
 
 ShoalError
-├── NotLeader             only the leader can do that; says who leads, if known
-├── VoterChangeRefused    the set of voters cannot be changed like that now
-├── RaftBroken            the protocol was violated: better to die than to go on
-├── NotFormatted          the folder was never made a member of a quorum
-└── StorageFailed         the disk failed; nothing more may be promised from it
+├── NotLeader             only the leader can do that; names the leader if known
+├── VoterChangeRefused    the set of voters cannot be changed this way now
+├── RaftInvariantViolated the protocol was violated: the process must stop
+├── NotFormatted          the folder was never formatted for a member of a quorum
+└── StorageFailed         the disk failed; nothing more may be acknowledged from it
 """
 
 from shoal.model.errors import ShoalError
@@ -17,28 +17,28 @@ class NotLeader(ShoalError):
     retriable = True
 
     def __init__(self, leader_id: int | None) -> None:
-        known = "nobody is known to" if leader_id is None else f"node {leader_id} does"
-        super().__init__(f"this node does not lead the quorum; {known}")
+        known = "the leader is unknown" if leader_id is None else f"the leader is node {leader_id}"
+        super().__init__(f"this node is not the leader of the quorum; {known}")
         self.leader_id = leader_id
 
 
 class VoterChangeRefused(ShoalError):
-    """The set of voters cannot be changed like that, or not now."""
+    """The set of voters cannot be changed this way, or not now."""
 
 
-class RaftBroken(ShoalError):
-    """Something happened that the protocol excludes: a bug, or a disk that forgot."""
+class RaftInvariantViolated(ShoalError):
+    """Something happened that the protocol excludes: a bug, or a disk that lost data."""
 
 
 class NotFormatted(ShoalError):
-    """An empty disk, where a member of a quorum must have its own."""
+    """The folder is not formatted as the disk of a quorum member."""
 
 
 class StorageFailed(ShoalError):
-    """A write or a sync failed. What is on the disk is not known any more."""
+    """A write or a sync failed. The content of the disk is unknown from then on."""
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise `RaftBroken` unless the condition holds; unlike an assert, always checked."""
+    """Raise `RaftInvariantViolated` unless the condition holds; never disabled, unlike assert."""
     if not condition:
-        raise RaftBroken(message)
+        raise RaftInvariantViolated(message)

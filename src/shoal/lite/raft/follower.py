@@ -1,38 +1,38 @@
-"""What a follower does, for as long as it follows one leader in one epoch.
+"""The follower role: following one leader in one epoch.
 
 Rules of this file:
-- One fetch at a time, and only when everything that we have is on the disk: a fetch says so.
-- Only answers to the position where we are now count. Late and doubled ones are ignored; a lost
-  one is asked for again.
-- Where our log has parted from the leader's it is cut, never below the high watermark.
+- One fetch at a time, and only when the whole log is on the disk: a fetch acknowledges it.
+- Only responses to the current position count. Late and duplicate ones are ignored; after a
+  lost one the fetch is sent again.
+- A log that diverged from the leader's is truncated, never below the high watermark.
 """
 
 from dataclasses import dataclass, field
 
 from shoal.lite.raft.messages import (
-    FetchRequest,
-    FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     RaftCode,
+    RaftFetchRequest,
+    RaftFetchResponse,
 )
-from shoal.lite.raft.model import EpochEnd, Snapshot, SnapshotId
-from shoal.lite.raft.replica import Replica
+from shoal.lite.raft.model import RaftEpochEnd, RaftSnapshot, RaftSnapshotId
+from shoal.lite.raft.replica import RaftReplica
 from shoal.lite.raft.storage.codec import decode_snapshot
 from shoal.model.errors import WireError
 
 
 @dataclass(slots=True)
-class Download:
-    """A snapshot of which a part has arrived."""
+class SnapshotDownload:
+    """A snapshot that has arrived in part."""
 
-    id: SnapshotId
+    id: RaftSnapshotId
     data: bytearray = field(default_factory=bytearray)
 
 
-def fetch_request(replica: Replica) -> FetchRequest:
-    """A fetch from where our log ends."""
-    return FetchRequest(
+def fetch_request(replica: RaftReplica) -> RaftFetchRequest:
+    """A fetch from the end of this member's log."""
+    return RaftFetchRequest(
         epoch=replica.epoch,
         replica_id=replica.key.id,
         replica_directory=replica.key.directory,
@@ -42,17 +42,17 @@ def fetch_request(replica: Replica) -> FetchRequest:
     )
 
 
-class Follower:
-    """Following one leader."""
+class RaftFollower:
+    """A member that follows one leader."""
 
-    def __init__(self, replica: Replica, leader_id: int) -> None:
+    def __init__(self, replica: RaftReplica, leader_id: int) -> None:
         self._replica = replica
         self.leader_id = leader_id
-        # Whether the leader has answered: before that, nobody else needs to respect it.
+        # Whether the leader has answered. Until then this member may grant pre-votes to others.
         self.has_fetched = False
         self.deadline_ms = replica.now_ms + replica.config.fetch_timeout_ms
-        self._download: Download | None = None
-        # When to ask (again).
+        self._download: SnapshotDownload | None = None
+        # When to send the next fetch.
         self._due_ms = replica.now_ms
         self.fetch_if_due()
 
@@ -78,22 +78,22 @@ class Follower:
     def next_deadline_ms(self) -> int:
         return min(self.deadline_ms, self._due_ms)
 
-    def _go_on(self) -> None:
+    def _fetch_now(self) -> None:
         self._due_ms = self._replica.now_ms
         self.fetch_if_due()
 
     def back_off(self) -> None:
-        """The leader refused: wait before the next try."""
+        """The leader returned an error: wait before the next try."""
         self._due_ms = self._replica.now_ms + self._replica.config.retry_backoff_ms
 
-    def _heard_from_leader(self) -> None:
+    def _on_leader_answered(self) -> None:
         self.has_fetched = True
         self.deadline_ms = self._replica.now_ms + self._replica.config.fetch_timeout_ms
 
     # Entries
 
-    def on_fetch_response(self, response: FetchResponse) -> None:
-        """The leader's answer; its epoch is ours."""
+    def on_fetch_response(self, response: RaftFetchResponse) -> None:
+        """A response of the leader, of the current epoch."""
         replica = self._replica
         position = (replica.log.end_offset, replica.log.last_epoch)
         if self._download is not None:
@@ -103,9 +103,9 @@ class Follower:
         if response.error is not RaftCode.NONE:
             self.back_off()
             return
-        self._heard_from_leader()
+        self._on_leader_answered()
         if response.snapshot is not None:
-            self._download = Download(response.snapshot)
+            self._download = SnapshotDownload(response.snapshot)
         elif response.diverging is not None:
             self._truncate(response.diverging)
         else:
@@ -113,10 +113,10 @@ class Follower:
                 replica.append(response.entries)
             end_offset = min(response.high_watermark, replica.log.end_offset)
             replica.advance_high_watermark(end_offset)
-        self._go_on()
+        self._fetch_now()
 
-    def _truncate(self, leaders: EpochEnd) -> None:
-        """Cut what the leader does not have, as far as an epoch and its end can tell."""
+    def _truncate(self, leaders: RaftEpochEnd) -> None:
+        """Truncate what the leader does not have, as far as one epoch and its end show it."""
         ours = self._replica.log.end_of_epoch(leaders.epoch)
         if ours.epoch == leaders.epoch:
             self._replica.truncate_to(min(ours.end_offset, leaders.end_offset))
@@ -126,33 +126,33 @@ class Follower:
     # Snapshots
 
     def on_snapshot_response(self, response: FetchSnapshotResponse) -> None:
-        """The leader's answer; its epoch is ours."""
+        """A response of the leader, of the current epoch."""
         download = self._download
         if download is None or response.snapshot != download.id:
             return
         if response.position != len(download.data):
             return
-        if response.error is not RaftCode.NONE or not self._is_sound(response):
-            # It may have a newer one by now: an ordinary fetch tells.
+        if response.error is not RaftCode.NONE or not self._is_valid_chunk(response):
+            # The leader may have a newer snapshot by now: an ordinary fetch finds out.
             self._download = None
             self.back_off()
             return
-        self._heard_from_leader()
+        self._on_leader_answered()
         download.data += response.data
         if len(download.data) == response.size:
             self._download = None
-            if not self._load(Snapshot(download.id, bytes(download.data))):
+            if not self._load(RaftSnapshot(download.id, bytes(download.data))):
                 self.back_off()
                 return
-        self._go_on()
+        self._fetch_now()
 
-    def _is_sound(self, response: FetchSnapshotResponse) -> bool:
+    def _is_valid_chunk(self, response: FetchSnapshotResponse) -> bool:
         end = response.position + len(response.data)
         limit = self._replica.config.snapshot_max_bytes
         return bool(response.data) and end <= response.size <= limit
 
-    def _load(self, snapshot: Snapshot) -> bool:
-        """Whether what has arrived is a snapshot; if not, it was damaged on its way."""
+    def _load(self, snapshot: RaftSnapshot) -> bool:
+        """Load a complete snapshot; False if it was damaged in transit."""
         try:
             content = decode_snapshot(snapshot.data)
         except WireError:

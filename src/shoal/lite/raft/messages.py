@@ -1,4 +1,4 @@
-"""What the members of a quorum say to each other.
+"""The messages between the members of a quorum.
 
 Each is one of Apache Kafka's requests or responses: Vote (52), BeginQuorumEpoch (53),
 EndQuorumEpoch (54), Fetch (1) and FetchSnapshot (59). Shells translate.
@@ -6,21 +6,21 @@ EndQuorumEpoch (54), Fetch (1) and FetchSnapshot (59). Shells translate.
 Rules of this file:
 - Every message carries the epoch of its sender. `leader_id` is the leader of that epoch, or
   None if the sender does not know it.
-- Responses repeat what they answer where the receiver must be able to tell a late or doubled
-  one from the one it waits for. Where a connection pairs requests and responses, the shell
+- Responses repeat fields of the request where the receiver must tell a late or duplicate
+  response from the one it waits for. Where a connection pairs requests and responses, the shell
   copies those fields from the request.
-- A fetch from an offset says: I have everything below it on my disk.
+- A fetch from an offset acknowledges that everything below it is on the sender's disk.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
-from shoal.lite.raft.model import Entry, EpochEnd, SnapshotId
+from shoal.lite.raft.model import RaftEntry, RaftEpochEnd, RaftSnapshotId
 
 
 class RaftCode(IntEnum):
-    """Why a request was not granted, by Apache Kafka's names and numbers."""
+    """Error codes, by Apache Kafka's names and numbers."""
 
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -29,20 +29,20 @@ class RaftCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     SNAPSHOT_NOT_FOUND = 98
     POSITION_OUT_OF_RANGE = 99
-    # The receiver is not the one that the request was meant for: its disk is another.
+    # The receiver is not the voter that the request names: it has another directory id.
     INVALID_VOTER_KEY = 125
-    # The sender has the id of a voter, and not its disk.
+    # The sender has the id of a voter, and another directory id.
     VOTER_NOT_FOUND = 127
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Would you vote for me (`pre_vote`), or: vote for me."""
+    """A candidate asks for a vote, or whether it would get it (`pre_vote`)."""
 
     epoch: int
     candidate_id: int
     candidate_directory: UUID
-    # Whom the candidate believes to ask.
+    # The directory id of the voter that the candidate means.
     voter_directory: UUID
     last_epoch: int
     last_offset: int
@@ -60,7 +60,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpoch:
-    """I lead: fetch from me. Repeated to voters that do not."""
+    """The leader asks a voter to fetch from it. Repeated to voters that do not."""
 
     epoch: int
     leader_id: int
@@ -76,7 +76,7 @@ class BeginQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpoch:
-    """I lead no more: elect another, preferably the first of these."""
+    """The leader has resigned: elect another, preferably the first of `preferred`."""
 
     epoch: int
     leader_id: int
@@ -91,8 +91,8 @@ class EndQuorumEpochResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchRequest:
-    """Give me what follows `offset`; the last entry that I have is of `last_fetched_epoch`."""
+class RaftFetchRequest:
+    """Fetch entries from `offset` on; the sender's last entry is of `last_fetched_epoch`."""
 
     epoch: int
     replica_id: int
@@ -103,18 +103,18 @@ class FetchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchResponse:
-    """Entries from `offset` on; or where our logs part; or which snapshot to load first."""
+class RaftFetchResponse:
+    """Entries from `offset` on; or where the logs diverge; or which snapshot to load first."""
 
     epoch: int
     leader_id: int | None
     # Of the request.
     offset: int
     last_fetched_epoch: int
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RaftEntry, ...] = ()
     high_watermark: int = 0
-    diverging: EpochEnd | None = None
-    snapshot: SnapshotId | None = None
+    diverging: RaftEpochEnd | None = None
+    snapshot: RaftSnapshotId | None = None
     error: RaftCode = RaftCode.NONE
 
 
@@ -123,7 +123,7 @@ class FetchSnapshotRequest:
     epoch: int
     replica_id: int
     replica_directory: UUID
-    snapshot: SnapshotId
+    snapshot: RaftSnapshotId
     position: int
 
 
@@ -134,19 +134,21 @@ class FetchSnapshotResponse:
     epoch: int
     leader_id: int | None
     # Of the request.
-    snapshot: SnapshotId
+    snapshot: RaftSnapshotId
     position: int
     size: int = 0
     data: bytes = b""
     error: RaftCode = RaftCode.NONE
 
 
-Request = VoteRequest | BeginQuorumEpoch | EndQuorumEpoch | FetchRequest | FetchSnapshotRequest
-Response = (
+RaftRequest = (
+    VoteRequest | BeginQuorumEpoch | EndQuorumEpoch | RaftFetchRequest | FetchSnapshotRequest
+)
+RaftResponse = (
     VoteResponse
     | BeginQuorumEpochResponse
     | EndQuorumEpochResponse
-    | FetchResponse
+    | RaftFetchResponse
     | FetchSnapshotResponse
 )
-Message = Request | Response
+RaftMessage = RaftRequest | RaftResponse

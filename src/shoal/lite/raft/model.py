@@ -1,10 +1,11 @@
-"""The nouns of the quorum: voters, entries, snapshots, and the state of an election.
+"""The data types of the quorum: voters, entries, snapshots, and the state of an election.
 
 Rules of this file:
 - Offsets count records, as Apache Kafka's do. An entry is a group of records that are written,
-  replicated and committed together; logs are only ever cut between entries.
-- A voter is an id *and* a directory id, which is made when its disk is formatted. A process
-  with the same id and another disk may have forgotten its vote, so it is somebody else.
+  replicated and committed together; logs are only truncated between entries.
+- A voter is an id *and* a directory id, which is generated when its disk is
+  formatted. A process with the same id and another disk may have lost its vote, so it is
+  another replica.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,13 +15,13 @@ from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
 
-# What a batch and a record cost beside the bytes of the values, roughly.
+# The approximate overhead of a batch and of a record beside the bytes of the values.
 _ENTRY_OVERHEAD_BYTES = 61
 _RECORD_OVERHEAD_BYTES = 10
 
 
 class ReplicaKey(NamedTuple):
-    """A process together with its disk."""
+    """The identity of a member: its node id and the directory id of its disk."""
 
     id: int
     directory: UUID
@@ -41,7 +42,7 @@ class Voter:
 
 
 class Voters:
-    """A set of voters, by id. Never changes."""
+    """An immutable set of voters, by id."""
 
     def __init__(self, voters: Iterable[Voter]) -> None:
         self._by_id = {voter.id: voter for voter in sorted(voters, key=lambda voter: voter.id)}
@@ -67,7 +68,7 @@ class Voters:
 
     @cached_property
     def majority(self) -> int:
-        """How many of them are more than half."""
+        """How many voters are more than half."""
         return len(self._by_id) // 2 + 1
 
     def get(self, voter_id: int) -> Voter | None:
@@ -77,8 +78,8 @@ class Voters:
         voter = self._by_id.get(key.id)
         return voter is not None and voter.directory == key.directory
 
-    def contradict(self, key: ReplicaKey) -> bool:
-        """Whether the id is a voter's, but the disk is not."""
+    def has_other_directory(self, key: ReplicaKey) -> bool:
+        """Whether a voter has this id, with another directory id."""
         voter = self._by_id.get(key.id)
         return voter is not None and voter.directory != key.directory
 
@@ -90,7 +91,7 @@ class Voters:
 
 
 class EntryKind(Enum):
-    """Who an entry is for."""
+    """What an entry contains."""
 
     DATA = "data"
     # The first entry of every leader: once it is committed, everything before it is.
@@ -99,8 +100,8 @@ class EntryKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Records of one epoch that belong together; those of the quorum itself have another kind."""
+class RaftEntry:
+    """Records of one epoch that belong together; `kind` marks the quorum's own entries."""
 
     epoch: int
     records: tuple[bytes, ...]
@@ -108,33 +109,33 @@ class Entry:
 
     @property
     def count(self) -> int:
-        """How many offsets it takes."""
+        """How many offsets it occupies."""
         return len(self.records)
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes on the wire."""
+        """Its approximate size on the wire."""
         payload = sum(map(len, self.records))
         return payload + len(self.records) * _RECORD_OVERHEAD_BYTES + _ENTRY_OVERHEAD_BYTES
 
 
-class SnapshotId(NamedTuple):
-    """What a snapshot stands for: everything below `end_offset`, the last of it of `epoch`."""
+class RaftSnapshotId(NamedTuple):
+    """A snapshot covers everything below `end_offset`; its last entry is of `epoch`."""
 
     end_offset: int
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RaftSnapshot:
     """The state after `id.end_offset` records, as bytes of `codec.encode_snapshot`."""
 
-    id: SnapshotId
+    id: RaftSnapshotId
     data: bytes
 
 
-class EpochEnd(NamedTuple):
-    """Where the entries of an epoch end in some log."""
+class RaftEpochEnd(NamedTuple):
+    """Where the entries of an epoch end in a log."""
 
     epoch: int
     end_offset: int
@@ -142,7 +143,7 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """What a member must not forget: the epoch, whom it voted for in it, and who leads it."""
+    """What must survive a restart: the epoch, the vote in it, and its leader."""
 
     epoch: int = 0
     voted_for: ReplicaKey | None = None
@@ -151,11 +152,11 @@ class QuorumState:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """Everything that a member finds when it starts."""
+    """Everything that a member reads from its disk when it starts."""
 
     # As of the first start; voter sets in the snapshot or in the log replace it.
     voters: Voters
     quorum: QuorumState = QuorumState()
-    snapshot: Snapshot | None = None
+    snapshot: RaftSnapshot | None = None
     # From the end of the snapshot on.
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RaftEntry, ...] = ()

@@ -1,8 +1,8 @@
 """One member of the quorum: messages and time in, actions out.
 
-    unattached    knows no leader; waits for one, or for its time to ask for an election
+    unattached    knows no leader; waits for one, or for its election time-out
     prospective   asks whether it would be elected (pre-vote); its epoch stays as it is
-    candidate     a majority would elect it: it has begun a new epoch and asks for votes
+    candidate     a majority would elect it: it has started a new epoch and asks for votes
     leader        a majority has voted for it
     follower      fetches from the leader
 
@@ -15,16 +15,18 @@
     any role ──higher epoch──► unattached, or follower if its leader is named
 
 Rules of this file:
-- Pure: no clock, no disk, no network, no chance but `random`. Every input takes the time, and
-  leaves what is to be done in a list, which `take_actions` hands out.
-- A vote is given once per epoch, to a log that is not behind ours, and remembered before it is
-  told. A pre-vote promises nothing; it is refused by whoever hears from a leader, so that one
-  who was cut off cannot end a leadership that works when it returns.
-- A member whose leader cannot be reached need not wait until it was silent for long: it asks for
-  an election at once, once. If the others still hear the leader, they refuse.
-- Who does not vote is an observer. It follows like the others, and never asks for an election.
-- A request from someone with the id of a voter and another disk is answered with an error, and
-  changes nothing.
+- Pure: no clock, no disk, no network, no randomness but `random`. Every input takes the time,
+  and appends actions to a list, which `take_actions` returns.
+- A member votes once per epoch, for a candidate whose log is not behind its own, and persists
+  the vote before it sends it. A pre-vote promises nothing; a member that hears from a leader
+  rejects it, so that a member that was partitioned cannot end a working leadership when it
+  returns.
+- A member that cannot connect to its leader does not wait for the fetch time-out: it asks for
+  an election at once, but only once. If the others still hear the leader, they reject it.
+- A member that is not a voter is an observer. It follows the leader, and never asks for an
+  election.
+- A request of a node with the id of a voter and another directory id is answered with an error,
+  and changes nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,33 +35,33 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from shoal.lite.raft.actions import Action, Refused, ResignedLeader
+from shoal.lite.raft.actions import Action, ResignedLeader, VoterRejected
 from shoal.lite.raft.config import DEFAULT_CONFIG, RaftConfig
 from shoal.lite.raft.election import Ballot
 from shoal.lite.raft.errors import NotLeader
-from shoal.lite.raft.follower import Follower, fetch_request
-from shoal.lite.raft.leader import Leader, Progress
+from shoal.lite.raft.follower import RaftFollower, fetch_request
+from shoal.lite.raft.leader import RaftLeader, ReplicaProgress
 from shoal.lite.raft.log import RaftLog
 from shoal.lite.raft.messages import (
     BeginQuorumEpoch,
     BeginQuorumEpochResponse,
     EndQuorumEpoch,
     EndQuorumEpochResponse,
-    FetchRequest,
-    FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    Message,
     RaftCode,
-    Response,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftMessage,
+    RaftResponse,
     VoteRequest,
     VoteResponse,
 )
 from shoal.lite.raft.model import QuorumState, ReplicaKey, StoredState, Voter, Voters
-from shoal.lite.raft.replica import Replica
+from shoal.lite.raft.replica import RaftReplica
 
 
-class Role(Enum):
+class RaftRole(Enum):
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
     CANDIDATE = "candidate"
@@ -79,28 +81,28 @@ class RaftNode:
         random: Random,
         config: RaftConfig = DEFAULT_CONFIG,
     ) -> None:
-        self._replica = Replica(key, stored, config, random)
+        self._replica = RaftReplica(key, stored, config, random)
         self._replica.now_ms = now_ms
-        self.role = Role.UNATTACHED
-        self._leader: Leader | None = None
-        self._follower: Follower | None = None
+        self.role = RaftRole.UNATTACHED
+        self._leader: RaftLeader | None = None
+        self._follower: RaftFollower | None = None
         self._ballot: Ballot | None = None
-        # When to do something without a leader: ask for an election, or look for one who leads.
+        # While no leader is known: when to ask for an election, or to look for a leader.
         self._deadline_ms = now_ms
-        # Whether the others refused an election: then the leader is well, and only we cannot reach
-        # it. Until we hear it again its silence must be long to count.
-        self._was_refused = False
-        # Whom to ask for a leader: one voter after the other, beginning with any of them.
-        self._next_asked = random.randrange(1000)
-        self._handlers: dict[type[Message], Callable[[int, Any], None]] = {
+        # Whether the others rejected a pre-vote: then the leader works, and only this member cannot
+        # reach it. Until the leader answers again, only the full fetch time-out counts.
+        self._was_pre_vote_rejected = False
+        # The next voter to ask for the leader: one after the other, from a random one on.
+        self._next_voter_index = random.randrange(1000)
+        self._handlers: dict[type[RaftMessage], Callable[[int, Any], None]] = {
             VoteRequest: self._on_vote_request,
             VoteResponse: self._on_vote_response,
             BeginQuorumEpoch: self._on_begin,
             BeginQuorumEpochResponse: self._on_epoch_response,
             EndQuorumEpoch: self._on_end,
             EndQuorumEpochResponse: self._on_epoch_response,
-            FetchRequest: self._on_fetch,
-            FetchResponse: self._on_fetch_response,
+            RaftFetchRequest: self._on_fetch,
+            RaftFetchResponse: self._on_fetch_response,
             FetchSnapshotRequest: self._on_fetch_snapshot,
             FetchSnapshotResponse: self._on_snapshot_response,
         }
@@ -114,10 +116,10 @@ class RaftNode:
         elif leader_id is not None and leader_id != replica.key.id:
             self._become_follower(replica.epoch, leader_id)
         else:
-            # Whoever led when its process ended does not lead now: its log may have lost its tail.
+            # A leader that restarts does not lead on: its log may have lost its tail.
             self._become_unattached(replica.epoch)
 
-    # What can be seen
+    # State
 
     @property
     def id(self) -> int:
@@ -129,12 +131,12 @@ class RaftNode:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads this epoch, as far as known."""
+        """The leader of this epoch, if known."""
         return self._replica.quorum.leader_id
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads and may be proposed to."""
+        """Whether this node leads and takes proposals."""
         return self._leader is not None and self._leader.is_established
 
     @property
@@ -147,7 +149,7 @@ class RaftNode:
 
     @property
     def log(self) -> RaftLog:
-        """To be read only."""
+        """Read-only for callers."""
         return self._replica.log
 
     @property
@@ -160,18 +162,18 @@ class RaftNode:
         return self._replica.quorum
 
     @property
-    def progress(self) -> Mapping[int, Progress]:
-        """What a leader knows about the others; empty for everybody else."""
+    def progress(self) -> Mapping[int, ReplicaProgress]:
+        """The progress of the other replicas, if this node leads; else empty."""
         return {} if self._leader is None else self._leader.progress
 
     # Input
 
     def take_actions(self) -> list[Action]:
-        """What is to be done now, in order. See `actions` for the rules."""
+        """Return and clear the pending actions, in order. See `actions` for the rules."""
         return self._replica.take_actions()
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` will have something to do; None if only a message can bring that about."""
+        """When `tick` has something to do; None if only a message can change that."""
         if self._leader is not None:
             return self._leader.next_deadline_ms()
         if self._follower is not None:
@@ -179,7 +181,7 @@ class RaftNode:
         return self._deadline_ms
 
     def tick(self, now_ms: int) -> None:
-        """Time has passed."""
+        """Do what is due at `now_ms`."""
         self._replica.now_ms = now_ms
         if self._leader is not None:
             self._leader.tick()
@@ -192,33 +194,33 @@ class RaftNode:
             else:
                 self._follower.fetch_if_due()
         elif self._deadline_ms <= now_ms:
-            self._on_time_up()
+            self._on_deadline()
 
-    def receive(self, now_ms: int, sender: int, message: Message) -> None:
-        """A message of another member has arrived."""
+    def receive(self, now_ms: int, sender: int, message: RaftMessage) -> None:
+        """Handle a message of another member."""
         self._replica.now_ms = now_ms
         self._handlers[type(message)](sender, message)
 
     def campaign(self, now_ms: int) -> None:
-        """Ask for an election now instead of later, if nobody is known to lead."""
+        """Ask for an election now, if no leader is known."""
         self._replica.now_ms = now_ms
-        if self._replica.is_voter and self.role is Role.UNATTACHED:
+        if self._replica.is_voter and self.role is RaftRole.UNATTACHED:
             self._become_prospective()
 
-    def unreachable(self, now_ms: int, peer: int) -> None:
-        """A connection to a member was refused, or broke: most likely its process has ended."""
+    def on_unreachable(self, now_ms: int, peer: int) -> None:
+        """A connection to `peer` was refused or lost: most likely its process has ended."""
         replica = self._replica
         replica.now_ms = now_ms
         follower = self._follower
         if follower is not None and follower.leader_id == peer:
-            if self._was_refused:
+            if self._was_pre_vote_rejected:
                 follower.back_off()
             else:
                 self._on_leader_silent()
         elif not replica.is_voter:
-            self._ask_soon()
+            self._retry_soon()
 
-    def persisted(self, now_ms: int, end_offset: int) -> None:
+    def on_persisted(self, now_ms: int, end_offset: int) -> None:
         """Everything below `end_offset` of the log is on the disk."""
         replica = self._replica
         replica.now_ms = now_ms
@@ -232,32 +234,32 @@ class RaftNode:
             self._follower.fetch_if_due()
 
     def propose(self, now_ms: int, records: Sequence[bytes]) -> int:
-        """Append records that belong together; committed once the high watermark is at the
-        offset returned. Raises `NotLeader`."""
+        """Append records that belong together. They are committed once the high watermark reaches
+        the returned offset. Raises `NotLeader`."""
         self._replica.now_ms = now_ms
-        return self._established_leader().propose(tuple(records))
+        return self._require_leader().propose(tuple(records))
 
     def add_voter(self, now_ms: int, voter: Voter) -> int:
-        """Give an observer a vote; like `propose`. Raises `VoterChangeRefused` too."""
+        """Make an observer a voter; like `propose`. Raises `VoterChangeRefused` too."""
         self._replica.now_ms = now_ms
-        return self._established_leader().add_voter(voter)
+        return self._require_leader().add_voter(voter)
 
     def remove_voter(self, now_ms: int, key: ReplicaKey) -> int:
-        """Take a voter's vote; like `propose`. Raises `VoterChangeRefused` too."""
+        """Remove a voter; like `propose`. Raises `VoterChangeRefused` too."""
         self._replica.now_ms = now_ms
-        return self._established_leader().remove_voter(key)
+        return self._require_leader().remove_voter(key)
 
     def save_snapshot(self, end_offset: int, records: Sequence[bytes]) -> None:
         """`records` make the state after the first `end_offset` records, which are committed."""
         self._replica.save_snapshot(end_offset, tuple(records))
 
     def resign(self, now_ms: int) -> None:
-        """Stop leading, if we do, and let the others elect another at once."""
+        """Stop leading, if this node leads, and let the others elect a leader at once."""
         self._replica.now_ms = now_ms
         if self._leader is not None:
             self._resign(self._leader)
 
-    def _established_leader(self) -> Leader:
+    def _require_leader(self) -> RaftLeader:
         if self._leader is None or not self._leader.is_established:
             raise NotLeader(None if self._leader is not None else self.leader_id)
         return self._leader
@@ -274,62 +276,62 @@ class RaftNode:
         if leader.is_established:
             self._replica.emit(ResignedLeader(leader.epoch))
         for sender, request in leader.close():
-            self._refuse_fetch(sender, request, RaftCode.NOT_LEADER_OR_FOLLOWER)
+            self._send_fetch_error(sender, request, RaftCode.NOT_LEADER_OR_FOLLOWER)
 
     def _become_unattached(self, epoch: int) -> None:
         replica = self._replica
         if epoch > replica.epoch:
-            replica.remember(QuorumState(epoch))
+            replica.set_quorum_state(QuorumState(epoch))
         self._forget_leader()
         self._leave_role()
-        self.role = Role.UNATTACHED
+        self.role = RaftRole.UNATTACHED
         # An observer looks for a leader at once.
         self._deadline_ms = replica.now_ms
         if replica.is_voter:
             self._deadline_ms += self._election_timeout_ms()
 
     def _forget_leader(self) -> None:
-        # On the disk it may stay: it did lead this epoch, and asking it once more does no harm.
+        # The stored leader may stay: it did lead this epoch, and a fetch to it does no harm.
         self._replica.quorum = replace(self._replica.quorum, leader_id=None)
 
     def _become_follower(self, epoch: int, leader_id: int) -> None:
         replica = self._replica
         if epoch > replica.epoch:
-            replica.remember(QuorumState(epoch, leader_id=leader_id))
+            replica.set_quorum_state(QuorumState(epoch, leader_id=leader_id))
         else:
-            replica.remember(replace(replica.quorum, leader_id=leader_id))
+            replica.set_quorum_state(replace(replica.quorum, leader_id=leader_id))
         self._leave_role()
-        self.role = Role.FOLLOWER
-        self._was_refused = False
-        self._follower = Follower(replica, leader_id)
+        self.role = RaftRole.FOLLOWER
+        self._was_pre_vote_rejected = False
+        self._follower = RaftFollower(replica, leader_id)
 
     def _become_prospective(self) -> None:
         self._leave_role()
-        self.role = Role.PROSPECTIVE
+        self.role = RaftRole.PROSPECTIVE
         self._ask_for_votes(pre_vote=True)
 
     def _become_candidate(self) -> None:
         self._leave_role()
-        self.role = Role.CANDIDATE
+        self.role = RaftRole.CANDIDATE
         replica = self._replica
-        replica.remember(QuorumState(replica.epoch + 1, voted_for=replica.key))
+        replica.set_quorum_state(QuorumState(replica.epoch + 1, voted_for=replica.key))
         self._ask_for_votes(pre_vote=False)
 
     def _become_leader(self, granting: frozenset[int]) -> None:
         self._leave_role()
-        self.role = Role.LEADER
+        self.role = RaftRole.LEADER
         replica = self._replica
-        replica.remember(replace(replica.quorum, leader_id=replica.key.id))
-        self._leader = Leader(replica, granting)
+        replica.set_quorum_state(replace(replica.quorum, leader_id=replica.key.id))
+        self._leader = RaftLeader(replica, granting)
 
-    def _resign(self, leader: Leader) -> None:
+    def _resign(self, leader: RaftLeader) -> None:
         replica = self._replica
         message = EndQuorumEpoch(replica.epoch, replica.key.id, leader.successors())
         for voter_id in replica.other_voters():
             replica.send(voter_id, message)
         self._become_unattached(replica.epoch)
 
-    # Time without a leader
+    # Time-outs
 
     def _election_timeout_ms(self) -> int:
         least_ms = self._replica.config.election_timeout_ms
@@ -341,32 +343,32 @@ class RaftNode:
         else:
             self._become_unattached(self.epoch)
 
-    def _on_time_up(self) -> None:
+    def _on_deadline(self) -> None:
         if not self._replica.is_voter:
             self._look_for_leader()
-        elif self.role is Role.PROSPECTIVE and self.leader_id is not None:
-            self._follow_after_refusal(self.leader_id)
+        elif self.role is RaftRole.PROSPECTIVE and self.leader_id is not None:
+            self._follow_after_rejection(self.leader_id)
         else:
             self._become_prospective()
 
-    def _follow_after_refusal(self, leader_id: int) -> None:
-        """Nobody wants an election: the leader is alive, and only we do not hear it."""
+    def _follow_after_rejection(self, leader_id: int) -> None:
+        """The pre-vote was rejected: the leader works, and only this member does not hear it."""
         self._become_follower(self.epoch, leader_id)
-        self._was_refused = True
+        self._was_pre_vote_rejected = True
 
-    def _ask_soon(self) -> None:
-        """Ask the next voter who leads: the last one cannot tell."""
+    def _retry_soon(self) -> None:
+        """Ask the next voter for the leader soon: the last one does not know it."""
         soon_ms = self._replica.now_ms + self._replica.config.retry_backoff_ms
         self._deadline_ms = min(self._deadline_ms, soon_ms)
 
     def _look_for_leader(self) -> None:
         replica = self._replica
-        # The leader may hold the question that long; anybody else answers at once, or is dead.
+        # The leader may hold the fetch that long; any other voter answers at once, or is down.
         self._deadline_ms = replica.now_ms + replica.config.fetch_max_wait_ms
         others = replica.other_voters()
         if others:
-            replica.send(others[self._next_asked % len(others)], fetch_request(replica))
-            self._next_asked += 1
+            replica.send(others[self._next_voter_index % len(others)], fetch_request(replica))
+            self._next_voter_index += 1
 
     # Elections
 
@@ -399,7 +401,7 @@ class RaftNode:
         elif ballot.is_won:
             self._become_leader(ballot.granting)
         elif ballot.is_lost and ballot.pre_vote and self.leader_id is not None:
-            self._follow_after_refusal(self.leader_id)
+            self._follow_after_rejection(self.leader_id)
 
     def _on_vote_request(self, sender: int, request: VoteRequest) -> None:
         replica = self._replica
@@ -408,14 +410,14 @@ class RaftNode:
         granted = False
         if request.voter_directory != replica.key.directory:
             error = RaftCode.INVALID_VOTER_KEY
-        elif replica.voters.contradict(candidate):
+        elif replica.voters.has_other_directory(candidate):
             error = RaftCode.VOTER_NOT_FOUND
         elif request.epoch < replica.epoch:
             error = RaftCode.FENCED_LEADER_EPOCH
         else:
             if request.epoch > replica.epoch:
                 self._become_unattached(request.epoch)
-            granted = self._grants(request, candidate)
+            granted = self._should_grant(request, candidate)
             if granted and not request.pre_vote:
                 self._vote_for(candidate)
         replica.send(
@@ -423,7 +425,7 @@ class RaftNode:
             VoteResponse(replica.epoch, self.leader_id, granted, request.pre_vote, error),
         )
 
-    def _grants(self, request: VoteRequest, candidate: ReplicaKey) -> bool:
+    def _should_grant(self, request: VoteRequest, candidate: ReplicaKey) -> bool:
         replica = self._replica
         ours = (replica.log.last_epoch, replica.log.end_offset)
         if (request.last_epoch, request.last_offset) < ours:
@@ -437,12 +439,12 @@ class RaftNode:
 
     def _vote_for(self, candidate: ReplicaKey) -> None:
         replica = self._replica
-        replica.remember(replace(replica.quorum, voted_for=candidate))
-        # Give the one whom we elect the time to win.
+        replica.set_quorum_state(replace(replica.quorum, voted_for=candidate))
+        # Give the candidate the time to win.
         self._become_unattached(replica.epoch)
 
     def _on_vote_response(self, sender: int, response: VoteResponse) -> None:
-        if self._learned_of_refusal(sender, response) or self._learned_of_epoch(response):
+        if self._handle_voter_rejection(sender, response) or self._adopt_newer_epoch(response):
             return
         if (ballot := self._ballot) is None:
             return
@@ -451,16 +453,16 @@ class RaftNode:
 
     # Who leads
 
-    def _learned_of_refusal(self, sender: int, response: Response) -> bool:
+    def _handle_voter_rejection(self, sender: int, response: RaftResponse) -> bool:
         if response.error is RaftCode.VOTER_NOT_FOUND:
-            self._replica.emit(Refused(sender, response.error))
+            self._replica.emit(VoterRejected(sender, response.error))
         return response.error in {RaftCode.VOTER_NOT_FOUND, RaftCode.INVALID_VOTER_KEY}
 
-    def _learned_of_epoch(self, response: Response) -> bool:
-        """Whether a response told of a newer epoch, or of the leader that we do not know."""
+    def _adopt_newer_epoch(self, response: RaftResponse) -> bool:
+        """Follow a newer epoch or a new leader that a response names; whether it named one."""
         epoch, leader_id = response.epoch, response.leader_id
         if leader_id == self.id:
-            # An answer to somebody that we were before our last start.
+            # A response to this node from before its last start.
             leader_id = None
         if epoch < self.epoch or (epoch == self.epoch and self._knows_leader(leader_id)):
             return False
@@ -471,10 +473,10 @@ class RaftNode:
         return True
 
     def _knows_leader(self, leader_id: int | None) -> bool:
-        """Whether the name of this epoch's leader is no news."""
+        """Whether this node already knows this leader of the current epoch."""
         if leader_id is None or not self._is_leaderless():
             return True
-        # A prospective one may know the leader, and not hear it.
+        # A prospective node may know the leader without hearing from it.
         return leader_id == self.leader_id
 
     def _is_leaderless(self) -> bool:
@@ -497,7 +499,10 @@ class RaftNode:
         error = RaftCode.NONE
         if request.epoch < replica.epoch:
             error = RaftCode.FENCED_LEADER_EPOCH
-        elif request.epoch > replica.epoch or self.role in {Role.FOLLOWER, Role.PROSPECTIVE}:
+        elif request.epoch > replica.epoch or self.role in {
+            RaftRole.FOLLOWER,
+            RaftRole.PROSPECTIVE,
+        }:
             self._become_unattached(request.epoch)
             if replica.is_voter and request.preferred[:1] == (replica.key.id,):
                 self._become_prospective()
@@ -506,17 +511,17 @@ class RaftNode:
     def _on_epoch_response(
         self, sender: int, response: BeginQuorumEpochResponse | EndQuorumEpochResponse
     ) -> None:
-        if not self._learned_of_refusal(sender, response):
-            self._learned_of_epoch(response)
+        if not self._handle_voter_rejection(sender, response):
+            self._adopt_newer_epoch(response)
 
     # Fetching
 
-    def _on_fetch(self, sender: int, request: FetchRequest) -> None:
+    def _on_fetch(self, sender: int, request: RaftFetchRequest) -> None:
         error = self._fetch_error(request)
         if self._leader is not None and error is RaftCode.NONE:
             self._leader.fetch(sender, request)
         else:
-            self._refuse_fetch(sender, request, error)
+            self._send_fetch_error(sender, request, error)
 
     def _on_fetch_snapshot(self, sender: int, request: FetchSnapshotRequest) -> None:
         error = self._fetch_error(request)
@@ -528,9 +533,9 @@ class RaftNode:
         )
         self._replica.send(sender, response)
 
-    def _fetch_error(self, request: FetchRequest | FetchSnapshotRequest) -> RaftCode:
+    def _fetch_error(self, request: RaftFetchRequest | FetchSnapshotRequest) -> RaftCode:
         key = ReplicaKey(request.replica_id, request.replica_directory)
-        if self._replica.voters.contradict(key):
+        if self._replica.voters.has_other_directory(key):
             return RaftCode.VOTER_NOT_FOUND
         if request.epoch < self.epoch:
             return RaftCode.FENCED_LEADER_EPOCH
@@ -538,8 +543,8 @@ class RaftNode:
             return RaftCode.UNKNOWN_LEADER_EPOCH
         return RaftCode.NONE if self._leader is not None else RaftCode.NOT_LEADER_OR_FOLLOWER
 
-    def _refuse_fetch(self, sender: int, request: FetchRequest, error: RaftCode) -> None:
-        response = FetchResponse(
+    def _send_fetch_error(self, sender: int, request: RaftFetchRequest, error: RaftCode) -> None:
+        response = RaftFetchResponse(
             epoch=self.epoch,
             leader_id=self.leader_id,
             offset=request.offset,
@@ -548,32 +553,32 @@ class RaftNode:
         )
         self._replica.send(sender, response)
 
-    def _on_fetch_response(self, sender: int, response: FetchResponse) -> None:
-        if self._learned_of_refusal(sender, response) or self._learned_of_epoch(response):
+    def _on_fetch_response(self, sender: int, response: RaftFetchResponse) -> None:
+        if self._handle_voter_rejection(sender, response) or self._adopt_newer_epoch(response):
             return
-        follower = self._follower_of(sender, response)
+        follower = self._follower_for(sender, response)
         if follower is not None:
             follower.on_fetch_response(response)
-            self._was_refused = self._was_refused and not follower.has_fetched
+            self._was_pre_vote_rejected = self._was_pre_vote_rejected and not follower.has_fetched
         elif not self._replica.is_voter:
-            self._ask_soon()
+            self._retry_soon()
 
     def _on_snapshot_response(self, sender: int, response: FetchSnapshotResponse) -> None:
-        if self._learned_of_refusal(sender, response) or self._learned_of_epoch(response):
+        if self._handle_voter_rejection(sender, response) or self._adopt_newer_epoch(response):
             return
-        follower = self._follower_of(sender, response)
+        follower = self._follower_for(sender, response)
         if follower is not None:
             follower.on_snapshot_response(response)
 
-    def _follower_of(
-        self, sender: int, response: FetchResponse | FetchSnapshotResponse
-    ) -> Follower | None:
-        """Our following, if the response is the leader's and of this epoch."""
+    def _follower_for(
+        self, sender: int, response: RaftFetchResponse | FetchSnapshotResponse
+    ) -> RaftFollower | None:
+        """The follower state, if the response is of the current leader and epoch."""
         follower = self._follower
         if follower is None or follower.leader_id != sender or response.epoch != self.epoch:
             return None
         if response.error is RaftCode.NOT_LEADER_OR_FOLLOWER:
-            # It has resigned, or was started again: nobody leads this epoch any more.
+            # It has resigned or was restarted: this epoch has no leader any more.
             self._become_unattached(self.epoch)
             return None
         return follower

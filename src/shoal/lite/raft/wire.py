@@ -2,13 +2,13 @@
 
     Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, Fetch 1, FetchSnapshot 59
 
-Each is about one partition, 0 of `__cluster_metadata`, and names the cluster: a node of another
-one is told so, and nothing else.
+Each is about one partition, 0 of `__cluster_metadata`, and names the cluster: a node
+of another cluster gets INCONSISTENT_CLUSTER_ID, and nothing else.
 
 Rules of this file:
-- A response is read together with the request that it answers, since messages of ours repeat
-  parts of it (see `messages`).
-- What does not fit raises a `WireError`, also an error code that no member would send.
+- A response is decoded together with its request, since our messages repeat parts of it (see
+  `messages`).
+- Invalid content raises a `WireError`, also an error code that no member would send.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from shoal.lite.raft.messages import (
     BeginQuorumEpochResponse,
     EndQuorumEpoch,
     EndQuorumEpochResponse,
-    FetchRequest,
-    FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     RaftCode,
-    Request,
-    Response,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftRequest,
+    RaftResponse,
     VoteRequest,
     VoteResponse,
 )
-from shoal.lite.raft.model import Entry, EpochEnd, SnapshotId
+from shoal.lite.raft.model import RaftEntry, RaftEpochEnd, RaftSnapshotId
 from shoal.lite.raft.storage.codec import decode_entries, encode_entries
 from shoal.wire import fetch as fetch_wire
 from shoal.wire.api_keys import ApiKey
@@ -38,7 +38,6 @@ from shoal.wire.building import build
 from shoal.wire.error_codes import Code
 from shoal.wire.errors import Malformed, WireError
 from shoal.wire.framing import Part
-from shoal.wire.hot import CurrentLeader
 from shoal.wire.messages import (
     RequestFrame,
     decode_body,
@@ -48,13 +47,14 @@ from shoal.wire.messages import (
     request_class,
     response_class,
 )
+from shoal.wire.record_messages import CurrentLeader
 
 TOPIC = "__cluster_metadata"
 TOPIC_ID = UUID(int=1)
 _PARTITION = 0
-_NOBODY = -1
+_NO_NODE = -1
 _NO_DIRECTORY = UUID(int=0)
-# What a fetch may bring; the leader has a limit of its own, far below.
+# What a fetch response may contain; the leader's own limit is far lower.
 _MAX_BYTES = 64 * 1024 * 1024
 
 VERSIONS = {
@@ -68,7 +68,7 @@ _KEYS: dict[type[Any], ApiKey] = {
     VoteRequest: ApiKey.VOTE,
     BeginQuorumEpoch: ApiKey.BEGIN_QUORUM_EPOCH,
     EndQuorumEpoch: ApiKey.END_QUORUM_EPOCH,
-    FetchRequest: ApiKey.FETCH,
+    RaftFetchRequest: ApiKey.FETCH,
     FetchSnapshotRequest: ApiKey.FETCH_SNAPSHOT,
 }
 
@@ -77,8 +77,8 @@ class WrongCluster(WireError):
     """The other node belongs to another cluster."""
 
 
-class Envelope(NamedTuple):
-    """What goes around a request of ours: whom it is for, in which cluster, and where we are."""
+class RequestContext(NamedTuple):
+    """What a request carries beside its message: receiver, cluster, and the sender's address."""
 
     voter_id: int
     cluster_id: str
@@ -87,24 +87,26 @@ class Envelope(NamedTuple):
     wait_ms: int
 
 
-class Received(NamedTuple):
-    """A request of another node."""
+class ReceivedRequest(NamedTuple):
+    """A request that another node has sent."""
 
     sender: int
     cluster_id: str | None
-    message: Request
+    message: RaftRequest
 
 
-def api_key_of(message: Request) -> ApiKey:
+def api_key_of(message: RaftRequest) -> ApiKey:
     return _KEYS[type(message)]
 
 
 # Requests
 
 
-def encode_message(message: Request, envelope: Envelope, correlation_id: int) -> list[Part]:
+def encode_raft_request(
+    message: RaftRequest, envelope: RequestContext, correlation_id: int
+) -> list[Part]:
     """The parts of a request, to be framed."""
-    if isinstance(message, FetchRequest):
+    if isinstance(message, RaftFetchRequest):
         return [_encode_fetch(message, envelope, correlation_id)]
     api_key = api_key_of(message)
     partition, values = _REQUEST_VALUES[api_key](message)
@@ -157,7 +159,7 @@ def _end_values(message: EndQuorumEpoch) -> tuple[dict[str, Any], dict[str, Any]
     return partition, {}
 
 
-def _snapshot_id(snapshot: SnapshotId) -> dict[str, Any]:
+def _snapshot_id(snapshot: RaftSnapshotId) -> dict[str, Any]:
     return {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch}
 
 
@@ -180,7 +182,9 @@ _REQUEST_VALUES: dict[ApiKey, Callable[[Any], tuple[dict[str, Any], dict[str, An
 }
 
 
-def _encode_fetch(message: FetchRequest, envelope: Envelope, correlation_id: int) -> bytes:
+def _encode_fetch(
+    message: RaftFetchRequest, envelope: RequestContext, correlation_id: int
+) -> bytes:
     partition = fetch_wire.FetchPartition(
         TOPIC,
         TOPIC_ID,
@@ -207,8 +211,8 @@ def _encode_fetch(message: FetchRequest, envelope: Envelope, correlation_id: int
     )
 
 
-def decode_message(header: RequestFrame, frame: Part) -> Received:
-    """A request of another node; its version is one of `VERSIONS`."""
+def decode_raft_request(header: RequestFrame, frame: Part) -> ReceivedRequest:
+    """Decode a request of another node; its version is one of `VERSIONS`."""
     if header.api_key == ApiKey.FETCH:
         return _decode_fetch(header, frame)
     body = decode_body(
@@ -217,7 +221,7 @@ def decode_message(header: RequestFrame, frame: Part) -> Received:
     partition = _only_partition(body.topics)
     match header.api_key:
         case ApiKey.VOTE:
-            message: Request = VoteRequest(
+            message: RaftRequest = VoteRequest(
                 partition.replica_epoch,
                 partition.replica_id,
                 partition.replica_directory_id or _NO_DIRECTORY,
@@ -237,20 +241,20 @@ def decode_message(header: RequestFrame, frame: Part) -> Received:
             message = EndQuorumEpoch(partition.leader_epoch, sender, preferred)
         case _:
             sender = body.replica_id
-            snapshot = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+            snapshot = RaftSnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
             directory = partition.replica_directory_id or _NO_DIRECTORY
             message = FetchSnapshotRequest(
                 partition.current_leader_epoch, sender, directory, snapshot, partition.position
             )
-    return Received(int(sender), body.cluster_id, message)
+    return ReceivedRequest(int(sender), body.cluster_id, message)
 
 
-def _decode_fetch(header: RequestFrame, frame: Part) -> Received:
+def _decode_fetch(header: RequestFrame, frame: Part) -> ReceivedRequest:
     fetch = fetch_wire.decode_fetch_request(header.api_version, frame, header.body_position)
     if len(fetch.partitions) != 1 or fetch.partitions[0].topic_id != TOPIC_ID:
-        raise Malformed(f"a fetch from a controller of something else than {TOPIC}")
+        raise Malformed(f"a fetch from a controller must name {TOPIC} only")
     [partition] = fetch.partitions
-    message = FetchRequest(
+    message = RaftFetchRequest(
         partition.leader_epoch,
         fetch.replica_id,
         partition.replica_directory_id or _NO_DIRECTORY,
@@ -258,33 +262,33 @@ def _decode_fetch(header: RequestFrame, frame: Part) -> Received:
         partition.last_fetched_epoch,
         -1 if partition.high_watermark is None else partition.high_watermark,
     )
-    return Received(fetch.replica_id, fetch.cluster_id, message)
+    return ReceivedRequest(fetch.replica_id, fetch.cluster_id, message)
 
 
 def _only_partition(topics: Any) -> Any:
     if len(topics) != 1 or len(topics[0].partitions) != 1:
-        raise Malformed(f"not about the one partition of {TOPIC}")
+        raise Malformed(f"a quorum message must name one partition of {TOPIC}")
     return topics[0].partitions[0]
 
 
 # Responses
 
 
-def refuse_cluster(header: RequestFrame) -> list[Part]:
-    """The answer to a node of another cluster."""
+def encode_wrong_cluster(header: RequestFrame) -> list[Part]:
+    """The response to a node of another cluster."""
     code = Code.INCONSISTENT_CLUSTER_ID
     if header.api_key == ApiKey.FETCH:
-        return _framed_fetch(header, [], code)
+        return _encode_fetch_response(header, [], code)
     values = {"error_code": code, "topics": [], "throttle_time": 0}
-    return _encoded(header, values)
+    return _encode_response(header, values)
 
 
-def encode_answer(header: RequestFrame, message: Response) -> list[Part]:
+def encode_raft_response(header: RequestFrame, message: RaftResponse) -> list[Part]:
     """The parts of a response to the request with this header."""
-    if isinstance(message, FetchResponse):
-        return _framed_fetch(header, [_fetched(message)], Code.NONE)
+    if isinstance(message, RaftFetchResponse):
+        return _encode_fetch_response(header, [_build_fetch_partition(message)], Code.NONE)
     leader = {
-        "leader_id": _NOBODY if message.leader_id is None else message.leader_id,
+        "leader_id": _NO_NODE if message.leader_id is None else message.leader_id,
         "leader_epoch": message.epoch,
     }
     partition: dict[str, Any] = {
@@ -304,16 +308,18 @@ def encode_answer(header: RequestFrame, message: Response) -> list[Part]:
             "unaligned_records": message.data,
         }
     topic = {"topic_name": TOPIC, "name": TOPIC, "partitions": [partition]}
-    return _encoded(header, {"error_code": Code.NONE, "topics": [topic], "throttle_time": 0})
+    return _encode_response(
+        header, {"error_code": Code.NONE, "topics": [topic], "throttle_time": 0}
+    )
 
 
-def _encoded(header: RequestFrame, values: dict[str, Any]) -> list[Part]:
+def _encode_response(header: RequestFrame, values: dict[str, Any]) -> list[Part]:
     response = build(response_class(header.api_key, header.api_version), values)
     return [encode_response(response, correlation_id=header.correlation_id)]
 
 
-def _fetched(message: FetchResponse) -> fetch_wire.PartitionAnswer[Part]:
-    leader_id = _NOBODY if message.leader_id is None else message.leader_id
+def _build_fetch_partition(message: RaftFetchResponse) -> fetch_wire.PartitionAnswer[Part]:
+    leader_id = _NO_NODE if message.leader_id is None else message.leader_id
     diverging, snapshot = message.diverging, message.snapshot
     return fetch_wire.PartitionAnswer(
         TOPIC,
@@ -330,7 +336,7 @@ def _fetched(message: FetchResponse) -> fetch_wire.PartitionAnswer[Part]:
     )
 
 
-def _framed_fetch(
+def _encode_fetch_response(
     header: RequestFrame, partitions: list[fetch_wire.PartitionAnswer[Part]], code: Code
 ) -> list[Part]:
     return fetch_wire.encode_fetch_response(
@@ -342,10 +348,10 @@ def _framed_fetch(
     )
 
 
-def decode_answer(request: Request, frame: Part) -> Response:
-    """The response to a request of ours."""
-    if isinstance(request, FetchRequest):
-        return _decode_fetched(request, frame)
+def decode_raft_response(request: RaftRequest, frame: Part) -> RaftResponse:
+    """Decode the response to `request`."""
+    if isinstance(request, RaftFetchRequest):
+        return _decode_fetch_response(request, frame)
     api_key = api_key_of(request)
     _, body = decode_response(frame, response_class(api_key, VERSIONS[api_key]))
     _check_cluster(body.error_code)
@@ -370,32 +376,34 @@ def decode_answer(request: Request, frame: Part) -> Response:
     return EndQuorumEpochResponse(*known, error)
 
 
-def _decode_fetched(request: FetchRequest, frame: Part) -> FetchResponse:
+def _decode_fetch_response(request: RaftFetchRequest, frame: Part) -> RaftFetchResponse:
     response = fetch_wire.decode_fetch_response(VERSIONS[ApiKey.FETCH], frame)
     _check_cluster(response.error_code)
     if len(response.partitions) != 1 or response.partitions[0].current_leader is None:
-        raise Malformed("an answer to a fetch of metadata that names no leader epoch")
+        raise Malformed("a fetch response of the metadata quorum names no leader epoch")
     [fetched] = response.partitions
     leader = response.partitions[0].current_leader
     diverging, snapshot = fetched.diverging_epoch, fetched.snapshot_id
-    return FetchResponse(
+    return RaftFetchResponse(
         leader.leader_epoch,
         _leader(leader.leader_id),
         request.offset,
         request.last_fetched_epoch,
         _entries(fetched.records, request.offset),
         fetched.high_watermark,
-        None if diverging is None else EpochEnd(*diverging),
-        None if snapshot is None else SnapshotId(*snapshot),
+        None if diverging is None else RaftEpochEnd(*diverging),
+        None if snapshot is None else RaftSnapshotId(*snapshot),
         _code(fetched.error_code),
     )
 
 
-def _entries(records: memoryview, offset: int) -> tuple[Entry, ...]:
+def _entries(records: memoryview, offset: int) -> tuple[RaftEntry, ...]:
     entries = []
     for base_offset, entry in decode_entries(records):
         if base_offset != offset:
-            raise Malformed(f"fetched from {offset} and got what begins at {base_offset}")
+            raise Malformed(
+                f"fetched from offset {offset}, but the response begins at {base_offset}"
+            )
         entries.append(entry)
         offset += entry.count
     return tuple(entries)
@@ -405,15 +413,15 @@ def _check_cluster(error_code: int) -> None:
     if error_code == Code.INCONSISTENT_CLUSTER_ID:
         raise WrongCluster("the other node belongs to another cluster")
     if error_code:
-        raise Malformed(f"a request of the quorum was refused with code {int(error_code)}")
+        raise Malformed(f"a quorum request failed with error code {int(error_code)}")
 
 
 def _leader(leader_id: int) -> int | None:
-    return None if leader_id == _NOBODY else int(leader_id)
+    return None if leader_id == _NO_NODE else int(leader_id)
 
 
 def _code(number: int) -> RaftCode:
     try:
         return RaftCode(int(number))
     except ValueError:
-        raise Malformed(f"{int(number)} is no error code of the quorum") from None
+        raise Malformed(f"{int(number)} is not an error code of the quorum") from None

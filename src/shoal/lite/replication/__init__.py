@@ -1,19 +1,21 @@
-"""How the replicas of a partition stay equal, and what may be acknowledged and read. Pure.
+"""Replication of one partition: which records are committed, acknowledged and readable. Pure.
 
-    replica      one broker's replica: which role it has, and how it goes from one to the other
-    leader       the leader: high watermark, in-sync set, waiting producers, verdicts on fetches
-    follower     the follower: what to fetch next, what to do with the answer
-    in_sync_set  the set as the controller confirmed it, and the one change that is on its way
-    peers        what a leader knows of its followers
-    waiting      producers who wait until all in-sync replicas have their records
-    history      where two logs part ways, told by leader epochs
-    messages     what goes between leader, follower, controller and shell
+    replica            one broker's replica: its role, and the change from one role to the other
+    leader             the leader: high watermark, ISR, waiting producers, answers to fetches
+    follower           the follower: what to fetch next, what to do with the answer
+    in_sync_set        the ISR that the controller confirmed, and the one pending change
+    follower_progress  what a leader knows of one follower
+    waiting            producers that wait until all in-sync replicas have their records
+    history            where two logs diverge, found by leader epochs
+    fetch_sessions     incremental fetch sessions of consumers (KIP-227)
+    messages           the values that leader, follower, controller and shell exchange
 
-No clock, no disk, no network, no chance: events and the time come in by calls, and what there
-is to do goes out as values. The shell of a broker and the simulation drive the same classes.
+The classes use no clock, disk, network or randomness. Events and the time are passed in by calls;
+the work to do is returned as values. The shell of a broker and the simulation drive the same
+classes.
 
-The rules are Apache Kafka's: KIP-101, 279 and 320 (leader epochs decide where logs part), the
-diverging epoch in Fetch 12 (KIP-595), KIP-497 (the controller confirms in-sync sets; until it
-has, the larger set counts), KIP-841 and 903 (fenced brokers and earlier incarnations stay out),
+The rules are Apache Kafka's: KIP-101, 279 and 320 (leader epochs decide where logs diverge), the
+diverging epoch in Fetch 12 (KIP-595), KIP-497 (the controller confirms ISR changes; until then the
+larger set applies), KIP-841 and 903 (fenced brokers and earlier incarnations stay out of the ISR),
 KIP-966 (nothing is committed by fewer than `min.insync.replicas`).
 """

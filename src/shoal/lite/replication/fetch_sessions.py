@@ -1,21 +1,22 @@
-"""Fetch sessions (KIP-227): what a client asks for is remembered, and only changes are said. Pure.
+"""Incremental fetch sessions (KIP-227): requests and answers carry only changes. Pure.
 
 Rules of this file:
 - A request of epoch 0 asks for a session; its answer carries all partitions, and the session's
-  id if there was room. The next requests carry epochs 1, 2, 3 … and only what has changed, and
-  their answers only partitions with news. A request of epoch -1 wants no session.
-- Whoever asks within a session that is not there, or out of turn, is told so and begins anew.
-- Sessions are limited in number, as by `max.incremental.fetch.session.cache.slots`, and in what
-  they remember altogether. One makes room if it was not used for two minutes, or is as old and
-  smaller than the new one.
-- Partitions that had data go to the end of the line, so that all get their turn.
+  id if there was room. The next requests carry epochs 1, 2, 3 … and only changed partitions, and
+  their answers only partitions with changes. A request of epoch -1 uses no session.
+- A request for an unknown session or with an unexpected epoch is answered with an error; the
+  client then starts a new session.
+- The number of sessions is limited by `max.incremental.fetch.session.cache.slots`, and so is the
+  number of partitions that all sessions hold. A session is evicted if it was not used for two
+  minutes, or if it is as old and smaller than the new one.
+- Partitions that returned data move to the end of the order, so that all partitions are served.
 """
 
 import random
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.wire.fetch import (
     NO_REPLICA,
     NO_SESSION_ID,
@@ -29,19 +30,19 @@ from shoal.wire.framing import PieceT
 FULL_EPOCH = 0
 FINAL_EPOCH = -1
 _EVICTION_MS = 120_000
-# How many partitions all sessions may remember.
+# The most partitions that all sessions may hold together.
 _MOST_PARTITIONS = 200_000
 LAST_EPOCH = LAST_ID = (1 << 31) - 1
 
-# The number of a topic's id or its name, and the partition.
+# The topic's id as a number, or its name; and the partition.
 Key = tuple[int | str, int]
 
 
 @dataclass(slots=True)
-class _Remembered:
-    """A partition of a session, and what the client was told last."""
+class _CachedPartition:
+    """A partition of a session, and the offsets that were last sent to the client."""
 
-    asked: FetchPartition
+    requested: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
@@ -53,11 +54,11 @@ class _Session:
     created_ms: int
     used_ms: int
     epoch: int = 1
-    partitions: "OrderedDict[Key, _Remembered]" = field(default_factory=OrderedDict)
+    partitions: "OrderedDict[Key, _CachedPartition]" = field(default_factory=OrderedDict)
 
 
-class Turn:
-    """One request: what it means to ask for, and what of the answers it is told."""
+class FetchContext:
+    """One request: its partitions, and the selection of answers to return."""
 
     __slots__ = ("_is_full", "_session", "partitions")
 
@@ -72,20 +73,22 @@ class Turn:
     def session_id(self) -> int:
         return NO_SESSION_ID if self._session is None else self._session.session_id
 
-    def told(self, answers: list[PartitionAnswer[PieceT]]) -> list[PartitionAnswer[PieceT]]:
-        """The answers that the client needs to hear; they are remembered as told."""
+    def select_changed(
+        self, answers: list[PartitionAnswer[PieceT]]
+    ) -> list[PartitionAnswer[PieceT]]:
+        """Return the answers that the client needs, and remember them as sent."""
         session = self._session
         if session is None:
             return answers
-        return [answer for answer in answers if self._is_news(session, answer) or self._is_full]
+        return [answer for answer in answers if self._is_changed(session, answer) or self._is_full]
 
-    def _is_news(self, session: _Session, answer: PartitionAnswer[PieceT]) -> bool:
+    def _is_changed(self, session: _Session, answer: PartitionAnswer[PieceT]) -> bool:
         key = key_of(answer, uses_ids=session.uses_ids)
         known = session.partitions.get(key)
         if known is None:
             return True
         has_records = len(answer.records) > 0
-        is_news = (
+        is_changed = (
             has_records
             or answer.error_code != 0
             or answer.high_watermark != known.high_watermark
@@ -93,12 +96,12 @@ class Turn:
             or answer.preferred_read_replica != NO_REPLICA
             or answer.diverging_epoch is not None
         )
-        # After an error the next answer is news, whatever it is.
+        # After an error, the next answer is always sent.
         known.high_watermark = -1 if answer.error_code else answer.high_watermark
         known.log_start_offset = answer.log_start_offset
         if has_records:
             session.partitions.move_to_end(key)
-        return is_news
+        return is_changed
 
 
 class FetchSessions:
@@ -106,55 +109,60 @@ class FetchSessions:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        # The one that was used longest ago stands first.
+        # Least recently used first.
         self._sessions: OrderedDict[int, _Session] = OrderedDict()
         self._partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def turn(self, now_ms: int, fetch: FetchRequest, *, uses_ids: bool) -> Turn:
-        """What a request asks for; `Refused` if it does not fit its session."""
+    def new_context(self, now_ms: int, fetch: FetchRequest, *, uses_ids: bool) -> FetchContext:
+        """Return the context of a request; `ApiError` if it does not match its session."""
         if fetch.session_epoch in {FULL_EPOCH, FINAL_EPOCH}:
             self._end(fetch.session_id)
             session = None
             if fetch.session_epoch == FULL_EPOCH and fetch.partitions:
                 session = self._begin(now_ms, fetch, uses_ids=uses_ids)
-            return Turn(fetch.partitions, session, is_full=True)
+            return FetchContext(fetch.partitions, session, is_full=True)
         session = self._sessions.get(fetch.session_id)
         if session is None:
-            raise Refused(Code.FETCH_SESSION_ID_NOT_FOUND, f"no session {fetch.session_id}")
+            raise ApiError(
+                Code.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {fetch.session_id} is unknown"
+            )
         if session.epoch != fetch.session_epoch:
-            message = f"session {fetch.session_id} is at {session.epoch}, not {fetch.session_epoch}"
-            raise Refused(Code.INVALID_FETCH_SESSION_EPOCH, message)
+            message = (
+                f"fetch session {fetch.session_id} expects epoch {session.epoch}, "
+                f"not {fetch.session_epoch}"
+            )
+            raise ApiError(Code.INVALID_FETCH_SESSION_EPOCH, message)
         if session.uses_ids != uses_ids:
-            message = "a session names topics by their ids, or by their names"
-            raise Refused(Code.FETCH_SESSION_TOPIC_ID_ERROR, message)
+            message = "a fetch session must not mix topic ids and topic names"
+            raise ApiError(Code.FETCH_SESSION_TOPIC_ID_ERROR, message)
         if self._partition_count + len(fetch.partitions) > _MOST_PARTITIONS:
             self._end(session.session_id)
-            raise Refused(Code.FETCH_SESSION_ID_NOT_FOUND, "there is no room for this session")
+            raise ApiError(Code.FETCH_SESSION_ID_NOT_FOUND, "the fetch session cache is full")
         self._update(session, fetch)
         if not session.partitions:
             self._end(session.session_id)
-            return Turn([], None, is_full=False)
+            return FetchContext([], None, is_full=False)
         session.used_ms = now_ms
         session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
         self._sessions.move_to_end(session.session_id)
-        asked = [known.asked for known in session.partitions.values()]
-        return Turn(asked, session, is_full=False)
+        requested = [known.requested for known in session.partitions.values()]
+        return FetchContext(requested, session, is_full=False)
 
     def _begin(self, now_ms: int, fetch: FetchRequest, *, uses_ids: bool) -> _Session | None:
         size = len(fetch.partitions)
         while len(self._sessions) >= self._slots or self._partition_count + size > _MOST_PARTITIONS:
-            if not self._make_room(now_ms, size):
+            if not self._evict_one(now_ms, size):
                 return None
         session = _Session(self._new_id(), uses_ids, now_ms, now_ms)
         self._sessions[session.session_id] = session
         self._update(session, fetch)
         return session
 
-    def _make_room(self, now_ms: int, size: int) -> bool:
-        """End one session that may end; says whether there was one."""
+    def _evict_one(self, now_ms: int, size: int) -> bool:
+        """Evict one session if possible; return whether one was evicted."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is not None and now_ms - oldest.used_ms > _EVICTION_MS:
             self._end(oldest.session_id)
@@ -175,13 +183,13 @@ class FetchSessions:
         before = len(partitions)
         for gone in fetch.forgotten:
             partitions.pop(key_of(gone, uses_ids=session.uses_ids), None)
-        for asked in fetch.partitions:
-            key = key_of(asked, uses_ids=session.uses_ids)
+        for requested in fetch.partitions:
+            key = key_of(requested, uses_ids=session.uses_ids)
             known = partitions.get(key)
             if known is None:
-                partitions[key] = _Remembered(asked)
+                partitions[key] = _CachedPartition(requested)
             else:
-                known.asked = asked
+                known.requested = requested
         self._partition_count += len(partitions) - before
 
     def _end(self, session_id: int) -> None:
@@ -199,7 +207,7 @@ class FetchSessions:
 def key_of(
     item: FetchPartition | ForgottenPartition | PartitionAnswer[PieceT], *, uses_ids: bool
 ) -> Key:
-    """What tells partitions of a session apart."""
+    """Return the key of a partition within a session."""
     if not uses_ids:
         return item.topic, item.partition
     return 0 if item.topic_id is None else item.topic_id.int, item.partition

@@ -1,48 +1,48 @@
-"""Where two logs part ways, told by leader epochs.
+"""Finds where two logs diverge, by leader epochs.
 
-One leader wrote all records of an epoch, in order, so two logs that have the same epoch have
-the same records in it, up to the shorter end. Logs part at the end of the largest epoch that
-both have.
+One leader wrote all records of an epoch, in order. So two logs that contain the same epoch contain
+the same records of it, up to the shorter end. Logs diverge at the end of the largest epoch that
+both contain.
 """
 
 from bisect import bisect_right
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.replication.messages import EpochEnd, Log
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.replication.messages import EpochEndOffset, Log
 from shoal.lite.storage.state.epochs import NO_EPOCH, EpochHistory
 
 
-def end_of_epoch(history: EpochHistory, epoch: int, log_end: int) -> EpochEnd | None:
-    """The largest epoch not above `epoch` and where it ends; None if that cannot be told.
+def end_of_epoch(history: EpochHistory, epoch: int, log_end: int) -> EpochEndOffset | None:
+    """Return the largest epoch not above `epoch` and where it ends; None if that is unknown.
 
-    An epoch below all that are known ends where those begin, at the latest: its records are
-    deleted, and who still has them must begin again at the log's start.
+    An epoch below all known ones ends where those start, at the latest: its records are deleted
+    here, and a replica that still has them must restart its log at the log start offset.
     """
     if epoch == NO_EPOCH:
         return None
     if epoch == history.latest:
-        return EpochEnd(epoch, log_end)
+        return EpochEndOffset(epoch, log_end)
     entries = history.entries
     place = bisect_right(entries, epoch, key=lambda entry: entry[0])
     if place == len(entries):
         return None
-    return EpochEnd(entries[place - 1][0] if place else epoch, entries[place][1])
+    return EpochEndOffset(entries[place - 1][0] if place else epoch, entries[place][1])
 
 
 def check_epoch(known_epoch: int, leader_epoch: int) -> None:
-    """Refuse those whose idea of the leader is older or newer than ours (KIP-320)."""
+    """Raise `ApiError` if a reader's leader epoch is older or newer than this one (KIP-320)."""
     if known_epoch in (NO_EPOCH, leader_epoch):
         return
     if known_epoch < leader_epoch:
-        raise Refused(Code.FENCED_LEADER_EPOCH, f"the leader epoch {known_epoch} is over")
-    raise Refused(Code.UNKNOWN_LEADER_EPOCH, f"the leader epoch {known_epoch} is not known")
+        raise ApiError(Code.FENCED_LEADER_EPOCH, f"leader epoch {known_epoch} has ended")
+    raise ApiError(Code.UNKNOWN_LEADER_EPOCH, f"leader epoch {known_epoch} is unknown")
 
 
-def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-    """Where the log of one who reads at `offset` parts from ours; None if he may read on.
+def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+    """Return where a reader's log diverges from this one; None if it may read at `offset`.
 
-    `Refused` if the offset is out of range. The rules are for followers and consumers alike,
-    and hold for reads from leaders and followers.
+    Raise `ApiError` if the offset is out of range. The rules apply to followers and consumers,
+    and to reads from leaders and followers.
     """
     if last_fetched_epoch == log.epochs.latest and log.start_offset <= offset <= log.end_offset:
         return None  # nearly always
@@ -50,8 +50,8 @@ def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEnd | Non
     if last_fetched_epoch != NO_EPOCH:
         found = end_of_epoch(log.epochs, last_fetched_epoch, log.end_offset)
         if found is None:
-            message = f"the epoch {last_fetched_epoch} is not known here"
-            raise Refused(Code.OFFSET_OUT_OF_RANGE, message)
+            message = f"leader epoch {last_fetched_epoch} is unknown"
+            raise ApiError(Code.OFFSET_OUT_OF_RANGE, message)
     if offset < log.start_offset:
         raise _out_of_range(log, offset)
     if found is not None and (found.epoch < last_fetched_epoch or found.end_offset < offset):
@@ -62,20 +62,21 @@ def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEnd | Non
 
 
 def is_incomparable(log: Log, offset: int, last_fetched_epoch: int) -> bool:
-    """Whether one who reads on here may have parted from this log below its start, untold.
+    """Return whether a reader may diverge from this log below its start, undetectably.
 
-    That is so for who begins at the start with records of an epoch below all that are known.
+    That is possible if it reads at the log start offset and its last record is of an epoch below
+    all known ones.
     """
     return (
         offset == log.start_offset > 0 and NO_EPOCH < last_fetched_epoch < log.epochs.entries[0][0]
     )
 
 
-def truncation_point(log: Log, diverging: EpochEnd) -> int:
-    """Where a follower must cut its log that parts from the leader's in this way (KIP-279).
+def truncation_point(log: Log, diverging: EpochEndOffset) -> int:
+    """Return the offset to which a follower must truncate its diverging log (KIP-279).
 
-    If the follower has no records of that epoch, it cuts everything behind the epochs below
-    and asks again: several short terms may have left different tails.
+    If the follower has no records of that epoch, it truncates to the end of the lower epochs and
+    fetches again: several short terms may have left different tails.
     """
     end_offset = log.end_offset
     own = end_of_epoch(log.epochs, diverging.epoch, end_offset)
@@ -86,6 +87,6 @@ def truncation_point(log: Log, diverging: EpochEnd) -> int:
     return min(own.end_offset, diverging.end_offset, end_offset)
 
 
-def _out_of_range(log: Log, offset: int) -> Refused:
-    message = f"offset {offset} is not in {log.start_offset} to {log.end_offset}"
-    return Refused(Code.OFFSET_OUT_OF_RANGE, message)
+def _out_of_range(log: Log, offset: int) -> ApiError:
+    message = f"offset {offset} is not in the range {log.start_offset} to {log.end_offset}"
+    return ApiError(Code.OFFSET_OUT_OF_RANGE, message)

@@ -1,16 +1,16 @@
-"""The in-sync set as the controller last confirmed it, and the one change that is on its way.
+"""The in-sync replica set (ISR) that the controller last confirmed, and the one pending change.
 
 Rules of this file:
-- While a change is on its way, nobody knows which of the two sets is the truth. Whatever needs
-  all in-sync replicas then needs those of both: the maximal set.
-- The controller takes a change only from the partition epoch that it was made for. So news of
-  a higher partition epoch settle a change that is on its way, one way or the other; news of the
-  same epoch tell nothing about it.
-- A change without an answer is sent again as it is, never another one in its place.
-- One copy that is refused says nothing about the others, which may arrive later and be granted.
-  Then the leader withdraws: it proposes the set that is confirmed. The controller gives every
-  proposal that it grants a new partition epoch, also one that changes nothing, and after that
-  no copy can be granted any more.
+- While a change is pending, the leader cannot know which of the two sets is in force. Everything
+  that needs all in-sync replicas then needs those of both sets: the maximal set.
+- The controller accepts a change only for the partition epoch that it was made for. So a state
+  with a higher partition epoch settles a pending change, whether it was accepted or not; a state
+  with the same epoch says nothing about it.
+- A change without an answer is sent again unchanged, never replaced by another one.
+- A rejected copy says nothing about the other copies, which may arrive later and be accepted. So
+  the leader then withdraws the change: it proposes the confirmed set. The controller raises the
+  partition epoch with every accepted proposal, even one that changes nothing; after that no copy
+  can be accepted.
 """
 
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from shoal.lite.base.codes import Code
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 
-# The partition epoch was right and nothing was changed.
+# The partition epoch matched, and the controller changed nothing.
 _REFUSED = {Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED}
-# The metadata that says why, and what is so now, is on its way here.
+# The leader's state is outdated; the metadata that explains why is about to arrive.
 _OUTDATED = {
     Code.FENCED_LEADER_EPOCH,
     Code.INVALID_REQUEST,
@@ -33,7 +33,7 @@ _OUTDATED = {
 
 @dataclass(slots=True)
 class _Pending:
-    """Without a time for sending it again, only metadata can settle it."""
+    """A proposal. Without a time to send it again, only metadata can settle it."""
 
     proposal: AlterIsr
     resend_ms: int | None
@@ -42,7 +42,7 @@ class _Pending:
 
 
 class InSyncSet:
-    """Members of the in-sync set: `confirmed`, and `maximal` with the pending change."""
+    """Members of the ISR: `confirmed`, and `maximal`, which includes the pending change."""
 
     def __init__(
         self, partition_epoch: int, members: frozenset[int], settings: ReplicationSettings
@@ -52,19 +52,18 @@ class InSyncSet:
         self.confirmed = members
         self.maximal = members
         self._pending: _Pending | None = None
-        # Whether there is a proposal to take.
-        self.is_to_send = False
+        self.has_unsent_proposal = False
         self._pause_until_ms = 0
 
     @property
-    def free_from_ms(self) -> int | None:
+    def next_proposal_ms(self) -> int | None:
         """When the next change may be proposed; None while one is pending.
 
-        One change at a time, and none right after a refusal.
+        Only one change is pending at a time, and none directly after a rejection.
         """
         return self._pause_until_ms if self._pending is None else None
 
-    def may_propose(self, now_ms: int) -> bool:
+    def can_propose(self, now_ms: int) -> bool:
         return self._pending is None and now_ms >= self._pause_until_ms
 
     def propose(self, now_ms: int, proposal: AlterIsr) -> None:
@@ -73,24 +72,24 @@ class InSyncSet:
 
     def _send(self, pending: _Pending) -> None:
         self._pending = pending
-        self.is_to_send = True
+        self.has_unsent_proposal = True
 
     def take_proposal(self) -> AlterIsr | None:
-        """The proposal to send now, once per sending."""
-        if self._pending is None or not self.is_to_send:
+        """Return the proposal to send now; each transmission is returned once."""
+        if self._pending is None or not self.has_unsent_proposal:
             return None
-        self.is_to_send = False
+        self.has_unsent_proposal = False
         return self._pending.proposal
 
     def confirm(self, partition_epoch: int, members: frozenset[int]) -> None:
-        """The controller says so. Nothing is pending any more."""
+        """Apply the ISR of the controller. It settles a pending change."""
         self.partition_epoch = partition_epoch
         self.confirmed = self.maximal = members
         self._pending = None
-        self.is_to_send = False
+        self.has_unsent_proposal = False
 
-    def answered(self, now_ms: int, proposal: AlterIsr, answer: IsrAnswer) -> None:
-        """Take note of the controller's answer to a proposal."""
+    def on_answer(self, now_ms: int, proposal: AlterIsr, answer: IsrAnswer) -> None:
+        """Handle the controller's answer to a proposal."""
         pending = self._pending
         if pending is None or pending.proposal != proposal:
             return
@@ -107,7 +106,7 @@ class InSyncSet:
         proposal = pending.proposal
         if pending.copies == 1 or proposal.members <= self.confirmed:
             self._pending = None
-            self.is_to_send = False
+            self.has_unsent_proposal = False
             self._pause_until_ms = now_ms + self.settings.controller_retry_backoff_ms
             self.maximal = self.confirmed
             return
@@ -121,9 +120,9 @@ class InSyncSet:
         if pending is not None and pending.resend_ms is not None and now_ms >= pending.resend_ms:
             pending.copies += 1
             pending.resend_ms = now_ms + self.settings.controller_request_timeout_ms
-            self.is_to_send = True
+            self.has_unsent_proposal = True
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the pending change needs a tick."""
+        """The time at which the pending change needs a tick."""
         return None if self._pending is None else self._pending.resend_ms

@@ -1,4 +1,4 @@
-"""What goes between leaders, followers, the controller and the shell. Values only."""
+"""Values that leaders, followers, the controller and the shell exchange."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ LiveEpochs = Mapping[int, int]
 
 
 class Log(Protocol):
-    """What the state machines see of a replica's log.
+    """The part of a replica's log that the state machines use.
 
-    They read it. The one thing they write is the begin of a leader's epoch, because nothing
-    may be answered before: an epoch that is not in the leader's history cannot be compared.
+    They read it. The only thing they write is the start of a leader's epoch, because the leader
+    may not answer a fetch earlier: an epoch that is not in its history cannot be compared.
     """
 
     @property
@@ -25,11 +25,11 @@ class Log(Protocol):
     @property
     def end_offset(self) -> int: ...
     @property
-    def lacks_begin(self) -> bool: ...
+    def lacks_start(self) -> bool: ...
     @property
     def epochs(self) -> EpochHistory: ...
     def begin_epoch(self, epoch: int) -> None:
-        """Note that `epoch` writes from the end of the log on."""
+        """Record that `epoch` starts at the log end offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class ReplicationSettings:
     """Settings of a topic and its broker, by Apache Kafka's names, dots as underscores."""
 
     min_insync_replicas: int = 1
-    # A follower that was not at the leader's end for this long is no longer in sync.
+    # A follower that has not reached the leader's log end offset for this long leaves the ISR.
     replica_lag_time_max_ms: int = 30_000
-    # How long an unanswered proposal may still be on its way; then it is sent again.
+    # How long to wait for the answer to a proposal before sending it again.
     controller_request_timeout_ms: int = 2_000
-    # The pause before a refused or failed proposal is made again.
+    # The pause before a rejected or failed proposal is sent again.
     controller_retry_backoff_ms: int = 50
-    # The pause of a follower after a fetch that failed. Short: a new leader may hear of itself
+    # The pause of a follower after a failed fetch. Short: a new leader may learn of its election
     # later than its followers do, and writes wait for them.
     replica_fetch_backoff_ms: int = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """A partition as the metadata has it. Every change has a higher partition epoch."""
+class PartitionState:
+    """A partition in the metadata. Every change has a higher partition epoch."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -59,15 +59,15 @@ class Assignment:
     partition_epoch: int
 
 
-class EpochEnd(NamedTuple):
-    """A leader epoch and the offset behind its last record."""
+class EpochEndOffset(NamedTuple):
+    """A leader epoch and the offset after its last record."""
 
     epoch: int
     end_offset: int
 
 
 class ReplicaFetch(NamedTuple):
-    """What a follower asks of its leader, for one partition."""
+    """The position that a follower sends to its leader for one partition."""
 
     offset: int
     leader_epoch: int
@@ -76,56 +76,56 @@ class ReplicaFetch(NamedTuple):
 
 
 class FetchVerdict(NamedTuple):
-    """What a leader says to a follower's fetch, apart from the records.
+    """A leader's answer to a follower's fetch, apart from the records.
 
-    Without an error and without a diverging epoch the follower gets records from its offset to
-    the end of the log. The log start is told with errors too: a follower that is out of range
-    begins again there.
+    Without an error and without a diverging epoch the follower gets the records from its offset to
+    the log end offset. Errors carry the log start offset too: a follower that is out of range
+    restarts its log there.
     """
 
     high_watermark: int
     log_start_offset: int
     code: Code = Code.NONE
-    diverging: EpochEnd | None = None
+    diverging: EpochEndOffset | None = None
 
 
 class FetchAnswer(NamedTuple):
-    """What came back to a follower. `first_offset` is that of its first batch, if it has any."""
+    """The answer that a follower received. `first_offset` is that of the first batch, if any."""
 
     high_watermark: int
     log_start_offset: int
     code: Code = Code.NONE
-    diverging: EpochEnd | None = None
+    diverging: EpochEndOffset | None = None
     first_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Cut the log at an offset, and its epoch history too, even if no record is behind it."""
+    """Truncate the log and its epoch history to an offset, even if no record is above it."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateFully:
-    """Throw the log and its epoch history away; it is empty now, and begins at an offset."""
+    """Delete the log and its epoch history; the empty log starts at an offset."""
 
     start_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFetched:
-    """Append the batches of the answer as they are, with their offsets and leader epochs."""
+    """Append the batches of the answer unchanged, with their offsets and leader epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceStart:
-    """Make an offset the first that can be read, as the leader did."""
+    """Advance the log start offset, as the leader did."""
 
     offset: int
 
 
-# What a follower wants done to its log, in this order, before it is asked again.
+# Changes to a follower's log, to be applied in order before its next fetch.
 FollowerAction = TruncateTo | TruncateFully | AppendFetched | AdvanceStart
 
 
@@ -133,10 +133,10 @@ FollowerAction = TruncateTo | TruncateFully | AppendFetched | AdvanceStart
 class AlterIsr:
     """A leader's proposal to the controller: pairs of broker id and broker epoch.
 
-    It counts only if the partition still has this leader epoch and this partition epoch; if it
-    is granted, the partition epoch grows, even if the set is as it was. A broker epoch of -1
-    stands for a member that the leader has not heard of since it leads. The number tells this
-    leader's proposals apart; it stays here.
+    The controller accepts it only if the partition still has this leader epoch and this partition
+    epoch. Accepting it raises the partition epoch, even if the set is unchanged. A broker epoch of
+    -1 stands for a member that has not fetched from this leader. The number distinguishes this
+    leader's proposals; it is not sent.
     """
 
     number: int
@@ -151,7 +151,7 @@ class AlterIsr:
 
 @dataclass(frozen=True, slots=True)
 class IsrAnswer:
-    """The controller's answer; without an error it says what is so now."""
+    """The controller's answer; without an error it holds the current ISR and epochs."""
 
     code: Code = Code.NONE
     leader_epoch: int = -1
@@ -159,8 +159,8 @@ class IsrAnswer:
     isr: tuple[int, ...] = ()
 
 
-class Completed(NamedTuple):
-    """A producer's wait is over: acknowledged, or failed with a code."""
+class AckResult(NamedTuple):
+    """The end of a producer's wait: acknowledged, or failed with a code."""
 
     token: Any
     code: Code

@@ -1,29 +1,29 @@
-"""One broker's replica of a partition, and how it goes from role to role.
+"""One broker's replica of a partition, and its changes of role.
 
 Rules of this file:
-- The metadata decides, and only forwards: what has no higher partition epoch changes nothing.
-- The high watermark goes along from role to role; those who wait for a leader that is none any
-  more are answered.
-- A restarted broker makes a new replica, and must not lead again in an epoch that it led in
-  before: its followers may have asked it for records that it has no more.
+- The metadata decides the role. A state without a higher partition epoch changes nothing.
+- The high watermark is kept across a change of role. When a leadership ends, all producers that
+  wait for it are answered.
+- A restarted broker creates a new replica and must not lead again in an epoch in which it led
+  before: its followers may have fetched records that it no longer has.
 """
 
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import (
     NO_LEADER,
-    Assignment,
-    Completed,
+    AckResult,
     LiveEpochs,
     Log,
+    PartitionState,
     ReplicationSettings,
 )
 
-_UNASSIGNED = Assignment((), (), NO_LEADER, leader_epoch=-1, partition_epoch=-1)
+_UNASSIGNED = PartitionState((), (), NO_LEADER, leader_epoch=-1, partition_epoch=-1)
 
 
-class Replica:
-    """Leads or follows, as the metadata says; `role` is the state machine that does it."""
+class PartitionReplica:
+    """Leads or follows, as the metadata says; `role` is the state machine that does so."""
 
     leader_type: type[LeaderPartition] = LeaderPartition
     follower_type: type[FollowerPartition] = FollowerPartition
@@ -37,9 +37,9 @@ class Replica:
         live_epochs: LiveEpochs,
         high_watermark: int = 0,
     ) -> None:
-        """`live_epochs` is kept up to date by its owner, as the metadata comes in.
+        """`live_epochs` is updated by its owner with each change of the metadata.
 
-        `high_watermark` is the last that was written down; a lower one is always safe.
+        `high_watermark` is the last checkpointed one; a lower one is always safe.
         """
         self.broker_id = broker_id
         self.log = log
@@ -58,13 +58,13 @@ class Replica:
         return self.role if isinstance(self.role, FollowerPartition) else None
 
     def assign(
-        self, now_ms: int, assignment: Assignment, settings: ReplicationSettings | None = None
-    ) -> list[Completed]:
-        """Follow the metadata. Returns the producers whose wait ended with a leadership.
+        self, now_ms: int, assignment: PartitionState, settings: ReplicationSettings | None = None
+    ) -> list[AckResult]:
+        """Apply a state of the metadata; return the results for producers if a leadership ended.
 
-        Settings of the same moment come along. One after the other is wrong in either order: an
-        in-sync set with the min.insync.replicas of another moment may commit what eligible
-        replicas do not have.
+        `settings` must be of the same metadata version as the state. Applying the two separately
+        is wrong in either order: an ISR combined with the min.insync.replicas of another version
+        may commit records that eligible leader replicas do not have.
         """
         role = self.role
         if assignment.partition_epoch <= role.partition_epoch:
@@ -75,7 +75,7 @@ class Replica:
         leads = assignment.leader == self.broker_id
         if isinstance(role, LeaderPartition):
             if leads:
-                role.reassigned(now_ms, assignment, self._settings)
+                role.on_assignment(now_ms, assignment, self._settings)
                 return []
             role.resign()
             self.role = self.follower_type(
@@ -84,7 +84,7 @@ class Replica:
                 settings=self._settings,
                 high_watermark=role.high_watermark,
             )
-            return role.completed()
+            return role.take_completed()
         if leads:
             self.role = self.leader_type(
                 self.broker_id,
@@ -97,11 +97,11 @@ class Replica:
             )
         else:
             role.configure(self._settings)
-            role.reassigned(assignment)
+            role.on_assignment(assignment)
         return []
 
     def configure(self, now_ms: int, settings: ReplicationSettings) -> None:
-        """Follow new settings, if the metadata has no other news of the partition."""
+        """Apply new settings when the partition itself is unchanged in the metadata."""
         self._settings = settings
         if isinstance(self.role, LeaderPartition):
             self.role.configure(now_ms, settings)

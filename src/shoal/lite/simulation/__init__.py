@@ -1,11 +1,11 @@
-"""Random histories of a cluster: the very state machines of production in a hostile world.
+"""Random histories of a cluster: the state machines of production under simulated faults.
 
     python -m shoal.lite.simulation --seeds 0:1000 --steps 1000
 
 Network, disks, clocks, processes and clients are simulated, and follow from a seed; everything
-that decides is `RaftNode`, `Controller` and `Replica` as they run in production. After every
-event the invariants are checked. A failure is told with its seed, and with a trace that is
-shortened as far as it still fails.
+that decides is `RaftNode`, `Controller` and `PartitionReplica` as they run in production. After
+every event the invariants are checked. A failure is reported with its seed, and with the shortest
+trace found that still fails.
 
     setup            what follows from a seed: the cluster, the weather, the steps
     world            nodes, network and time

@@ -1,10 +1,10 @@
-"""Play histories, and tell of the first that fails.
+"""Run simulated histories and report the first one that fails.
 
     python -m shoal.lite.simulation --seeds 0:1000 --steps 1000
     python -m shoal.lite.simulation --seeds 4711 --trace
     python -m shoal.lite.simulation --sabotage forgotten-vote --seeds 0:500
 
-Exit code 0 if no history failed; with a sabotage, if it was found. Otherwise 1.
+Exit code 0 if no history failed, or if the planted bug of --sabotage was found; otherwise 1.
 """
 
 import argparse
@@ -35,14 +35,14 @@ SHOWN = {
     "power losses": "power losses",
     "disks lost": "disks lost",
     "logs cut": "logs cut or removed while their broker was down",
-    "losses told": "losses that a broker noticed and told of",
+    "losses reported": "losses that a broker detected and reported",
     "copies restored": "disks replaced by an older copy",
     "older copies refused": "older copies refused",
-    "logs failed": "logs that a disk failed",
+    "logs failed": "logs taken offline by a disk error",
     "pauses": "pauses",
-    "cuts": "cuts of links and nodes",
+    "cuts": "network partitions of links and nodes",
     "joins": "brokers that joined",
-    "unclean elections": "unclean elections, asked for when all in-sync data was lost",
+    "unclean elections": "unclean elections, requested after all in-sync data was lost",
     "acknowledged": "records acknowledged by all in-sync replicas",
     "committed": "records committed",
     "consumed": "records read by consumers",
@@ -65,11 +65,11 @@ def table(tally: Tally) -> str:
     return "\n".join(lines)
 
 
-def tell_failure(kind: Kind, failure: Outcome) -> None:
-    """Say what failed, and show the shortest history that is found to fail like that."""
+def print_failure(kind: Kind, failure: Outcome) -> None:
+    """Print what failed, and the shortest history found that fails in the same way."""
     _print(f"\nseed {failure.seed}: {failure.violation}")
     _print(f"  {kind.setup(failure.seed)}")
-    steps = kind.shortened(failure)
+    steps = kind.shorten_history(failure)
     trace: list[str] = []
     shortest = kind.play(failure.seed, steps, trace=trace.append)
     _print(f"shortened to {len(steps)} of {failure.steps_taken} steps: {shortest.violation}")
@@ -108,14 +108,22 @@ def _arguments() -> argparse.Namespace:
         prog="python -m shoal.lite.simulation", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--seeds", type=_seeds, default=range(1000), metavar="FIRST:END")
-    parser.add_argument("--steps", type=int, default=1000, help="events of each history")
+    parser.add_argument("--steps", type=int, default=1000, help="number of events in each history")
     parser.add_argument(
-        "--crash", choices=[model.value for model in CrashModel], help="default: both, by seed"
+        "--crash",
+        choices=[model.value for model in CrashModel],
+        help="what a crash loses; default: both, chosen by the seed",
     )
-    parser.add_argument("--sabotage", choices=SABOTAGE_NAMES, help="play with a mistake built in")
+    parser.add_argument(
+        "--sabotage", choices=SABOTAGE_NAMES, help="run with a planted bug, which must be found"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--report", type=Path, help="write the proof there if nothing failed")
-    parser.add_argument("--trace", action="store_true", help="show everything of the first seed")
+    parser.add_argument(
+        "--report", type=Path, help="write a Markdown report to this file if no history failed"
+    )
+    parser.add_argument(
+        "--trace", action="store_true", help="print the full trace of the first seed"
+    )
     return parser.parse_args()
 
 
@@ -145,7 +153,7 @@ def main() -> int:
     _print(table(tally))
     _print(f"\n{tally.histories:,} histories, {tally.events:,} events in {elapsed_s:.1f} s")
     if tally.failures:
-        tell_failure(kind, tally.failures[0])
+        print_failure(kind, tally.failures[0])
     elif arguments.report:
         text = report(tally, kind, elapsed_s=elapsed_s, jobs=arguments.jobs)
         arguments.report.parent.mkdir(parents=True, exist_ok=True)

@@ -2,13 +2,13 @@
 
 A thin shell, as in production, by the rules that the state machines have for it:
 
-- It registers itself with a name of its own. Until the metadata has that name, the metadata is
-  history: it is applied, and nothing is done because of it.
-- Then it opens its logs, and tells the controller where there is less in them than there was,
-  before anything else: only when it has told all of that may it be counted on.
-- It tells the controller that it lives and how much of the metadata it has, and asks it for
-  changes of in-sync sets.
-- A replica that the metadata takes away is deleted.
+- It registers with an incarnation of its own. Until the metadata has that incarnation, the metadata
+  is applied, but the broker does not act on it.
+- Then it opens its logs, and first of all reports to the controller where records are missing. Only
+  after that may it become a leader.
+- It sends heartbeats with the number of metadata records that it has applied, and asks the
+  controller for changes of the in-sync replicas.
+- A replica that the metadata removes is deleted.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from shoal.lite.base.codes import Code
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.records import ConfigRecord, PartitionRecord
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, Send
+from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, SendToPeer
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState
-from shoal.lite.raft.storage.driver import drive
-from shoal.lite.raft.storage.memory import ForgetfulStorage
+from shoal.lite.raft.storage.driver import perform_actions
+from shoal.lite.raft.storage.memory import MemoryStorage
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer
 from shoal.lite.simulation.disk import Key
@@ -72,7 +72,7 @@ class BrokerProcess(Process):
             random=random,
             config=world.setup.raft,
         )
-        self._storage = ForgetfulStorage()
+        self._storage = MemoryStorage()
         self.state = ClusterState()
         self.live_epochs: dict[int, int] = {}
         self.hosted: dict[Key, HostedPartition] = {}
@@ -80,12 +80,12 @@ class BrokerProcess(Process):
         self.wants_to_stop = False
         # The logs in which something is missing that the controller has not heard of; None until
         # the logs are open.
-        self._untold: list[Key] | None = None
+        self._unreported: list[Key] | None = None
         self._asked: dict[int, _Asked] = {}
         self._heartbeat_at_ms: int | None = self.now_ms
         # What the metadata says that was not followed yet.
-        self._has_news = False
-        self._is_all_new = True
+        self._has_new_metadata = False
+        self._follows_all = True
         self._changed: set[Key] = set()
 
     def start(self) -> None:
@@ -126,7 +126,7 @@ class BrokerProcess(Process):
         if hosted is not None:
             hosted.on_produce(sender, call)
         elif call.acks != 0:
-            self.send(sender, self.world.refused_produce(call, Code.NOT_LEADER_OR_FOLLOWER))
+            self.send(sender, self.world.produce_error(call, Code.NOT_LEADER_OR_FOLLOWER))
 
     def wake(self) -> None:
         now_ms = self.now_ms
@@ -162,7 +162,7 @@ class BrokerProcess(Process):
 
     # The controller
 
-    def _ask(self, request: requests.Request[Any], on_reply: OnReply) -> None:
+    def _ask(self, request: requests.ControllerRequest[Any], on_reply: OnReply) -> None:
         number = self.next_call()
         target = self.raft.leader_id
         if target is None:
@@ -176,7 +176,7 @@ class BrokerProcess(Process):
         self._heartbeat_at_ms = None
         if self.broker_epoch == requests.NO_EPOCH:
             before = self.state.brokers.get(self.id)
-            request: requests.Request[Any] = requests.RegisterBroker(
+            request: requests.ControllerRequest[Any] = requests.RegisterBroker(
                 broker_id=self.id,
                 incarnation=self.incarnation,
                 host="simulated",
@@ -188,11 +188,11 @@ class BrokerProcess(Process):
                 clean_incarnation=self._clean_incarnation,
             )
             self._ask(request, self._on_registered)
-        elif self._untold is None:
+        elif self._unreported is None:
             self._heartbeat_at_ms = self.now_ms + _RETRY_MS
-        elif self._untold:
-            request = requests.ReportLosses(self.id, self.broker_epoch, self._untold)
-            self._ask(request, self._on_losses_told)
+        elif self._unreported:
+            request = requests.ReportLosses(self.id, self.broker_epoch, self._unreported)
+            self._ask(request, self._on_losses_reported)
         else:
             request = requests.Heartbeat(
                 self.id,
@@ -207,39 +207,39 @@ class BrokerProcess(Process):
             self.broker_epoch = reply.answer.broker_epoch
             self._beat()
         elif reply.code == Code.INVALID_REGISTRATION:
-            self.world.refused(self)
+            self.world.on_registration_refused(self)
         else:
             self._heartbeat_at_ms = self.now_ms + _RETRY_MS
 
-    def _on_losses_told(self, reply: ControllerReply) -> None:
-        if reply.code in requests.DISMISSALS:
-            self.world.ended(self, cleanly=False)
+    def _on_losses_reported(self, reply: ControllerReply) -> None:
+        if reply.code in requests.FENCED_CODES:
+            self.world.on_broker_exit(self, cleanly=False)
         elif reply.code != Code.NONE:
             self._heartbeat_at_ms = self.now_ms + _RETRY_MS
         else:
-            self.world.counters["losses told"] += 1
-            self._has_told()
+            self.world.counters["losses reported"] += 1
+            self._on_all_losses_reported()
             self._beat()
 
-    def _has_told(self) -> None:
-        """From now on it may be counted on."""
-        if self._untold:
+    def _on_all_losses_reported(self) -> None:
+        """All losses are reported: from now on the controller may trust this broker."""
+        if self._unreported:
             self.write_down()
-        self._untold = []
+        self._unreported = []
         self.disk.cut.clear()
-        self.world.judge.told_of_damage(self)
+        self.world.judge.on_damage_reported(self)
 
     def _on_beat(self, reply: ControllerReply) -> None:
         now_ms = self.now_ms
-        if reply.code in requests.DISMISSALS:
-            self.world.ended(self, cleanly=False)
+        if reply.code in requests.FENCED_CODES:
+            self.world.on_broker_exit(self, cleanly=False)
             return
         if reply.code != Code.NONE:
             self._heartbeat_at_ms = now_ms + _RETRY_MS
             return
         answer: requests.HeartbeatAnswer = reply.answer
         if answer.should_shut_down:
-            self.world.ended(self, cleanly=self.wants_to_stop)
+            self.world.on_broker_exit(self, cleanly=self.wants_to_stop)
             return
         # Until it counts, it wants to count soon.
         self._heartbeat_at_ms = now_ms + (_RETRY_MS if answer.is_fenced else HEARTBEAT_MS)
@@ -285,51 +285,51 @@ class BrokerProcess(Process):
     # Metadata
 
     def _settle_raft(self) -> None:
-        drive(self.raft, self._storage, self._perform, self.now_ms)
-        if self._has_news and self.is_current:
-            self._has_news = False
+        perform_actions(self.raft, self._storage, self._perform, self.now_ms)
+        if self._has_new_metadata and self.is_current:
+            self._has_new_metadata = False
             self._follow()
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Send(to, message):
+            case SendToPeer(to, message):
                 self.send(to, message)
             case Committed(base_offset, entries):
-                self.world.judge.committed(self, base_offset, entries)
+                self.world.judge.on_committed(self, base_offset, entries)
                 for entry in entries:
                     if entry.kind is EntryKind.DATA:
                         for data in entry.records:
                             self._apply(data)
             case LoadSnapshot(_, records):
                 self.state = ClusterState()
-                self._is_all_new = True
+                self._follows_all = True
                 for data in records:
                     self._apply(data)
             case _:
-                self.world.judge.unexpected(self, action)
+                self.world.judge.on_unexpected_action(self, action)
 
     def _apply(self, data: bytes) -> None:
-        record = self.world.decoded(data)
+        record = self.world.decode_record(data)
         self.state.apply(record)
-        self._has_news = True
+        self._has_new_metadata = True
         if isinstance(record, PartitionRecord):
             self._changed.add(record.key)
         elif isinstance(record, ConfigRecord):
-            self._is_all_new = True
+            self._follows_all = True
 
     def _follow(self) -> None:
         """Do what the metadata says."""
         self.live_epochs.clear()
         self.live_epochs.update(self.state.live_epochs())
         for record in list(self.state.partitions()):
-            if self._is_all_new or record.key in self._changed:
+            if self._follows_all or record.key in self._changed:
                 self._follow_partition(record)
-        self._is_all_new = False
+        self._follows_all = False
         self._changed.clear()
-        if self._untold is None:
-            self._untold = self.disk.open(self.hosted)
-            if not self._untold:
-                self._has_told()
+        if self._unreported is None:
+            self._unreported = self.disk.open(self.hosted)
+            if not self._unreported:
+                self._on_all_losses_reported()
 
     def _follow_partition(self, record: PartitionRecord) -> None:
         hosted = self.hosted.get(record.key)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.records import NO_LEADER
-from shoal.lite.metadata.data.requests import Request
+from shoal.lite.metadata.data.requests import ControllerRequest
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.log import header_of
@@ -115,7 +115,7 @@ class Producer(Process):
                 self._try_one(sending, now_ms)
 
     def _try_one(self, sending: _Sending, now_ms: int) -> None:
-        leader = self.world.known_leader(self.key, self._random)
+        leader = self.world.find_leader(self.key, self._random)
         if leader == NO_LEADER:
             sending.retry_ms = now_ms + _BACKOFF_MS
             return
@@ -136,7 +136,7 @@ class Producer(Process):
         if reply.code == Code.NONE:
             self._sending.remove(sending)
             self._has_acknowledgement = True
-            self.world.judge.acknowledged_to(self, reply.batch)
+            self.world.judge.on_producer_acknowledged(self, reply.batch)
         else:
             sending.number = None
             sending.retry_ms = self.now_ms + _BACKOFF_MS
@@ -177,17 +177,17 @@ class Consumer:
             epoch = -1
         try:
             diverging = role.divergence(offset, epoch)
-        except Refused:
+        except ApiError:
             if offset < hosted.log.start_offset:
                 self._positions[hosted.key] = hosted.log.start_offset, -1
             else:
-                judge.consumer_out_of_range(hosted, offset)
+                judge.on_consumer_out_of_range(hosted, offset)
             return
         if diverging is not None:
-            judge.consumer_diverged(hosted, offset, diverging)
+            judge.on_consumer_diverged(hosted, offset, diverging)
             return
         for batch in hosted.log.read(offset, _READ_BATCHES, role.high_watermark):
-            judge.consumed(hosted, batch)
+            judge.on_consumed(hosted, batch)
             self._positions[hosted.key] = batch.end_offset, batch.epoch
 
     def forget(self, key: Key) -> None:
@@ -201,10 +201,10 @@ class Administrator(Process):
     def __init__(self, world: "World", node_id: int, clock: Clock) -> None:
         super().__init__(world, node_id, clock)
 
-    def ask(self, request: Request[Any]) -> None:
+    def ask(self, request: ControllerRequest[Any]) -> None:
         active = self.world.active_controller()
         if active is not None:
-            self.world.tell(self.id, f"asks {active.id}: {request}")
+            self.world.trace(self.id, f"asks {active.id}: {request}")
             self.send(active.id, ControllerCall(self.next_call(), request))
 
     def receive(self, sender: int, message: Any) -> None:

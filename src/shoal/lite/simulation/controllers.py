@@ -9,7 +9,7 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.records import encode_record
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.raft.actions import (
@@ -18,11 +18,11 @@ from shoal.lite.raft.actions import (
     Committed,
     LoadSnapshot,
     ResignedLeader,
-    Send,
+    SendToPeer,
 )
 from shoal.lite.raft.model import EntryKind
 from shoal.lite.raft.storage.codec import decode_snapshot
-from shoal.lite.raft.storage.driver import drive
+from shoal.lite.raft.storage.driver import perform_actions
 from shoal.lite.simulation.messages import ControllerCall, ControllerReply
 from shoal.lite.simulation.process import Process
 
@@ -39,7 +39,7 @@ class ControllerProcess(Process):
     def __init__(self, world: "World", node: "ControllerNode", random: Random) -> None:
         super().__init__(world, node.id, node.clock)
         self.disk = node.disk
-        stored = self.disk.stored()
+        stored = self.disk.load_state()
         self.raft = world.parts.raft_node(
             node.key, stored, now_ms=self.now_ms, random=random, config=world.setup.raft
         )
@@ -96,7 +96,7 @@ class ControllerProcess(Process):
         if leader_id is None:
             self.raft.campaign(self.now_ms)
         else:
-            self.raft.unreachable(self.now_ms, leader_id)
+            self.raft.on_unreachable(self.now_ms, leader_id)
         self._settle()
 
     def save_snapshot(self) -> None:
@@ -114,14 +114,14 @@ class ControllerProcess(Process):
             return
         try:
             outcome = self.controller.handle(self.now_ms, call.request)
-        except Refused as refused:
+        except ApiError as refused:
             reply = ControllerReply(call.number, refused.code)
         else:
             self._propose(outcome.records)
             reply = ControllerReply(call.number, Code.NONE, outcome.answer)
         self._answers.append((self.raft.log.end_offset, sender, reply))
 
-    def told_of_death(self, request: Any) -> None:
+    def on_broker_died(self, request: Any) -> None:
         """The embedded controller has seen a process end."""
         if self.controller is not None:
             self._propose(self.controller.handle(self.now_ms, request).records)
@@ -136,10 +136,10 @@ class ControllerProcess(Process):
         for record in self.state.snapshot():
             state.apply(record)
         self.controller = self.world.parts.controller(self.world, state)
-        self.world.judge.controller_began(self)
+        self.world.judge.on_controller_active(self)
         self._propose(self.controller.activate(self.now_ms, CLUSTER_ID).records)
 
-    def _resigned(self) -> None:
+    def _on_resigned(self) -> None:
         self.controller = None
         self._must_begin = False
         while self._answers:
@@ -149,11 +149,11 @@ class ControllerProcess(Process):
     # What the member of the quorum wants done
 
     def _settle(self) -> None:
-        drive(self.raft, self, self._perform, self.now_ms)
+        perform_actions(self.raft, self, self._perform, self.now_ms)
         while self._must_begin:
             self._must_begin = False
             self._begin()
-            drive(self.raft, self, self._perform, self.now_ms)
+            perform_actions(self.raft, self, self._perform, self.now_ms)
         committed = self.raft.high_watermark
         while self._answers and self._answers[0][0] <= committed:
             _, sender, reply = self._answers.popleft()
@@ -170,24 +170,24 @@ class ControllerProcess(Process):
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Send(to, message):
+            case SendToPeer(to, message):
                 self.send(to, message)
             case Committed(base_offset, entries):
-                self.world.judge.committed(self, base_offset, entries)
+                self.world.judge.on_committed(self, base_offset, entries)
                 for entry in entries:
                     if entry.kind is EntryKind.DATA:
                         for data in entry.records:
-                            self.state.apply(self.world.decoded(data))
+                            self.state.apply(self.world.decode_record(data))
             case LoadSnapshot(_, records):
                 self.state = ClusterState()
                 self._load(records)
             case BecameLeader():
                 self._must_begin = True
             case ResignedLeader():
-                self._resigned()
+                self._on_resigned()
             case _:
-                self.world.judge.unexpected(self, action)
+                self.world.judge.on_unexpected_action(self, action)
 
     def _load(self, records: tuple[bytes, ...]) -> None:
         for data in records:
-            self.state.apply(self.world.decoded(data))
+            self.state.apply(self.world.decode_record(data))

@@ -22,9 +22,9 @@ from shoal.lite.raft.actions import (
     PersistVote,
     SaveSnapshot,
     StorageAction,
-    TruncateTo,
+    TruncateEntries,
 )
-from shoal.lite.raft.model import Entry, QuorumState, Snapshot, StoredState, Voters
+from shoal.lite.raft.model import QuorumState, RaftEntry, RaftSnapshot, StoredState, Voters
 from shoal.lite.simulation.errors import ProcessKilled
 from shoal.lite.simulation.log import SimulatedLog
 
@@ -55,19 +55,19 @@ class QuorumDisk:
         self._voters = voters
         self._fuse = fuse
         self.quorum = QuorumState()
-        self.snapshot: Snapshot | None = None
+        self.snapshot: RaftSnapshot | None = None
         # By the offset where it begins, in order.
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, RaftEntry] = {}
         self.end_offset = 0
 
     @property
     def start_offset(self) -> int:
         return 0 if self.snapshot is None else self.snapshot.id.end_offset
 
-    def stored(self) -> StoredState:
+    def load_state(self) -> StoredState:
         return StoredState(self._voters, self.quorum, self.snapshot, tuple(self.entries.values()))
 
-    def holds(self, base_offset: int, entry: Entry) -> bool:
+    def holds(self, base_offset: int, entry: RaftEntry) -> bool:
         """Whether an entry is on the disk, or in the snapshot instead."""
         if base_offset + entry.count <= self.start_offset:
             return True
@@ -89,7 +89,7 @@ class QuorumDisk:
                     if place:
                         self._fuse.burn()
                     self._append(entry)
-            case TruncateTo(offset):
+            case TruncateEntries(offset):
                 self.entries = {base: e for base, e in self.entries.items() if base < offset}
                 self.end_offset = offset
             case SaveSnapshot(snapshot):
@@ -102,7 +102,7 @@ class QuorumDisk:
                 self.end_offset = snapshot.id.end_offset
         self._fuse.burn()
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: RaftEntry) -> None:
         self.entries[self.end_offset] = entry
         self.end_offset += entry.count
 
@@ -117,24 +117,24 @@ class BrokerDisk:
         # High watermarks, as they were written down some time ago, and how far logs were written.
         self.checkpoint: dict[Key, int] = {}
         self.ends: dict[Key, int] = {}
-        # The process that ended by itself last, if no other has started since.
+        # The last process that shut down cleanly, if no other has started since.
         self.clean_incarnation: str | None = None
         # The last process that opened its logs, and those that began since; synced before any of
         # them is heard of.
         self.processes: list[str] = []
-        # The logs in which a process found less than there was, and has not told it yet.
+        # The logs in which a process found records missing that it has not reported yet.
         self.cut: set[Key] = set()
-        # For the judge: what was damaged since a process last had told of all that it knew of.
+        # For the judge: the logs damaged since a process last reported all damage.
         self.damaged: set[Key] = set()
 
     def log(self, key: Key) -> SimulatedLog:
         """The log of a partition; a new one is empty."""
         log = self.logs.get(key)
         if log is None:
-            log = self.logs[key] = SimulatedLog(lambda: self._written(key))
+            log = self.logs[key] = SimulatedLog(lambda: self._on_write(key))
         return log
 
-    def _written(self, key: Key) -> None:
+    def _on_write(self, key: Key) -> None:
         end_offset = self.logs[key].end_offset
         # Before a cut, and after a write.
         self.ends[key] = min(self.ends.get(key, 0), end_offset)
@@ -152,7 +152,7 @@ class BrokerDisk:
             log.flush()
 
     def begin(self, incarnation: str) -> str | None:
-        """A new process has the folder; returns the one before it, if it ended by itself."""
+        """A new process gets the folder; returns the one before it if it shut down cleanly."""
         self.processes.append(incarnation)
         clean, self.clean_incarnation = self.clean_incarnation, None
         for log in self.logs.values():

@@ -1,7 +1,7 @@
 """How a history ends before its time.
 
 Violation         an invariant does not hold: what the simulation looks for
-ProcessKilled     a process is killed in the middle of what it does; the world goes on
+ProcessKilled     a process is killed in the middle of its work; the simulation continues
 """
 
 from shoal.model.errors import ShoalError

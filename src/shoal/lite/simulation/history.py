@@ -69,7 +69,7 @@ class History:
             world.add_broker(broker_id)
             world.start(broker_id)
         self._until(lambda: self._active_brokers() == setup.brokers, _BEGIN_MS, "brokers")
-        topic = requests.NewTopic(
+        topic = requests.NewTopicSpec(
             TOPIC,
             setup.partitions,
             setup.replication_factor,
@@ -117,7 +117,7 @@ class History:
 
     def _heal(self) -> None:
         world = self.world
-        world.tell(0, "everything heals")
+        world.trace(0, "everything heals")
         world.network.heal()
         for node_id in (*world.controllers, *world.brokers):
             world.after(1, self._revive, node_id)

@@ -1,4 +1,4 @@
-"""One replica on one broker: the thin shell around `Replica` that a broker has in production.
+"""One replica on one broker: the shell around `PartitionReplica`, as a broker has in production.
 
 It fetches while the replica follows, holds fetches while there is nothing to give, appends
 what producers send, and passes on what the state machines want said.
@@ -7,19 +7,19 @@ what producers send, and passes on what the state machines want said.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
+    AckResult,
     AdvanceStart,
     AlterIsr,
     AppendFetched,
-    Assignment,
-    Completed,
     FetchAnswer,
     FollowerAction,
     IsrAnswer,
+    PartitionState,
     ReplicaFetch,
     TruncateFully,
     TruncateTo,
@@ -112,7 +112,7 @@ class HostedPartition:
             return
         self.is_touched = True
         now_ms = self.broker.now_ms
-        assignment = Assignment(
+        assignment = PartitionState(
             record.replicas,
             record.in_sync,
             record.leader,
@@ -126,21 +126,21 @@ class HostedPartition:
             self._complete(completed)
         if self.replica.role is not was:
             self._refuse_held()
-            self._tell_role()
+            self._trace_role()
         self.settle()
 
-    def _tell_role(self) -> None:
+    def _trace_role(self) -> None:
         world = self.broker.world
         role = self.replica.role
         if isinstance(role, LeaderPartition):
             world.counters["leaderships"] += 1
-            world.tell(
+            world.trace(
                 self.broker.id,
                 f"leads {self.name} in epoch {role.leader_epoch} from offset "
                 f"{role.epoch_start_offset}, in sync {sorted(role.isr)}",
             )
         else:
-            world.tell(self.broker.id, f"follows {role.leader} in epoch {role.leader_epoch}")
+            world.trace(self.broker.id, f"follows {role.leader} in epoch {role.leader_epoch}")
 
     @property
     def name(self) -> str:
@@ -157,7 +157,7 @@ class HostedPartition:
         leader = self.replica.leader
         if leader is not None:
             leader.resign()
-            for completed in leader.completed():
+            for completed in leader.take_completed():
                 self._complete(completed)
         self._refuse_held()
 
@@ -179,7 +179,7 @@ class HostedPartition:
         asked = self._asked
         if asked is not None and asked.until_ms <= now_ms:
             self._asked = None
-            role.failed(now_ms, asked.fetch)
+            role.on_fetch_failed(now_ms, asked.fetch)
         self._fetch(role)
 
     def next_deadline_ms(self) -> int | None:
@@ -202,7 +202,7 @@ class HostedPartition:
             return
         role = self.replica.role
         if isinstance(role, LeaderPartition):
-            for completed in role.completed():
+            for completed in role.take_completed():
                 self._complete(completed)
             proposal = role.take_proposal()
             if proposal is not None:
@@ -235,7 +235,7 @@ class HostedPartition:
         self.is_touched = True
         self._asked = None
         answer = reply.answer
-        for action in follower.answered(self.broker.now_ms, asked.fetch, answer):
+        for action in follower.on_fetch_answer(self.broker.now_ms, asked.fetch, answer):
             self._act(action, reply)
         self._fetch(follower)
 
@@ -245,11 +245,13 @@ class HostedPartition:
             log.append(reply.batches)
         elif isinstance(action, TruncateTo):
             world.counters["truncations"] += 1
-            world.tell(self.broker.id, f"cuts {self.name} from {log.end_offset} to {action.offset}")
+            world.trace(
+                self.broker.id, f"cuts {self.name} from {log.end_offset} to {action.offset}"
+            )
             log.truncate_to(action.offset)
         elif isinstance(action, TruncateFully):
             world.counters["truncations"] += log.end_offset > log.start_offset
-            world.tell(self.broker.id, f"begins {self.name} again at {action.start_offset}")
+            world.trace(self.broker.id, f"begins {self.name} again at {action.start_offset}")
             log.truncate_fully(action.start_offset)
         elif isinstance(action, AdvanceStart):
             log.delete_before(action.offset)
@@ -263,7 +265,7 @@ class HostedPartition:
             return
         self.is_touched = True
         now_ms = self.broker.now_ms
-        verdict = leader.follower_fetched(
+        verdict = leader.on_follower_fetch(
             now_ms, sender, call.fetch, broker_epoch=call.broker_epoch
         )
         if verdict.code != Code.NONE or verdict.diverging is not None:
@@ -280,7 +282,7 @@ class HostedPartition:
         for sender, held in list(self._held.items()):
             call = held.call
             has_records = call.fetch.offset < end_offset
-            if has_records or now_ms >= held.until_ms or leader.has_news_for(sender):
+            if has_records or now_ms >= held.until_ms or leader.has_updates_for(sender):
                 del self._held[sender]
                 self._give(leader, sender, call)
 
@@ -294,7 +296,7 @@ class HostedPartition:
         batches = log.read(offset, _MOST_BATCHES, log.end_offset)
         first_offset = batches[0].base_offset if batches else None
         answer = FetchAnswer(leader.high_watermark, log.start_offset, first_offset=first_offset)
-        leader.told(sender, leader.high_watermark)
+        leader.on_answer_sent(sender, leader.high_watermark)
         self.broker.send(sender, FetchReply(call.number, self.key, answer, batches))
 
     def _refuse_held(self) -> None:
@@ -312,7 +314,7 @@ class HostedPartition:
         """The controller answered, or there will be no answer."""
         if self.replica.role is leader and not self.has_failed:
             self.is_touched = True
-            leader.isr_answered(self.broker.now_ms, proposal, answer)
+            leader.on_isr_answer(self.broker.now_ms, proposal, answer)
             self.settle()
 
     # Producers
@@ -325,17 +327,17 @@ class HostedPartition:
         try:
             leader.check_acks(call.acks)
             duplicate = self.log.duplicate_of(call.header)
-        except Refused as refused:
+        except ApiError as refused:
             if refused.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                self.broker.world.judge.refused_sequence(self, call.header)
+                self.broker.world.judge.on_sequence_refused(self, call.header)
             self._answer(client, call, ProduceReply(call.number, refused.code))
             return
         self.is_touched = True
         now_ms = self.broker.now_ms
         batch = duplicate
         if batch is None:
-            batch = self.broker.world.written(self, leader, call.header)
-            leader.appended(now_ms)
+            batch = self.broker.world.write_batch(self, leader, call.header)
+            leader.on_append(now_ms)
         if call.acks == ALL_ACKS:
             leader.await_acks(
                 _Produced(client, call.number, batch),
@@ -350,9 +352,9 @@ class HostedPartition:
         if call.acks != 0:
             self.broker.send(client, reply)
 
-    def _complete(self, completed: Completed) -> None:
+    def _complete(self, completed: AckResult) -> None:
         produced: _Produced = completed.token
         if completed.code == Code.NONE:
-            self.broker.world.judge.acknowledged(self, produced.batch)
+            self.broker.world.judge.on_acknowledged(self, produced.batch)
         reply = ProduceReply(produced.number, completed.code, produced.batch)
         self.broker.send(produced.client, reply)

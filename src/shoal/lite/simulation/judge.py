@@ -1,7 +1,7 @@
-"""Looks after every event whether everything is still as it must be.
+"""Checks the invariants after every event.
 
 What it knows no node knows: everything that was ever committed, in the metadata and in each
-partition, by whichever node said so first. The invariants have the names of the published
+partition, as the first node reported it. The invariants have the names of the published
 specifications of Kafka and of Raft; `quorum_judge` and `partition_judge` say what each means.
 """
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from shoal.lite.metadata.data.records import BrokerRecord, PartitionRecord
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.raft.actions import Action
-from shoal.lite.raft.model import Entry, EntryKind
-from shoal.lite.replication.messages import EpochEnd
+from shoal.lite.raft.model import EntryKind, RaftEntry
+from shoal.lite.replication.messages import EpochEndOffset
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.controllers import ControllerProcess
 from shoal.lite.simulation.disk import Key
@@ -38,7 +38,7 @@ class Judge:
         self.state = ClusterState()
         self.partitions: dict[Key, PartitionJudge] = {}
 
-    def look(self, process: Process) -> None:
+    def check_process(self, process: Process) -> None:
         """A process has done something."""
         if isinstance(process, BrokerProcess):
             for hosted in process.hosted.values():
@@ -48,7 +48,7 @@ class Judge:
         elif isinstance(process, ControllerProcess):
             self.quorum.check(process)
 
-    def look_at_disk(self, node_id: int) -> None:
+    def check_disk(self, node_id: int) -> None:
         """A process has ended: what it believed does not matter, what it wrote does."""
         for judge in self.partitions.values():
             if node_id in judge.candidates:
@@ -56,52 +56,54 @@ class Judge:
 
     # The metadata
 
-    def committed(self, process: Process, base_offset: int, entries: tuple[Entry, ...]) -> None:
-        """A member of the quorum, or an observer, was told that entries are committed."""
-        for entry in self.quorum.committed(process.id, base_offset, entries):
+    def on_committed(
+        self, process: Process, base_offset: int, entries: tuple[RaftEntry, ...]
+    ) -> None:
+        """A member of the quorum, or an observer, got committed entries."""
+        for entry in self.quorum.on_committed(process.id, base_offset, entries):
             if entry.kind is EntryKind.DATA:
                 self._apply(entry)
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: RaftEntry) -> None:
         """An entry counts as a whole."""
         changed: dict[Key, None] = {}
         before = {key: judge.record for key, judge in self.partitions.items()}
         registered: list[BrokerRecord] = []
         for data in entry.records:
-            record = self._world.decoded(data)
+            record = self._world.decode_record(data)
             self.state.apply(record)
             if isinstance(record, PartitionRecord):
                 changed[record.key] = None
             elif isinstance(record, BrokerRecord):
                 registered.append(record)
         for broker in registered:
-            self._registered(broker)
+            self._on_broker_registered(broker)
         for key in changed:
             judge = self.partitions.get(key)
             if judge is None:
                 judge = self.partitions[key] = PartitionJudge(self._world, key)
             after = self.state.partition(*key)
-            judge.changed(before.get(key), after, self.state.min_insync(after))
+            judge.on_changed(before.get(key), after, self.state.min_insync(after))
 
-    def _registered(self, broker: BrokerRecord) -> None:
+    def _on_broker_registered(self, broker: BrokerRecord) -> None:
         node = self._world.brokers[broker.broker_id]
-        if node.registered(broker.incarnation):
+        if node.on_registered(broker.incarnation):
             for judge in self.partitions.values():
-                judge.replica_lost(broker.broker_id)
+                judge.on_replica_lost(broker.broker_id)
 
-    def told_of_damage(self, process: BrokerProcess) -> None:
-        """A process has told where its logs are damaged, as far as it knows."""
+    def on_damage_reported(self, process: BrokerProcess) -> None:
+        """A process has reported all damage of its logs that it knows of."""
         damaged, process.disk.damaged = process.disk.damaged, set()
         for key in damaged:
-            self.partitions[key].told_of_damage(process.id)
+            self.partitions[key].on_damage_reported(process.id)
 
     def will_store(self, process: ControllerProcess, action: Any) -> None:
         self.quorum.will_store(process, action)
 
-    def controller_began(self, process: ControllerProcess) -> None:
+    def on_controller_active(self, process: ControllerProcess) -> None:
         """A controller became active."""
         self._world.counters["controllers"] += 1
-        self._world.tell(process.id, f"is the active controller of epoch {process.raft.epoch}")
+        self._world.trace(process.id, f"is the active controller of epoch {process.raft.epoch}")
         if process.raft.epoch < self.quorum.latest_epoch:
             # What made it active was late: the next one is at work already, and has committed.
             return
@@ -112,25 +114,25 @@ class Judge:
             )
             raise Violation("LeaderCompleteness", detail)
 
-    def unexpected(self, process: Process, action: Action) -> None:
-        raise Violation("MembersAreKnown", f"{process.id} was told: {action}")
+    def on_unexpected_action(self, process: Process, action: Action) -> None:
+        raise Violation("MembersAreKnown", f"{process.id} got an unexpected action: {action}")
 
     # Partitions
 
     def will_write(self, hosted: HostedPartition, batch: Batch) -> None:
         self.partitions[hosted.key].will_write(hosted, batch)
 
-    def acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
+    def on_acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
         """A leader acknowledges a batch for all in-sync replicas."""
-        self.partitions[hosted.key].acknowledged(hosted, batch)
+        self.partitions[hosted.key].on_acknowledged(hosted, batch)
 
-    def acknowledged_to(self, producer: "Producer", batch: Batch | None) -> None:
+    def on_producer_acknowledged(self, producer: "Producer", batch: Batch | None) -> None:
         """A producer has heard of an acknowledgement."""
         if producer.acks == -1 and batch is not None:
-            self.partitions[producer.key].acknowledged_to_producer(batch)
+            self.partitions[producer.key].on_producer_acknowledged(batch)
 
-    def refused_sequence(self, hosted: HostedPartition, header: BatchHeader) -> None:
-        self.partitions[hosted.key].refused_sequence(hosted, header)
+    def on_sequence_refused(self, hosted: HostedPartition, header: BatchHeader) -> None:
+        self.partitions[hosted.key].on_sequence_refused(hosted, header)
 
     def may_have_forgotten(self, key: Key) -> bool:
         """Whether a leader may know nothing of a producer that it should know."""
@@ -139,14 +141,16 @@ class Judge:
     def is_aligned(self, hosted: HostedPartition) -> bool:
         return self.partitions[hosted.key].is_aligned(hosted)
 
-    def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
-        self.partitions[hosted.key].consumed(hosted, batch)
+    def on_consumed(self, hosted: HostedPartition, batch: Batch) -> None:
+        self.partitions[hosted.key].on_consumed(hosted, batch)
 
-    def consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
-        self.partitions[hosted.key].consumer_out_of_range(hosted, offset)
+    def on_consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
+        self.partitions[hosted.key].on_consumer_out_of_range(hosted, offset)
 
-    def consumer_diverged(self, hosted: HostedPartition, offset: int, diverging: EpochEnd) -> None:
-        self.partitions[hosted.key].consumer_diverged(hosted, offset, diverging)
+    def on_consumer_diverged(
+        self, hosted: HostedPartition, offset: int, diverging: EpochEndOffset
+    ) -> None:
+        self.partitions[hosted.key].on_consumer_diverged(hosted, offset, diverging)
 
-    def asked_for_end(self, hosted: HostedPartition) -> None:
-        self.partitions[hosted.key].asked_for_end(hosted)
+    def check_latest_offset(self, hosted: HostedPartition) -> None:
+        self.partitions[hosted.key].check_latest_offset(hosted)

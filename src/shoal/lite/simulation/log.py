@@ -19,7 +19,7 @@ from shoal.lite.storage.state.producer_state import ProducerStates
 
 # How likely the power goes before a cut of the log is on the disk.
 _REVIVAL = 0.5
-# How likely the kernel had written everything by itself.
+# How likely the kernel had written everything without a sync.
 _ALL_KEPT = 0.3
 _MAGIC = 2
 
@@ -86,7 +86,7 @@ class SimulatedLog:
     )
 
     # Here nothing is lost but from the end.
-    lacks_begin = False
+    lacks_start = False
 
     def __init__(self, on_write: Callable[[], None]) -> None:
         """`on_write` is called after every write; the process may end in it."""
@@ -125,7 +125,7 @@ class SimulatedLog:
         self.epochs.assign(epoch, self.end_offset)
 
     def duplicate_of(self, header: BatchHeader) -> Batch | None:
-        """The batch that was written when this one came before; `Refused` if it is not next."""
+        """The batch that was written when this one came before; `ApiError` if it is not next."""
         if header.producer_id < 0:
             return None
         written = self.producers.check(header)
@@ -139,7 +139,7 @@ class SimulatedLog:
     def append(self, batches: Sequence[Batch]) -> None:
         """Write batches that follow each other and what is here."""
         for batch in batches:
-            # Of what is deleted nobody can tell any more whether it was the same.
+            # Of what is deleted nobody can visit any more whether it was the same.
             before = self.entries[-1] if self.end_offset > self.start_offset else None
             is_next = batch.base_offset == self.end_offset
             if not is_next or (before is not None and before is not batch.parent):
@@ -160,24 +160,24 @@ class SimulatedLog:
         self._keep_revivable()
         end_offset = max(offset, self.start_offset)
         del self.entries[_boundary(self.entries, end_offset - self.base_offset) :]
-        self.epochs.cut_end(offset)
+        self.epochs.truncate_from_end(offset)
         if self.base_offset + len(self.entries) < self.start_offset:
             self.truncate_fully(self.start_offset)
         else:
-            self._changed()
+            self._on_truncated()
 
     def truncate_fully(self, start_offset: int) -> None:
         self._keep_revivable()
         self.entries = []
         self.base_offset = self.start_offset = start_offset
         self.epochs = EpochHistory()
-        self._changed()
+        self._on_truncated()
 
     def _keep_revivable(self) -> None:
         if self._revivable is None:
             self._revivable = self.base_offset, self.entries.copy()
 
-    def _changed(self) -> None:
+    def _on_truncated(self) -> None:
         """The log has another end, or another beginning: what follows from its batches too."""
         self.end_offset = self.base_offset + len(self.entries)
         self.synced_end = min(self.synced_end, self.end_offset)
@@ -189,17 +189,17 @@ class SimulatedLog:
                 raise Violation("EpochsTellTheTruth", f"{last} in {self.epochs.entries}")
         self._on_write()
 
-    def _replay(self, tell: Callable[[Batch], object]) -> None:
+    def _replay(self, visit: Callable[[Batch], object]) -> None:
         offset = self.base_offset
         while offset < self.end_offset:
             batch = self.entries[offset - self.base_offset]
-            tell(batch)
+            visit(batch)
             offset = batch.end_offset
 
     def delete_before(self, offset: int) -> None:
         if offset > self.start_offset:
             self.start_offset = offset
-            self.epochs.cut_start(offset)
+            self.epochs.truncate_from_start(offset)
             self._on_write()
 
     # Ends of processes, and of the power
@@ -211,7 +211,7 @@ class SimulatedLog:
 
     def open_after_kill(self) -> None:
         """As production opens a log whose process was killed."""
-        self.epochs.cut_end(self.end_offset)
+        self.epochs.truncate_from_end(self.end_offset)
 
     def lose_power(self, random: Random) -> None:
         """What was not synced is gone, or a part of it. The log is opened again later."""
@@ -225,7 +225,7 @@ class SimulatedLog:
         self.synced_end = self.end_offset
         self.epochs = EpochHistory()
         self._replay(lambda batch: self.epochs.assign(batch.epoch, batch.base_offset))
-        self.epochs.cut_start(self.start_offset)
+        self.epochs.truncate_from_start(self.start_offset)
 
     def lose_tail(self, offset: int) -> None:
         """The file was cut while no process had it. The log is opened again later."""

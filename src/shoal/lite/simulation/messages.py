@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.lite.base.codes import Code
-from shoal.lite.metadata.data.requests import Request
+from shoal.lite.metadata.data.requests import ControllerRequest
 from shoal.lite.replication.messages import FetchAnswer, ReplicaFetch
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.log import Batch
@@ -21,7 +21,7 @@ class ControllerCall:
     """A broker or an administrator asks the active controller."""
 
     number: int
-    request: Request[Any]
+    request: ControllerRequest[Any]
 
 
 @dataclass(slots=True)

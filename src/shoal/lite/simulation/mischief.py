@@ -11,7 +11,7 @@ from typing import Any
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 from shoal.lite.metadata.rules import placement
-from shoal.lite.raft.node import Role
+from shoal.lite.raft.node import RaftRole
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.hosted import HostedPartition
@@ -54,8 +54,8 @@ class Mischief:
             "stop-broker": self._stop_broker,
             "pause-broker": lambda: self._pause(self._any_broker()),
             "pause-leader": lambda: self._pause(self._any_leader()),
-            "cut-broker": lambda: self._cut_off(self._any_broker()),
-            "cut-link": self._cut_link,
+            "cut-broker": lambda: self._isolate(self._any_broker()),
+            "cut-link": self._disconnect_link,
             "fail-log": self._fail_log,
             "kill-everything": self._kill_everything,
             "kill-controller": lambda: self._kill(self._any_controller()),
@@ -64,7 +64,7 @@ class Mischief:
             "kill-writing-controller": self._light_controller_fuse,
             "kill-all-controllers": lambda: self._kill_all(world.live_controllers()),
             "pause-active-controller": lambda: self._pause(world.active_controller()),
-            "cut-controller": lambda: self._cut_off(self._any_controller()),
+            "cut-controller": lambda: self._isolate(self._any_controller()),
             "resign-controller": self._resign_controller,
             "alarm-controller": self._alarm_controller,
             "power-broker": lambda: self._lose_power([self._random.choice(list(world.brokers))]),
@@ -72,7 +72,7 @@ class Mischief:
             "power-some": self._power_some,
             "power-everything": self._power_everything,
             "lose-disk": self._lose_disk,
-            "cut-log": self._cut_log,
+            "cut-log": self._damage_log,
             "restore-copy": self._restore_copy,
         }
 
@@ -114,7 +114,7 @@ class Mischief:
         replica: HostedPartition | None = self._one_of(h for h in hosted if not h.has_failed)
         return replica
 
-    def _led_replica(self) -> HostedPartition | None:
+    def _any_led_replica(self) -> HostedPartition | None:
         led = [
             hosted
             for broker in self._world.live_brokers()
@@ -147,9 +147,9 @@ class Mischief:
             self._world.consumer.read(hosted)
 
     def _ask_end(self) -> None:
-        hosted = self._led_replica()
+        hosted = self._any_led_replica()
         if hosted is not None:
-            self._world.judge.asked_for_end(hosted)
+            self._world.judge.check_latest_offset(hosted)
 
     # Care
 
@@ -162,17 +162,17 @@ class Mischief:
         node.disk.flush()
 
     def _delete_records(self) -> None:
-        hosted = self._led_replica()
+        hosted = self._any_led_replica()
         if hosted is None:
             return
         log, high_watermark = hosted.log, hosted.replica.role.high_watermark
         if high_watermark > log.start_offset:
             offset = self._random.randint(log.start_offset, high_watermark)
-            self._world.tell(hosted.broker.id, f"deletes {hosted.name} below {offset}")
+            self._world.trace(hosted.broker.id, f"deletes {hosted.name} below {offset}")
             self._world.let(hosted.broker, log.delete_before, offset)
             hosted.is_touched = True
 
-    def _ask(self, request: requests.Request[Any]) -> None:
+    def _ask(self, request: requests.ControllerRequest[Any]) -> None:
         self._world.administrator.ask(request)
 
     def _move_leader(self) -> None:
@@ -185,7 +185,7 @@ class Mischief:
         """Ask for another number of replicas that must be in sync."""
         most = self._world.setup.replication_factor
         value = str(self._random.randint(1, most))
-        change = requests.ConfigChange("min.insync.replicas", requests.SET, value)
+        change = requests.ConfigEdit("min.insync.replicas", requests.SET, value)
         self._ask(requests.AlterConfigs("topic", TOPIC, [change]))
 
     def _prefer_leaders(self) -> None:
@@ -221,7 +221,7 @@ class Mischief:
             return
         newest = max(world.brokers)
         if newest in world.judge.state.brokers:
-            self._ask(requests.Reassign(placement.share(world.judge.state, newest)))
+            self._ask(requests.Reassign(placement.plan_share(world.judge.state, newest)))
 
     def _snapshot(self) -> None:
         controller = self._any_controller()
@@ -237,7 +237,7 @@ class Mischief:
         if down_ms is None:
             down_ms = self._some_ms()
         self._world.counters["kills"] += 1
-        self._world.tell(process.id, "is killed")
+        self._world.trace(process.id, "is killed")
         self._world.end(process)
         self._world.after(down_ms, self._world.restart, process.id)
         if isinstance(process, BrokerProcess):
@@ -254,13 +254,15 @@ class Mischief:
         hosted = self._any_replica()
         if hosted is not None and not self._is_paused(hosted.broker):
             self._world.counters["logs failed"] += 1
-            self._world.tell(hosted.broker.id, f"has a disk that fails {hosted.name}")
+            self._world.trace(hosted.broker.id, f"has a disk that fails {hosted.name}")
             self._world.let(hosted.broker, hosted.fail)
 
     def _bounce_voter(self) -> None:
         """Restart a controller that has voted for one of two candidates."""
         controllers = self._world.live_controllers()
-        candidates = [(c.raft.epoch, c.id) for c in controllers if c.raft.role is Role.CANDIDATE]
+        candidates = [
+            (c.raft.epoch, c.id) for c in controllers if c.raft.role is RaftRole.CANDIDATE
+        ]
         voters = []
         for controller in controllers:
             epoch, vote = controller.raft.epoch, controller.raft.quorum_state.voted_for
@@ -282,16 +284,16 @@ class Mischief:
     def _stop_broker(self) -> None:
         broker = self._any_broker()
         if broker is not None and not self._is_paused(broker):
-            self._world.tell(broker.id, "is asked to stop")
+            self._world.trace(broker.id, "is asked to stop")
             self._world.let(broker, broker.stop)
 
     def _pause(self, process: Process | None) -> None:
         if process is not None:
             self._world.counters["pauses"] += 1
             process.paused_until_ms = self._world.now_ms + self._some_ms()
-            self._world.tell(process.id, f"pauses until {process.paused_until_ms}")
+            self._world.trace(process.id, f"pauses until {process.paused_until_ms}")
 
-    def _cut_off(self, process: Process | None) -> None:
+    def _isolate(self, process: Process | None) -> None:
         """Cut a node off from the others: what it says, what it hears, or both."""
         if process is None:
             return
@@ -303,21 +305,23 @@ class Mischief:
             links += [(process.id, other) for other in others]
         if kind != "says":
             links += [(other, process.id) for other in others]
-        self._cut(links, f"{process.id} is cut off ({kind})")
+        self._disconnect(links, f"{process.id} is cut off ({kind})")
 
-    def _cut_link(self) -> None:
+    def _disconnect_link(self) -> None:
         nodes = [*self._world.brokers, *self._world.controllers]
         source, target = self._random.sample(nodes, 2)
         links = [(source, target)]
         if self._random.random() < 0.5:
             links.append((target, source))
-        self._cut(links, f"{source} -> {target} is cut" + (", and back" if len(links) > 1 else ""))
+        self._disconnect(
+            links, f"{source} -> {target} is cut" + (", and back" if len(links) > 1 else "")
+        )
 
-    def _cut(self, links: Sequence[tuple[int, int]], what: str) -> None:
+    def _disconnect(self, links: Sequence[tuple[int, int]], what: str) -> None:
         self._world.counters["cuts"] += 1
         until_ms = self._world.now_ms + self._some_ms()
-        self._world.tell(0, f"{what} until {until_ms}")
-        self._world.network.cut(links, until_ms)
+        self._world.trace(0, f"{what} until {until_ms}")
+        self._world.network.disconnect(links, until_ms)
 
     def _resign_controller(self) -> None:
         active = self._world.active_controller()
@@ -340,7 +344,7 @@ class Mischief:
                 self._world.end(node.process)
                 self._world.after(self._some_ms(), self._world.restart, broker_id)
             node.lose_power(self._random)
-            self._world.tell(broker_id, "loses its power")
+            self._world.trace(broker_id, "loses its power")
 
     def _power_leader(self) -> None:
         leader = self._any_leader()
@@ -364,10 +368,10 @@ class Mischief:
         self._rest(node)
         self._world.counters["disks lost"] += 1
         node.lose_disk()
-        self._world.tell(node.id, "loses its disk")
+        self._world.trace(node.id, "loses its disk")
 
-    def _cut_log(self) -> None:
-        """Damage the log of a broker that is down and may be counted on when it is back."""
+    def _damage_log(self) -> None:
+        """Damage the log of a stopped broker that may lead when it is back."""
         key, nodes = self._partition_with_candidates()
         node = self._one_of(n for n in nodes if key in n.disk.logs)
         if node is None:
@@ -378,7 +382,7 @@ class Mischief:
         self._world.counters["logs cut"] += 1
         log = node.disk.logs.get(key)
         what = "is gone" if log is None else f"is cut to {log.end_offset}"
-        self._world.tell(node.id, f"its log of p{key[1]} {what}")
+        self._world.trace(node.id, f"its log of p{key[1]} {what}")
 
     def _restore_copy(self) -> None:
         """Give such a broker a folder as it was when an earlier process was killed."""
@@ -390,7 +394,7 @@ class Mischief:
         self._rest_among_others(node)
         node.restore_copy()
         self._world.counters["copies restored"] += 1
-        self._world.tell(node.id, "gets an older copy of its folder")
+        self._world.trace(node.id, "gets an older copy of its folder")
 
     def _partition_with_candidates(self) -> tuple[Key, list[BrokerNode]]:
         """Some partition, and those who may lead it."""

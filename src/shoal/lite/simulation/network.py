@@ -49,7 +49,7 @@ class Network:
             delay_ms += int(random.random() * weather.late_ms)
         return delay_ms
 
-    def cut(self, links: Iterable[tuple[int, int]], until_ms: int) -> None:
+    def disconnect(self, links: Iterable[tuple[int, int]], until_ms: int) -> None:
         for link in links:
             self._cuts[link] = max(self._cuts.get(link, 0), until_ms)
 

@@ -12,22 +12,22 @@
     MonotonicEpoch               leader epochs never fall
     SingleLeader                 one process leads in a leader epoch, and writes each offset once
     MonotonicHighWatermark       high watermarks fall only by a restart
-    MonotonicLatestOffset        a newer leader never tells of an earlier end
+    MonotonicLatestOffset        a newer leader never returns a lower latest offset
 
 A broker that has lost data may be counted as in sync until its next process is registered, and
-is not looked at until then: that process does nothing before. One log that is damaged is not
-looked at until a process has told of all damage that it knows of: nobody counts on it before.
+is not checked until then: that process does nothing before. A damaged log is not checked until a
+process has reported all damage that it knows of: nothing relies on the log before.
 
 Whatever is lost by an unclean election is given up, and counted. So is what the last one lacks
-that may lead, if it tells of damage and too many others had lost their data before.
+that may lead, if it reports damage and too many others had lost their data before.
 """
 
 from typing import TYPE_CHECKING
 
-from shoal.lite.base.codes import Refused
+from shoal.lite.base.codes import ApiError
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 from shoal.lite.replication.leader import LeaderPartition
-from shoal.lite.replication.messages import EpochEnd
+from shoal.lite.replication.messages import EpochEndOffset
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.hosted import HostedPartition
@@ -77,7 +77,7 @@ class PartitionJudge:
 
     # The metadata
 
-    def changed(
+    def on_changed(
         self, before: PartitionRecord | None, after: PartitionRecord, min_insync: int
     ) -> None:
         """The metadata has it otherwise now."""
@@ -116,14 +116,14 @@ class PartitionJudge:
         if after.leader not in {before.leader, NO_LEADER}:
             counters["elections"] += 1
             if before.recovering and after.leader not in before.in_sync + before.eligible:
-                self._given_up_to(after)
-        self._world.tell(
+                self._accept_unclean_loss(after)
+        self._world.trace(
             0,
             f"p{self._key[1]} is led by {after.leader} in epoch {after.leader_epoch}, in sync "
             f"{after.in_sync}, eligible {after.eligible}, partition epoch {after.partition_epoch}",
         )
 
-    def replica_lost(self, broker_id: int) -> None:
+    def on_replica_lost(self, broker_id: int) -> None:
         """A broker is registered again, after it lost data."""
         if self.given_up:
             # It may have an older copy of its folder, with what was given up.
@@ -131,8 +131,8 @@ class PartitionJudge:
         if self._lost is not None and broker_id in self.candidates:
             self._lost.add(broker_id)
 
-    def told_of_damage(self, broker_id: int) -> None:
-        """A broker has told of a log that was damaged; from now on it may be counted on."""
+    def on_damage_reported(self, broker_id: int) -> None:
+        """A broker has reported a damaged log; from now on its log is checked again."""
         record, lost = self.record, self._lost
         if record is None or broker_id not in self.candidates:
             return
@@ -144,7 +144,7 @@ class PartitionJudge:
         else:
             self._give_up(broker_id, record.leader_epoch + 1)
 
-    def _given_up_to(self, after: PartitionRecord) -> None:
+    def _accept_unclean_loss(self, after: PartitionRecord) -> None:
         """Someone accepted that all is lost which the new leader does not have."""
         self._world.counters["unclean elections"] += 1
         self._give_up(after.leader, after.leader_epoch)
@@ -191,7 +191,7 @@ class PartitionJudge:
         if end_offset == log.start_offset:
             is_aligned = end_offset <= leaders.start_offset
         else:
-            # What the leader has deleted cannot be compared, but whoever has it begins again.
+            # What the leader has deleted cannot be compared, but a replica that has it restarts.
             is_next = end_offset > leaders.start_offset
             is_aligned = is_next and leaders.at(end_offset - 1) is log.at(end_offset - 1)
         if is_aligned:
@@ -328,7 +328,7 @@ class PartitionJudge:
             detail = f"{hosted.broker.id} writes {batch}, where {self._places[place]} was written"
             raise Violation("SingleLeader", detail)
 
-    def acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
+    def on_acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
         if not self.is_aligned(hosted):
             self._world.counters["given up"] += 1
             return
@@ -353,14 +353,14 @@ class PartitionJudge:
         last = batch.end_offset - 1
         return last < len(self.committed) and self.committed[last] is batch
 
-    def acknowledged_to_producer(self, batch: Batch) -> None:
+    def on_producer_acknowledged(self, batch: Batch) -> None:
         if self._is_committed(batch):
             self._world.counters["acknowledged"] += batch.count
             self.acknowledged_batches[batch.number] = batch
         elif not self.given_up:
             raise Violation("NoCommittedRecordLost", f"{batch} was acknowledged")
 
-    def refused_sequence(self, hosted: HostedPartition, header: BatchHeader) -> None:
+    def on_sequence_refused(self, hosted: HostedPartition, header: BatchHeader) -> None:
         """A leader calls a batch out of order."""
         record, last = self.record, self._last_batches.get(header.producer_id)
         is_current = record is not None and record.leader_epoch == hosted.replica.role.leader_epoch
@@ -372,40 +372,42 @@ class PartitionJudge:
                 detail = f"{hosted.broker.id} calls sequence {next_sequence} out of order"
                 raise Violation("NoCommittedRecordLost", detail)
 
-    def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
+    def on_consumed(self, hosted: HostedPartition, batch: Batch) -> None:
         self._world.counters["consumed"] += batch.count
-        # Whoever was elected uncleanly may bring back what was given up, and be read at once.
+        # A leader from an unclean election may bring back what was given up, and be read.
         self.advance(hosted)
         if not self._is_committed(batch):
             raise Violation("ConsistentRead", f"{hosted.broker.id} gives {batch} to a consumer")
 
-    def consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
-        """A consumer that has read up to an offset is told that there is no such offset."""
+    def on_consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
+        """A consumer gets OFFSET_OUT_OF_RANGE at an offset that it has read."""
         if self._is_current_leader(hosted):
             detail = f"{hosted.broker.id} leads, and has no offset {offset}, which was read"
             raise Violation("ConsistentRead", detail)
 
-    def consumer_diverged(self, hosted: HostedPartition, offset: int, diverging: EpochEnd) -> None:
-        """A consumer is told that what it has read last is not in the log."""
+    def on_consumer_diverged(
+        self, hosted: HostedPartition, offset: int, diverging: EpochEndOffset
+    ) -> None:
+        """A consumer gets a diverging epoch: its last record is not in the log."""
         if self._is_current_leader(hosted):
-            detail = f"{hosted.broker.id} tells a consumer at {offset} to go back to {diverging}"
+            detail = f"{hosted.broker.id} makes a consumer at {offset} go back to {diverging}"
             raise Violation("ConsistentRead", detail)
 
     def _is_current_leader(self, hosted: HostedPartition) -> bool:
-        """One that leads no more without knowing it refuses whoever has heard of a later epoch,
-        and whoever has read from a later leader has."""
+        """Whether a replica is the leader in the metadata. A replaced leader refuses every client
+        that knows a later epoch, as a client that read from a later leader does."""
         record, role = self.record, hosted.replica.role
         is_current = record is not None and record.leader_epoch == role.leader_epoch
         return is_current and isinstance(role, LeaderPartition)
 
-    def asked_for_end(self, hosted: HostedPartition) -> None:
+    def check_latest_offset(self, hosted: HostedPartition) -> None:
         """A client asks a leader for the latest offset."""
         leader = hosted.replica.leader
         if leader is None or leader.leader_epoch < self._unclean_epoch:
-            return  # or it leads no more without knowing it, and what it has is given up
+            return  # or it is replaced and does not know it; its records are given up
         try:
             answer = leader.leader_epoch, leader.latest_offset()
-        except Refused:
+        except ApiError:
             self._world.counters["ends not available"] += 1
             return
         if answer[0] >= self._latest[0]:

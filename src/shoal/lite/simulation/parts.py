@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.controller import Controller
 from shoal.lite.raft.node import RaftNode
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.simulation.disk import QuorumDisk
 from shoal.lite.simulation.setup import CONTROLLER
 
@@ -17,7 +17,7 @@ class Parts:
     """The state machines of production, and honest nodes."""
 
     raft_node: type[RaftNode] = RaftNode
-    replica: type[Replica] = Replica
+    replica: type[PartitionReplica] = PartitionReplica
     quorum_disk: type[QuorumDisk] = QuorumDisk
 
     def controller(self, world: "World", state: ClusterState) -> Controller:

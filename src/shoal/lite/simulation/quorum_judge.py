@@ -4,7 +4,7 @@ MonotonicEpoch                  a member's epoch never falls, not even over a re
 SingleLeader                    one leader per epoch
 MonotonicHighWatermark          a member's high watermark falls only by a restart
 MajorityReachedHighWatermark    what is committed is on the disks of a majority
-ConsistentCommittedData         everyone is told of the same entries at the same offsets
+ConsistentCommittedData         all nodes get the same entries at the same offsets
 MetadataLogMatching             the same epoch at the same offset means the same history
 LeaderCompleteness              a leader's log has everything that earlier epochs have committed
 MembersAreKnown                 nobody is taken for somebody else
@@ -12,9 +12,9 @@ MembersAreKnown                 nobody is taken for somebody else
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.raft.actions import AppendEntries, LoadSnapshot, TruncateTo
-from shoal.lite.raft.model import Entry
-from shoal.lite.raft.node import Role
+from shoal.lite.raft.actions import AppendEntries, LoadSnapshot, TruncateEntries
+from shoal.lite.raft.model import RaftEntry
+from shoal.lite.raft.node import RaftRole
 from shoal.lite.simulation.controllers import ControllerProcess
 from shoal.lite.simulation.errors import Violation
 
@@ -27,7 +27,7 @@ class QuorumJudge:
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self._committed: dict[int, Entry] = {}
+        self._committed: dict[int, RaftEntry] = {}
         # By offset: the latest epoch that had a leader when the entry was committed.
         self._committed_by: dict[int, int] = {}
         self._end_offset = 0
@@ -35,7 +35,7 @@ class QuorumJudge:
         self._epochs: dict[int, int] = {}
         self._high_watermarks: dict[ControllerProcess, int] = {}
         # By offset and epoch: the entry, and the epoch of the one before it.
-        self._histories: dict[tuple[int, int], tuple[Entry, int]] = {}
+        self._histories: dict[tuple[int, int], tuple[RaftEntry, int]] = {}
 
     @property
     def latest_epoch(self) -> int:
@@ -52,7 +52,7 @@ class QuorumJudge:
         if raft.high_watermark < self._high_watermarks.get(process, 0):
             raise Violation("MonotonicHighWatermark", f"{node_id} is at {raft.high_watermark}")
         self._high_watermarks[process] = raft.high_watermark
-        if raft.role is Role.LEADER and self._leaders.get(raft.epoch) != node_id:
+        if raft.role is RaftRole.LEADER and self._leaders.get(raft.epoch) != node_id:
             if raft.epoch in self._leaders:
                 detail = f"{node_id} and {self._leaders[raft.epoch]} lead epoch {raft.epoch}"
                 raise Violation("SingleLeader", detail)
@@ -69,7 +69,7 @@ class QuorumJudge:
                 # The vote that made it a leader was late: the next one is at work already.
                 continue
             end_offset = offset + entry.count
-            if log.end_offset < end_offset or log.between(offset, end_offset) != (entry,):
+            if log.end_offset < end_offset or log.entries_between(offset, end_offset) != (entry,):
                 detail = f"{process.id} leads epoch {process.raft.epoch} without {offset}"
                 raise Violation("LeaderCompleteness", detail)
 
@@ -85,13 +85,15 @@ class QuorumJudge:
                     raise Violation("MetadataLogMatching", detail)
                 previous = entry.epoch
                 offset += entry.count
-        elif isinstance(action, TruncateTo) and action.offset < process.raft.high_watermark:
+        elif isinstance(action, TruncateEntries) and action.offset < process.raft.high_watermark:
             raise Violation("MonotonicHighWatermark", f"{process.id} cuts at {action.offset}")
         elif isinstance(action, LoadSnapshot):
             self._world.counters["snapshots loaded"] += 1
 
-    def committed(self, node_id: int, base_offset: int, entries: tuple[Entry, ...]) -> list[Entry]:
-        """Someone was told of committed entries; returns those that are new to everyone."""
+    def on_committed(
+        self, node_id: int, base_offset: int, entries: tuple[RaftEntry, ...]
+    ) -> list[RaftEntry]:
+        """A node got committed entries; returns those that no node had before."""
         news = []
         offset = base_offset
         for entry in entries:
@@ -102,12 +104,12 @@ class QuorumJudge:
                 news.append(entry)
                 self._check_majority(offset, entry)
             elif self._committed.get(offset) != entry:
-                detail = f"{node_id} was told of another entry at {offset}"
+                detail = f"{node_id} got another committed entry at {offset}"
                 raise Violation("ConsistentCommittedData", detail)
             offset += entry.count
         return news
 
-    def _check_majority(self, offset: int, entry: Entry) -> None:
+    def _check_majority(self, offset: int, entry: RaftEntry) -> None:
         nodes = self._world.controllers.values()
         count = sum(node.disk.holds(offset, entry) for node in nodes)
         if count < self._world.voters.majority:

@@ -3,8 +3,8 @@
 Rules of this file:
 - Histories do not know of each other: each follows from its own seed, and the same seeds give
   the same counts on any number of cores.
-- Workers get small shares, so that none waits for another at the end. They are started anew,
-  not forked: a fork inherits threads' locks.
+- Workers get small shares, so that none waits for another at the end. They are spawned,
+  not forked: a fork inherits the locks of threads.
 """
 
 import os
@@ -60,7 +60,7 @@ class Kind:
         parts = Parts() if self.sabotage is None else SABOTAGES[self.sabotage][0]()
         return History(setup, steps, parts=parts, trace=trace).play(self.events)
 
-    def shortened(self, failed: Outcome) -> list[Step]:
+    def shorten_history(self, failed: Outcome) -> list[Step]:
         """As few steps of a failed history as still fail."""
         seed = failed.seed
         return shorten(list(self.steps(seed)), failed, lambda steps: self.play(seed, steps))

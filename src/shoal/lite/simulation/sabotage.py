@@ -12,15 +12,15 @@ from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 from shoal.lite.metadata.data.requests import RegisterBroker, ReportLosses
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.changes import Changes
-from shoal.lite.metadata.rules.controller import Controller, ControllerSettings, Outcome
-from shoal.lite.metadata.rules.partitions import ordered
-from shoal.lite.raft.leader import Leader
+from shoal.lite.metadata.rules.controller import Controller, ControllerResult, ControllerSettings
+from shoal.lite.metadata.rules.partitions import in_replica_order
+from shoal.lite.raft.leader import RaftLeader
 from shoal.lite.raft.model import StoredState
-from shoal.lite.raft.node import RaftNode, Role
+from shoal.lite.raft.node import RaftNode, RaftRole
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
-from shoal.lite.replication.messages import Completed, ReplicaFetch
-from shoal.lite.replication.replica import Replica
+from shoal.lite.replication.messages import AckResult, ReplicaFetch
+from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.simulation.disk import QuorumDisk
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.setup import CONTROLLER, CrashModel
@@ -36,13 +36,13 @@ A = TypeVar("A")
 
 
 class _LongestLogController(Controller):
-    """Elects whoever has the longest log, in sync or not: the rule of the seed."""
+    """Elects the replica with the longest log, in sync or not, as `seed_protocol` does."""
 
     def __init__(self, world: "World", state: ClusterState, settings: ControllerSettings) -> None:
         super().__init__(state, settings)
         self._world = world
 
-    def _outcome(self, changes: Changes, answer: A) -> Outcome[A]:
+    def _outcome(self, changes: Changes, answer: A) -> ControllerResult[A]:
         for record in list(changes.records):
             if isinstance(record, PartitionRecord):
                 self._elect(changes, self.state.partition(*record.key))
@@ -54,7 +54,7 @@ class _LongestLogController(Controller):
             return
         longest = max(alive, key=lambda broker: (self._end_offset(broker, record), -broker))
         if record.leader == NO_LEADER:
-            in_sync = ordered({*record.in_sync, longest}, record.replicas)
+            in_sync = in_replica_order({*record.in_sync, longest}, record.replicas)
             changes.emit(
                 replace(
                     record,
@@ -76,10 +76,10 @@ class LongestLog(Parts):
 
 
 class _TrustingController(Controller):
-    """Relies on whoever tells that its logs were cut."""
+    """Trusts a broker that reports truncated logs."""
 
     def _report_losses(self, changes: Changes, report: ReportLosses) -> None:
-        self._present(report.broker_id, report.broker_epoch)
+        self._require_current_epoch(report.broker_id, report.broker_epoch)
 
 
 class LossesIgnored(Parts):
@@ -111,7 +111,7 @@ class _DeafFollower(FollowerPartition):
         return super()._position()._replace(last_fetched_epoch=NO_EPOCH)
 
 
-class _DeafReplica(Replica):
+class _DeafReplica(PartitionReplica):
     follower_type = _DeafFollower
 
 
@@ -123,10 +123,10 @@ class _HastyLeader(LeaderPartition):
     """Acknowledges what it has written itself."""
 
     def await_acks(self, token: Any, required_offset: int, *, deadline_ms: int) -> None:
-        self._completed.append(Completed(token, Code.NONE))
+        self._completed.append(AckResult(token, Code.NONE))
 
 
-class _HastyReplica(Replica):
+class _HastyReplica(PartitionReplica):
     leader_type = _HastyLeader
 
 
@@ -137,12 +137,12 @@ class EarlyAcknowledgement(Parts):
 class _CarelessLeader(LeaderPartition):
     """Counts on those whom the controller has confirmed, and not on those about to join."""
 
-    def _replicated_offset(self, now_ms: int) -> int:
-        ends = [peer.end_offset for peer in self._peers.values() if peer.broker_id in self.isr]
+    def _lowest_replicated_offset(self, now_ms: int) -> int:
+        ends = [peer.end_offset for peer in self._followers.values() if peer.broker_id in self.isr]
         return min([self.log.end_offset, *ends])
 
 
-class _CarelessReplica(Replica):
+class _CarelessReplica(PartitionReplica):
     leader_type = _CarelessLeader
 
 
@@ -156,8 +156,8 @@ class WrongSet(Parts):
 class _ForgetfulDisk(QuorumDisk):
     """Keeps the epoch, and not whom it voted for."""
 
-    def stored(self) -> StoredState:
-        stored = super().stored()
+    def load_state(self) -> StoredState:
+        stored = super().load_state()
         return replace(stored, quorum=replace(stored.quorum, voted_for=None, leader_id=None))
 
 
@@ -165,19 +165,19 @@ class ForgottenVote(Parts):
     quorum_disk = _ForgetfulDisk
 
 
-class _RashLeader(Leader):
+class _RashLeader(RaftLeader):
     """Commits what former leaders wrote before it has an entry of its own on a majority."""
 
-    def _may_commit(self, end_offset: int) -> bool:
+    def _can_commit(self, end_offset: int) -> bool:
         return True
 
 
 class _RashNode(RaftNode):
     def _become_leader(self, granting: frozenset[int]) -> None:
         self._leave_role()
-        self.role = Role.LEADER
+        self.role = RaftRole.LEADER
         replica = self._replica
-        replica.remember(replace(replica.quorum, leader_id=replica.key.id))
+        replica.set_quorum_state(replace(replica.quorum, leader_id=replica.key.id))
         self._leader = _RashLeader(replica, granting)
 
 
@@ -189,7 +189,7 @@ class OldEpochsCommitted(Parts):
 
 
 class KeptInSync(Parts):
-    """Whoever lost power says that it did not."""
+    """A broker that lost power reports the old boot id."""
 
     def boot_id(self, node: "BrokerNode") -> str:
         return "boot-1"

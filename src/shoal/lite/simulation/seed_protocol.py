@@ -4,9 +4,9 @@ It is the first idea that one has, and the one from which Kafka Lite grew:
 
     write      the leader asks its peers who leads, appends, copies to all peers that it takes
                for alive, one after the other, and acknowledges when they have it
-    elect      whoever misses the leader asks those whom it can reach; the longest log wins, then
+    elect      a broker that misses the leader asks those it can reach; the longest log wins, then
                who leads fewest partitions, then the smallest id; a majority of those asked agrees
-    catch up   whoever returns asks the leader how long its log is, and gets what is missing
+    catch up   a broker that returns asks the leader for the length of its log, and for the rest
 
 It has three holes: logs part for good (LogMatching), what was acknowledged is gone
 (NoCommittedRecordLost), and two lead at once and both acknowledge (SingleLeader). The model is
@@ -87,7 +87,7 @@ class SeedCluster:
             "elect": self._elect,
             "kill": self._kill,
             "restart": self._restart,
-            "cut": self._cut,
+            "cut": self._isolate_broker,
             "heal": self._heal,
         }
 
@@ -103,7 +103,7 @@ class SeedCluster:
                 return Outcome(seed, taken, self._counters, violation, taken)
         return Outcome(seed, len(self._steps), self._counters, None, len(self._steps))
 
-    def _tell(self, what: str) -> None:
+    def _trace_step(self, what: str) -> None:
         if self._trace is not None:
             logs = "; ".join(
                 f"{i}{'' if b.is_alive else ' (dead)'}: {b.log}" for i, b in self._brokers.items()
@@ -146,7 +146,7 @@ class SeedCluster:
         log = self._brokers[leader_id].log
         self._writes[leader_id] = _Write(self._values, len(log), peers)
         log.append(self._values)
-        self._tell(f"{leader_id} appends {self._values}")
+        self._trace_step(f"{leader_id} appends {self._values}")
         self._acknowledge_if_done(leader_id)
 
     def _copy(self) -> None:
@@ -155,10 +155,10 @@ class SeedCluster:
             return
         write = self._writes[leader_id]
         peer = write.missing.pop(0)
-        # Whoever has caught up in the meantime has it already.
+        # A broker that caught up in the meantime has it already.
         if peer in self._reachable(leader_id) and write.value not in self._brokers[peer].log:
             self._brokers[peer].log.append(write.value)
-            self._tell(f"{leader_id} copies {write.value} to {peer}")
+            self._trace_step(f"{leader_id} copies {write.value} to {peer}")
         self._acknowledge_if_done(leader_id)
 
     def _acknowledge_if_done(self, leader_id: int) -> None:
@@ -166,11 +166,13 @@ class SeedCluster:
         if write.missing:
             return
         del self._writes[leader_id]
-        self._tell(f"{leader_id} acknowledges {write.value}")
+        self._trace_step(f"{leader_id} acknowledges {write.value}")
         self._counters["acknowledged"] += 1
         known = self._acknowledged.get(write.place)
         if known is not None and known[1] != leader_id and len(self._leaders()) > 1:
-            self._violated("SingleLeader", f"{known[1]} and {leader_id} acknowledged a record each")
+            self._report_violation(
+                "SingleLeader", f"{known[1]} and {leader_id} acknowledged a record each"
+            )
         self._acknowledged.setdefault(write.place, (write.value, leader_id))
 
     # Electing
@@ -186,7 +188,7 @@ class SeedCluster:
         for voter in voters:
             self._brokers[voter].leader = winner
         self._counters["elections"] += 1
-        self._tell(f"{winner} is elected by {voters}")
+        self._trace_step(f"{winner} is elected by {voters}")
 
     # Faults
 
@@ -195,7 +197,7 @@ class SeedCluster:
         if broker_id is not None and len(self._alive()) > 1:
             self._brokers[broker_id].is_alive = False
             self._writes.pop(broker_id, None)
-            self._tell(f"{broker_id} is killed")
+            self._trace_step(f"{broker_id} is killed")
 
     def _restart(self) -> None:
         broker_id = self._any([i for i in BROKERS if not self._brokers[i].is_alive])
@@ -204,10 +206,10 @@ class SeedCluster:
             self._counters["restarts"] += 1
             self._catch_up(broker_id)
 
-    def _cut(self) -> None:
+    def _isolate_broker(self) -> None:
         if not self._cut_off:
             self._cut_off = {self._random.choice(BROKERS)}
-            self._tell(f"{self._cut_off} is cut off")
+            self._trace_step(f"{self._cut_off} is cut off")
 
     def _heal(self) -> None:
         returning, self._cut_off = self._cut_off, set()
@@ -224,7 +226,7 @@ class SeedCluster:
         leader = self._brokers[broker.leader]
         if leader.is_alive and broker.leader in others:
             broker.log += leader.log[len(broker.log) :]
-        self._tell(f"{broker_id} returns, follows {broker.leader}")
+        self._trace_step(f"{broker_id} returns, follows {broker.leader}")
 
     # Judging
 
@@ -239,13 +241,13 @@ class SeedCluster:
         for place, (value, _) in self._acknowledged.items():
             if leader.log[place : place + 1] != [value]:
                 detail = f"{value} was acknowledged, and {leaders[0]} leads without it"
-                self._violated("NoCommittedRecordLost", detail)
+                self._report_violation("NoCommittedRecordLost", detail)
         for follower in followers:
             shared = min(len(leader.log), len(follower.log))
             if leader.log[:shared] != follower.log[:shared]:
-                self._violated("LogMatching", f"{leader.log} and {follower.log}")
+                self._report_violation("LogMatching", f"{leader.log} and {follower.log}")
 
-    def _violated(self, invariant: str, detail: str) -> None:
+    def _report_violation(self, invariant: str, detail: str) -> None:
         if invariant in self._invariants:
             raise Violation(invariant, detail)
 

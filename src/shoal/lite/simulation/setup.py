@@ -66,7 +66,7 @@ HASTY_RAFT = replace(
     request_timeout_ms=180,
 )
 CONTROLLER = ControllerSettings(
-    session_timeout_ms=700, balance_delay_ms=250, recovery_patience_ms=400
+    session_timeout_ms=700, balance_delay_ms=250, recovery_timeout_ms=400
 )
 HEARTBEAT_MS = 180
 FETCH_MAX_WAIT_MS = 250

@@ -15,12 +15,12 @@ from shoal.lite.simulation.messages import (
 )
 
 
-def described(message: Any) -> str | None:
+def describe(message: Any) -> str | None:
     """What a message says; None if it says nothing new."""
     if isinstance(message, ControllerCall):
-        return _described_call(message.request)
+        return _describe_call(message.request)
     if isinstance(message, ControllerReply):
-        return _described_answer(message)
+        return _describe_answer(message)
     if isinstance(message, FetchCall):
         fetch = message.fetch
         return (
@@ -28,7 +28,7 @@ def described(message: Any) -> str | None:
             f"leader epoch {fetch.leader_epoch}, broker epoch {message.broker_epoch}"
         )
     if isinstance(message, FetchReply):
-        return _described_fetched(message)
+        return _describe_fetched(message)
     if isinstance(message, ProduceCall):
         header = message.header
         return (
@@ -37,10 +37,10 @@ def described(message: Any) -> str | None:
         )
     if isinstance(message, ProduceReply):
         return f"produced {message.batch}: {message.code.name}"
-    return _described_raft(message)
+    return _describe_raft(message)
 
 
-def _described_call(request: Any) -> str | None:
+def _describe_call(request: Any) -> str | None:
     if isinstance(request, requests.Heartbeat):
         return "heartbeat, wants to stop" if request.want_shutdown else None
     if isinstance(request, requests.RegisterBroker):
@@ -54,17 +54,17 @@ def _described_call(request: Any) -> str | None:
     return str(request)
 
 
-def _described_answer(reply: ControllerReply) -> str | None:
+def _describe_answer(reply: ControllerReply) -> str | None:
     if reply.code != Code.NONE:
         return reply.code.name
     if isinstance(reply.answer, requests.HeartbeatAnswer):
         return None
     if isinstance(reply.answer, list):
-        return "; ".join(_described_part(part) for part in reply.answer)
+        return "; ".join(_describe_part(part) for part in reply.answer)
     return str(reply.answer)
 
 
-def _described_part(part: Any) -> str:
+def _describe_part(part: Any) -> str:
     if not isinstance(part, requests.InSyncAnswer):
         return str(part)
     record = part.partition
@@ -72,7 +72,7 @@ def _described_part(part: Any) -> str:
     return f"in sync for p{part.index}: {part.code.name}{now}"
 
 
-def _described_fetched(reply: FetchReply) -> str:
+def _describe_fetched(reply: FetchReply) -> str:
     answer = reply.answer
     words = f"fetched p{reply.key[1]}: "
     if answer.code != Code.NONE:
@@ -83,10 +83,10 @@ def _described_fetched(reply: FetchReply) -> str:
     return words + f"{batches}, high watermark {answer.high_watermark}"
 
 
-def _described_raft(message: Any) -> str | None:
-    if isinstance(message, raft.FetchRequest):
+def _describe_raft(message: Any) -> str | None:
+    if isinstance(message, raft.RaftFetchRequest):
         return None
-    if isinstance(message, raft.FetchResponse):
+    if isinstance(message, raft.RaftFetchResponse):
         if not message.entries and message.diverging is None and not message.error:
             return None
         entries = sum(entry.count for entry in message.entries)

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from shoal.lite.base.codes import Code
 from shoal.lite.metadata.data.records import NO_LEADER, Record, decode_record
-from shoal.lite.metadata.data.requests import BrokersDied
+from shoal.lite.metadata.data.requests import ReportBrokerExits
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.simulation.brokers import BrokerProcess
@@ -37,7 +37,7 @@ from shoal.lite.simulation.network import Network
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.process import Clock, Process
 from shoal.lite.simulation.setup import Setup
-from shoal.lite.simulation.words import described
+from shoal.lite.simulation.words import describe
 from shoal.lite.storage.header import BatchHeader
 
 FIRST_CONTROLLER = 101
@@ -70,7 +70,7 @@ class BrokerNode:
         self._disks = 0
         self.disk = self._new_disk()
         self.process: BrokerProcess | None = None
-        # The processes whose data was lost, by number, and that may still be counted on.
+        # The numbers of processes whose data was lost and whom the metadata still trusts.
         self._losses: list[int] = []
         # The folder as it was some time ago.
         self._copy: BrokerDisk | None = None
@@ -99,7 +99,7 @@ class BrokerNode:
         self._replace_disk(self._new_disk())
 
     def copy_disk(self) -> None:
-        """Make a copy of the folder, if there is none."""
+        """Copy the folder, unless a copy exists."""
         if self._copy is None:
             self._copy = self.disk.copy()
 
@@ -128,7 +128,7 @@ class BrokerNode:
         """Whether there is less in a log than the processes had that the metadata knows."""
         return bool(self._losses) or key in self.disk.damaged
 
-    def registered(self, incarnation: str) -> bool:
+    def on_registered(self, incarnation: str) -> bool:
         """A process is in the metadata; says whether data was lost before it was started."""
         start = int(incarnation.split(".")[1])
         kept = [loss for loss in self._losses if loss >= start]
@@ -202,7 +202,7 @@ class World:
         active = [c for c in self.live_controllers() if c.controller is not None]
         return max(active, key=lambda c: c.raft.epoch, default=None)
 
-    def known_leader(self, key: Key, random: Random) -> int:
+    def find_leader(self, key: Key, random: Random) -> int:
         """Who leads a partition, as some broker sees it."""
         brokers = self.live_brokers()
         if not brokers:
@@ -210,14 +210,14 @@ class World:
         state = random.choice(brokers).state
         return state.partition(*key).leader if key[0] in state.topic_names else NO_LEADER
 
-    def decoded(self, data: bytes) -> Record:
+    def decode_record(self, data: bytes) -> Record:
         """A record of the metadata; each is decoded once."""
         record = self._records.get(data)
         if record is None:
             record = self._records[data] = decode_record(data)
         return record
 
-    def tell(self, node_id: int, what: str) -> None:
+    def trace(self, node_id: int, what: str) -> None:
         if self._trace is not None:
             self._trace(f"{self.now_ms:6d} ms  {node_id:4d}  {what}")
 
@@ -254,8 +254,8 @@ class World:
             self.after(delay_ms, self._deliver, target, source, message)
             return
         self.events += 1
-        if self._trace is not None and (words := described(message)) is not None:
-            self.tell(target, f"<- {source}  {words}")
+        if self._trace is not None and (words := describe(message)) is not None:
+            self.trace(target, f"<- {source}  {words}")
         self.let(process, process.receive, source, message)
 
     def _wake(self, process: Process, time_ms: int, _: None) -> None:
@@ -275,15 +275,15 @@ class World:
         try:
             do(*arguments)
         except ProcessKilled:
-            self.tell(process.id, "is killed between two writes")
+            self.trace(process.id, "is killed between two writes")
             self.counters["kills between writes"] += 1
             self.end(process)
             self.after(self.random.randrange(1, 1500), self.restart, process.id)
         if process.is_alive:
-            self.judge.look(process)
+            self.judge.check_process(process)
             self._set_alarm(process)
         else:
-            self.judge.look_at_disk(process.id)
+            self.judge.check_disk(process.id)
 
     def _set_alarm(self, process: Process) -> None:
         deadline_ms = process.next_deadline_ms()
@@ -306,13 +306,13 @@ class World:
         if (controller := self.controllers.get(node_id)) is not None:
             controller.fuse.writes_left = None
             controller.process = ControllerProcess(self, controller, random)
-            self.tell(node_id, "starts")
+            self.trace(node_id, "starts")
             self.let(controller.process, controller.process.start)
         else:
             broker = self.brokers[node_id]
             broker.fuse.writes_left = None
             broker.process = BrokerProcess(self, broker, random)
-            self.tell(node_id, f"starts as {broker.process.incarnation}")
+            self.trace(node_id, f"starts as {broker.process.incarnation}")
             self.let(broker.process, broker.process.start)
 
     def restart(self, node_id: int, _: None = None, __: None = None) -> None:
@@ -325,30 +325,32 @@ class World:
         if isinstance(process, BrokerProcess):
             process.node.process = None
             if self.setup.controllers == 1:
-                death = BrokersDied({process.id: process.incarnation})
+                death = ReportBrokerExits({process.id: process.incarnation})
                 self.after(1, self._see_death, death)
         else:
             self.controllers[process.id].process = None
 
-    def _see_death(self, death: BrokersDied, _: None, __: None) -> None:
+    def _see_death(self, death: ReportBrokerExits, _: None, __: None) -> None:
         for controller in self.live_controllers():
-            self.let(controller, controller.told_of_death, death)
+            self.let(controller, controller.on_broker_died, death)
 
-    def ended(self, process: BrokerProcess, *, cleanly: bool) -> None:
-        """A broker ends by itself."""
+    def on_broker_exit(self, process: BrokerProcess, *, cleanly: bool) -> None:
+        """A broker shuts down: cleanly, or because the controller demands it."""
         if cleanly:
             self.counters["clean stops"] += 1
             process.write_down()
             process.disk.flush()
             process.disk.clean_incarnation = process.incarnation
-        self.tell(process.id, "ends by itself" if cleanly else "ends, as it is told to")
+        self.trace(
+            process.id, "shuts down cleanly" if cleanly else "shuts down: removed by the controller"
+        )
         self.end(process)
         self.after(self.random.randrange(1, 1200), self.restart, process.id)
 
-    def refused(self, process: BrokerProcess) -> None:
-        """A broker has an older copy of its folder, and ends; the user makes it a new one."""
+    def on_registration_refused(self, process: BrokerProcess) -> None:
+        """The folder of a broker is an older copy: the broker stops, and the user renames it."""
         self.counters["older copies refused"] += 1
-        self.tell(process.id, "ends, and its folder gets another id")
+        self.trace(process.id, "shuts down: its folder is an older copy; the folder gets a new id")
         process.node.rename_directory()
         self.end(process)
         self.after(self.random.randrange(1, 1200), self.restart, process.id)
@@ -359,7 +361,7 @@ class World:
         self._calls += 1
         return self._calls
 
-    def written(
+    def write_batch(
         self, hosted: HostedPartition, leader: LeaderPartition, header: BatchHeader
     ) -> Batch:
         """A leader writes what a producer sent."""
@@ -369,7 +371,7 @@ class World:
         hosted.log.append([batch])
         return batch
 
-    def refused_produce(self, call: ProduceCall, code: Code) -> ProduceReply:
+    def produce_error(self, call: ProduceCall, code: Code) -> ProduceReply:
         return ProduceReply(call.number, code)
 
 

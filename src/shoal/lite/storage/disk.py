@@ -1,11 +1,10 @@
-"""The one way in which a broker reads and writes logs and forces them to the disk.
+"""All reads, writes and syncs of log files, and the faults that tests inject into them.
 
-A disk can be made to fail on purpose, to see what a broker does then. That is one value for the
-whole process; while there is none, it costs one comparison for each write.
+A fault is one value for the whole process; without one it costs one comparison per write.
 
 Rules of this file:
-- A write is whole, or it is an `OSError` that leaves a part of it or nothing: as on a real disk.
-- A slow disk holds up the whole process, for that is what a slow disk does to it.
+- A write is complete, or it raises `OSError` after writing a part or nothing, as a real disk does.
+- A slow disk blocks the whole process, because that is what a slow disk does to it.
 """
 
 import errno
@@ -22,33 +21,34 @@ _LONGEST_DELAY_MS = 3_600_000
 
 @dataclass(slots=True)
 class DiskFault:
-    """What is wrong with the disk of this process. Errors are named as in `errno`: EIO, ENOSPC."""
+    """The injected fault of this process's disk. Errors are named as in `errno`: EIO, ENOSPC."""
 
-    # Every read of a log, every write, or every forcing to the disk, fails with this error.
+    # The error of every read, of every write, and of every sync.
     reads: Annotated[str | None, "reads"] = None
     writes: Annotated[str | None, "writes"] = None
     syncs: Annotated[str | None, "syncs"] = None
-    # Before a write, and before a forcing, so long.
+    # The delay before each write and each sync.
     delay_ms: Annotated[float, "delay_ms"] = 0
-    # So much can still be written; then the disk is full (ENOSPC).
+    # How many bytes can still be written before the disk is full (ENOSPC).
     room_bytes: Annotated[int | None, "room_bytes"] = None
 
     def __post_init__(self) -> None:
         for name in (self.reads, self.writes, self.syncs):
             if name is not None and not hasattr(errno, name):
-                raise ConfigError(f"{name!r} is no error of a disk", remedy="EIO or ENOSPC, say")
+                raise ConfigError(f"{name!r} is not a disk error", remedy="use EIO or ENOSPC")
         if not 0 <= self.delay_ms <= _LONGEST_DELAY_MS:
-            raise ConfigError(f"{self.delay_ms} ms is no delay of a disk", remedy="0 to an hour")
+            message = f"a disk delay of {self.delay_ms} ms is not possible"
+            raise ConfigError(message, remedy="use 0 to 3600000 ms, which is one hour")
         room_bytes = 0 if self.room_bytes is None else self.room_bytes
         if room_bytes < 0 or int(room_bytes) != room_bytes:
-            raise ConfigError(f"no disk has room for {room_bytes} bytes")
+            raise ConfigError(f"room_bytes={room_bytes} is not valid", remedy="use 0 or more")
 
     def read(self, descriptor: int, count: int, position: int) -> bytes:
         _raise(self.reads)
         return os.pread(descriptor, count, position)
 
     def write(self, descriptor: int, data: memoryview, position: int) -> int:
-        """Write what this disk lets through; returns how much that was."""
+        """Write as much as this disk accepts; returns the number of bytes."""
         self._wait()
         _raise(self.writes)
         if self.room_bytes is not None:
@@ -72,13 +72,13 @@ _fault: DiskFault | None = None
 
 
 def set_fault(fault: DiskFault | None) -> None:
-    """Let the disk of this process fail from now on; None mends it."""
+    """Inject a fault into the disk of this process; None removes it."""
     global _fault  # noqa: PLW0603 - a process has one disk
     _fault = fault
 
 
 def read(descriptor: int, count: int, position: int) -> bytes:
-    """So many bytes from a position; fewer only at the end of the file."""
+    """Read `count` bytes at `position`; fewer only at the end of the file."""
     if _fault is not None:
         return _fault.read(descriptor, count, position)
     return os.pread(descriptor, count, position)
@@ -89,7 +89,7 @@ def write_whole(descriptor: int, data: Data, position: int) -> None:
     written = _write(descriptor, data, position)
     if written == len(data):
         return
-    # A disk that fills up takes a part and refuses the rest at the next try.
+    # A full disk accepts a part of the data; the next write raises the error.
     view = memoryview(data)
     while written < len(view):
         written += _write(descriptor, view[written:], position + written)
@@ -102,7 +102,7 @@ def _write(descriptor: int, data: Data, position: int) -> int:
 
 
 def sync(descriptor: int) -> None:
-    """Force what was written to the disk."""
+    """Sync the file to disk."""
     if _fault is not None:
         _fault.sync(descriptor)
     else:

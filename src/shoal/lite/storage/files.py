@@ -1,6 +1,6 @@
-"""Writing files so that a crash leaves either the old content or the new.
+"""Writes files so that a crash leaves either the old content or the new.
 
-Also the two small text formats in which Apache Kafka keeps checkpoints.
+Also the two small text formats in which Apache Kafka stores checkpoints.
 """
 
 import os
@@ -12,11 +12,11 @@ from shoal.model.errors import ShoalError
 
 
 class DamagedFile(ShoalError):
-    """A small file of ours does not say what it must."""
+    """A checkpoint, snapshot or marker file has invalid content."""
 
 
 def write_file(path: Path, content: Data) -> None:
-    """Write a file anew. A crash may leave a part of it."""
+    """Replace the content of a file in place. A crash may leave a part of it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         write_whole(descriptor, content, 0)
@@ -25,9 +25,9 @@ def write_file(path: Path, content: Data) -> None:
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Put `content` at `path`: a reader, or a killed writer, leaves the old file or the new.
+    """Replace a file atomically: readers, and a killed writer, see the old or the new content.
 
-    Only if `durable` does that hold after a power loss too.
+    With `durable` this also holds after a power loss.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -43,7 +43,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss."""
+    """Sync a folder, so that the names in it survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         sync(descriptor)
@@ -58,7 +58,7 @@ def encode_checkpoint(rows: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_checkpoint(content: bytes, *, source: str) -> list[tuple[int, int]]:
-    """`source` is named in the error."""
+    """The rows of a checkpoint; `DamagedFile`, which names `source`, if it is invalid."""
     try:
         version, count, *lines = content.decode().split("\n")
         rows = [tuple(map(int, line.split(" "))) for line in lines if line]
@@ -67,5 +67,5 @@ def decode_checkpoint(content: bytes, *, source: str) -> list[tuple[int, int]]:
     except ValueError as error:
         raise DamagedFile(f"{source} is not a checkpoint: {error}") from error
     if announced != (0, len(pairs)):
-        raise DamagedFile(f"{source} is cut, or a checkpoint of another version")
+        raise DamagedFile(f"{source} is truncated, or a checkpoint of another version")
     return pairs

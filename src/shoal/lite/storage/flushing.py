@@ -1,15 +1,15 @@
-"""Forcing a log to the disk, mostly without stopping those who write to it.
+"""Syncs a log to disk, mostly without blocking the threads that write to it.
 
-A log says what is to be forced (`FlushJob`), a thread does it, and the log is told. What was
-written since is left for the next time.
+A log creates a `FlushJob`, another thread runs it, and the log is notified. Data written after the
+job was created is left for the next job.
 
-    recovery-point-checkpoint    segments that begin below it are on the disk, whole, with their
+    recovery-point-checkpoint    segments that begin below it are completely on disk, with their
                                  indexes, their snapshots and the epochs of their records
 
 Rules of this file:
-- Sealed segments are forced once, soon after they were sealed: only then the recovery point
-  moves on. It moves back, and that is forced to the disk, before a log is cut below it.
-- The file is a hint: where it is missing or cannot be read, everything is checked.
+- Sealed segments are synced once, soon after they were sealed; only then the recovery point moves
+  forward. Before a log is truncated below the recovery point, it moves back, and that is synced.
+- The file is a hint: if it is missing or cannot be read, everything is checked.
 """
 
 import os
@@ -36,18 +36,18 @@ EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class FlushJob:
-    """What to force to the disk. `run` may be called from any thread."""
+    """The files to sync. `run` may be called from any thread."""
 
     folder: Path
-    # The files of records.
+    # The `.log` files.
     logs: Sequence[OpenFile]
-    # Small files; those that are gone by then are not needed any more.
+    # Small files; one that no longer exists when the job runs is not needed.
     others: Sequence[Path]
-    # Segments that begin below it are on the disk then, whole.
+    # After the job, segments that begin below it are completely on disk.
     recovery_point: int
 
     def run(self) -> None:
-        """Force it; `OSError` if the disk fails."""
+        """Sync the files; `OSError` if the disk fails."""
         for file in self.logs:
             sync(file.descriptor)
         for path in self.others:
@@ -63,19 +63,19 @@ class FlushJob:
 
 
 class Flusher:
-    """Knows what of a log is not on the disk."""
+    """Tracks which parts of a log are not on disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._snapshots = Snapshots(folder)
-        self.recovery_point = self._read()
+        self.recovery_point = self._read_checkpoint()
         self._sealed: list[Segment] = []
-        # The job that is being done, and how long its segments were when it began.
+        # The running job, and the sizes of its segments when it began.
         self._job: tuple[FlushJob, list[tuple[Segment, int]]] | None = None
         self._records = 0
         self._flushed_ms = wall_ms()
 
-    def _read(self) -> int:
+    def _read_checkpoint(self) -> int:
         path = self._folder / RECOVERY_POINT
         try:
             [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
@@ -83,13 +83,13 @@ class Flusher:
             return 0
         return offset
 
-    def sealed(self, segment: Segment) -> None:
-        """A segment is complete."""
+    def on_segment_sealed(self, segment: Segment) -> None:
+        """A segment is complete: sync it with the next job."""
         if segment.base_offset >= self.recovery_point:
             self._sealed.append(segment)
 
-    def wrote(self, record_count: int, active: Segment, settings: LogSettings) -> None:
-        """Records were written; `flush.messages` may want them on the disk now."""
+    def on_append(self, record_count: int, active: Segment, settings: LogSettings) -> None:
+        """Records were written; sync them now if `flush.messages` demands it."""
         self._records += record_count
         if self._records >= settings.flush_messages:
             for segment in (*self._sealed, active):
@@ -97,17 +97,17 @@ class Flusher:
             self._records = 0
             self._flushed_ms = wall_ms()
 
-    def due(
+    def next_job(
         self, now_ms: int, segments: Sequence[Segment], settings: LogSettings
     ) -> FlushJob | None:
-        """What to force now: sealed segments, and the last one too after `flush.ms`."""
+        """A job for sealed segments, and for the active one after `flush.ms`; None if not due."""
         waits = self._records > 0 and now_ms - self._flushed_ms >= settings.flush_ms
         if self._job is not None or not (self._sealed or waits):
             return None
-        return self.begin(segments, with_active=waits)
+        return self.begin_job(segments, with_active=waits)
 
-    def begin(self, segments: Sequence[Segment], *, with_active: bool) -> FlushJob:
-        """A job for all sealed segments, and the one that is written to if that is wanted."""
+    def begin_job(self, segments: Sequence[Segment], *, with_active: bool) -> FlushJob:
+        """A job for all sealed segments and, with `with_active`, for the active one."""
         chosen = [*self._sealed, *(segments[-1:] if with_active else ())]
         others = [path for segment in self._sealed for path in segment.index_paths]
         others += [
@@ -127,28 +127,28 @@ class Flusher:
             self._flushed_ms = wall_ms()
         return job
 
-    def done(self, job: FlushJob) -> None:
-        """A job is done; it does not count if the log was cut meanwhile."""
+    def on_job_done(self, job: FlushJob) -> None:
+        """A job is done; it is ignored if the log was truncated meanwhile."""
         if self._job is None or self._job[0] is not job:
             return
         for segment, size in self._job[1]:
-            segment.flushed(size)
+            segment.on_flushed(size)
         self._job = None
         self._sealed = [segment for segment in self._sealed if not segment.is_flushed]
         if job.recovery_point > self.recovery_point:
-            self._write(job.recovery_point, durable=False)
+            self._write_checkpoint(job.recovery_point, durable=False)
 
-    def cut(self, segments: Sequence[Segment]) -> None:
-        """Only these segments are left of the log; the last one is written to."""
+    def on_truncated(self, segments: Sequence[Segment]) -> None:
+        """The log was truncated: only these segments are left, and the last one is active."""
         self._job = None
         self._sealed = [segment for segment in segments[:-1] if segment in self._sealed]
 
-    def take_back(self, offset: int) -> None:
-        """Before the log is cut so that it is written to from a segment on."""
+    def lower_recovery_point(self, offset: int) -> None:
+        """Move the recovery point back before a segment at `offset` becomes active again."""
         if self.recovery_point > offset:
-            self._write(offset, durable=True)
+            self._write_checkpoint(offset, durable=True)
 
-    def _write(self, offset: int, *, durable: bool) -> None:
+    def _write_checkpoint(self, offset: int, *, durable: bool) -> None:
         content = encode_checkpoint([(0, offset)])
         replace_file(self._folder / RECOVERY_POINT, content, durable=durable)
         self.recovery_point = offset

@@ -1,8 +1,8 @@
 """The header of a record batch, all fields at once.
 
-A broker looks at every field of every batch that it appends. Unpacking them in one step costs
-a quarter of asking a view for each, and unlike the view of `shoal.wire.batch` nothing is judged
-here: which error a wrong field earns is for the caller to say.
+A broker reads every field of every batch that it appends. Unpacking them in one step costs a
+quarter of reading each through a view. Unlike `shoal.wire.batch`, nothing is checked here: the
+caller decides which error an invalid field gets.
 """
 
 import struct
@@ -80,12 +80,12 @@ class BatchHeader(NamedTuple):
 
 
 def unpack_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; there must be `HEADER_SIZE` bytes."""
-    # As `_make` does, which is a call and a count more.
+    """The header at `position`, where at least `HEADER_SIZE` bytes must follow."""
+    # The same as `_make`, without one more call and a length check.
     return tuple.__new__(BatchHeader, _HEADER.unpack_from(data, position))
 
 
-# Lists, not generators: these are for every few batches.
+# Lists, not generators: these run for every few batches, and lists are faster.
 
 
 def newest_ms(headers: Sequence[BatchHeader]) -> int:
@@ -94,12 +94,12 @@ def newest_ms(headers: Sequence[BatchHeader]) -> int:
 
 
 def record_count(headers: Sequence[BatchHeader]) -> int:
-    """How many records batches have."""
+    """The number of records in batches."""
     return sum([header.record_count for header in headers])
 
 
 def stamp(view: memoryview, *, base_offset: int, leader_epoch: int) -> None:
-    """Write what the leader of a partition decides: bytes that the checksum does not cover."""
+    """Set offset and leader epoch in place; the checksum does not cover these bytes."""
     _BASE_OFFSET.pack_into(view, 0, base_offset)
     _LEADER_EPOCH.pack_into(view, _LEADER_EPOCH_START, leader_epoch)
 

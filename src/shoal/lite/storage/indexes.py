@@ -6,10 +6,9 @@
                    last offset of the batch that has it, minus base  4
 
 Rules of this file:
-- Indexes are sparse and only hints: the log is right, they are rebuilt from it when in doubt.
+- Indexes are sparse and only hints: they are rebuilt from the log when in doubt.
 - Entries ascend in both columns, so either column can be searched.
-- Entries of the segment that is written are in memory; those of all others are searched in
-  their files.
+- Entries of the active segment are in memory; those of all others are searched in their files.
 """
 
 import os
@@ -22,24 +21,24 @@ from typing import Protocol
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
 
-Entry = tuple[int, int]
+IndexEntry = tuple[int, int]
 
 
 class Entries(Protocol):
     """Pairs of numbers that ascend in both columns."""
 
-    def last(self) -> Entry | None: ...
-    def floor_by_first(self, value: int) -> Entry | None: ...
-    def floor_by_second(self, value: int) -> Entry | None: ...
+    def last(self) -> IndexEntry | None: ...
+    def floor_by_first(self, value: int) -> IndexEntry | None: ...
+    def floor_by_second(self, value: int) -> IndexEntry | None: ...
 
 
 class MemoryEntries:
-    """Entries of the segment that is being written."""
+    """The entries of the active segment, in memory."""
 
     __slots__ = ("_first", "_layout", "_second")
 
     def __init__(self, layout: struct.Struct, data: bytes = b"") -> None:
-        """A cut last entry, as a crash may leave it, is dropped."""
+        """Read the entries of a file; an incomplete last one, left by a crash, is dropped."""
         self._layout = layout
         self._first = array("q")
         self._second = array("I")
@@ -53,26 +52,26 @@ class MemoryEntries:
         self._first.append(first)
         self._second.append(second)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The bytes of an index file."""
         return b"".join(map(self._layout.pack, self._first, self._second))
 
-    def last(self) -> Entry | None:
+    def last(self) -> IndexEntry | None:
         return self._entry(len(self._first))
 
-    def floor_by_first(self, value: int) -> Entry | None:
+    def floor_by_first(self, value: int) -> IndexEntry | None:
         return self._entry(bisect_right(self._first, value))
 
-    def floor_by_second(self, value: int) -> Entry | None:
+    def floor_by_second(self, value: int) -> IndexEntry | None:
         return self._entry(bisect_right(self._second, value))
 
-    def _entry(self, count: int) -> Entry | None:
+    def _entry(self, count: int) -> IndexEntry | None:
         """The last of the first `count` entries."""
         return (self._first[count - 1], self._second[count - 1]) if count else None
 
 
 class FileEntries:
-    """Entries searched in their file, a few small reads per search; nothing stays in memory."""
+    """The entries of a sealed segment: searched in the file with a few small reads."""
 
     __slots__ = ("_layout", "_path")
 
@@ -80,28 +79,28 @@ class FileEntries:
         self._path = path
         self._layout = layout
 
-    def last(self) -> Entry | None:
+    def last(self) -> IndexEntry | None:
         return self._floor(0, None)
 
-    def floor_by_first(self, value: int) -> Entry | None:
+    def floor_by_first(self, value: int) -> IndexEntry | None:
         return self._floor(0, value)
 
-    def floor_by_second(self, value: int) -> Entry | None:
+    def floor_by_second(self, value: int) -> IndexEntry | None:
         return self._floor(1, value)
 
-    def _floor(self, column: int, value: int | None) -> Entry | None:
+    def _floor(self, column: int, value: int | None) -> IndexEntry | None:
         """The last entry, or the last whose column is not above `value`."""
         size = self._layout.size
         descriptor = os.open(self._path, os.O_RDONLY)
 
-        def entry(place: int) -> Entry:
-            first, second = self._layout.unpack(os.pread(descriptor, size, place * size))
+        def entry(number: int) -> IndexEntry:
+            first, second = self._layout.unpack(os.pread(descriptor, size, number * size))
             return first, second
 
         try:
             count = os.fstat(descriptor).st_size // size
             if value is not None:
-                count = bisect_right(range(count), value, key=lambda place: entry(place)[column])
+                count = bisect_right(range(count), value, key=lambda number: entry(number)[column])
             return entry(count - 1) if count else None
         finally:
             os.close(descriptor)
@@ -117,7 +116,7 @@ def relative_offset_before_time(times: Entries, timestamp_ms: int) -> int:
 
 
 class IndexBuilder:
-    """Decides which batches get entries, as Apache Kafka does: one every so many bytes."""
+    """Decides which batches get entries, as Apache Kafka does: one per interval of bytes."""
 
     __slots__ = (
         "_base_offset",
@@ -139,11 +138,11 @@ class IndexBuilder:
         self.max_timestamp_offset = base_offset
         self.offsets = MemoryEntries(OFFSET_ENTRY)
         self.times = MemoryEntries(TIME_ENTRY)
-        # The timestamp of the last entry of `times`, if there is any.
+        # The timestamp of the last entry of `times`; None without entries.
         self._newest_entry_ms: int | None = None
 
     def resume(self, *, offsets: bytes, times: bytes) -> None:
-        """Take over entries that were written earlier and are known to be right."""
+        """Continue with entries that were written earlier and are known to be valid."""
         self.offsets = MemoryEntries(OFFSET_ENTRY, offsets)
         self.times = MemoryEntries(TIME_ENTRY, times)
         newest = self.times.last()
@@ -152,7 +151,7 @@ class IndexBuilder:
             self.max_timestamp_offset = self._base_offset + newest[1]
 
     def add(self, position: int, size: int, *, last_offset: int, max_timestamp_ms: int) -> None:
-        """Note a batch that begins at `position`."""
+        """Add a batch that begins at `position`."""
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
@@ -164,15 +163,15 @@ class IndexBuilder:
         self._bytes_since_entry += size
 
     def is_full(self, most_bytes: int) -> bool:
-        """Whether a segment must end because its indexes may not grow; the time index needs a
-        last entry for when it is sealed."""
+        """Whether the indexes have reached their size limit. The time index keeps room for the
+        entry that sealing adds."""
         return (
             len(self.offsets) >= most_bytes // OFFSET_ENTRY.size
             or len(self.times) >= most_bytes // TIME_ENTRY.size - 1
         )
 
     def seal(self) -> None:
-        """The last entry of a time index is the largest timestamp of its segment."""
+        """Add the largest timestamp of the segment as the last entry of the time index."""
         if self.max_timestamp_ms >= 0:
             self._add_time()
 

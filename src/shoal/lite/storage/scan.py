@@ -1,11 +1,11 @@
-"""From the bytes of a segment to its batches. No input or output: the caller passes a reader.
+"""From the bytes of a segment to its batches. No I/O: the caller passes a reader.
 
 Rules of this file:
-- `headers` is for bytes that are known to be whole batches. It notices what cannot be: a header
-  that is none, offsets that go back, a batch behind the end. Checksums are not looked at.
-- `whole_headers` is for what a killed writer left: only its last batch can be torn.
-- `valid_headers` trusts nothing: it ends before the first batch that is cut, damaged, or out
-  of order. What follows such a batch cannot be told from garbage, so nothing does.
+- `headers` is for bytes that are known to be complete batches. It detects an invalid header,
+  offsets that decrease, and a batch that reaches past the end. It does not check checksums.
+- `whole_headers` is for the file of a killed writer: only its last batch can be torn.
+- `valid_headers` trusts nothing: it stops before the first batch that is truncated, damaged or out
+  of order. Nothing distinguishes what follows such a batch from garbage, so it is ignored.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +15,10 @@ from shoal.model.errors import ShoalError
 from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
 from shoal.wire.records.crc import crc32c
 
-# (position, count) -> that many bytes, fewer only at the end of the file.
+# (position, count) -> `count` bytes, fewer only at the end of the file.
 ReadAt = Callable[[int, int], bytes]
 
-Found = tuple[int, BatchHeader]
+LocatedBatch = tuple[int, BatchHeader]
 
 # Index entries are at most one batch and this much apart, so one read often finds the batch.
 _HOP_BYTES = 4 * 1024
@@ -28,11 +28,11 @@ LARGEST_RELATIVE_OFFSET = (1 << 31) - 1
 
 
 class DamagedLog(ShoalError):
-    """Bytes that were known to be whole batches are not."""
+    """Bytes that should be complete batches are not."""
 
 
-def headers(read_at: ReadAt, start: int, end: int) -> Iterator[Found]:
-    """Where each batch begins, and its header, from the batch at `start` up to `end`."""
+def headers(read_at: ReadAt, start: int, end: int) -> Iterator[LocatedBatch]:
+    """Position and header of each batch from the one at `start` up to `end`."""
     window = b""
     window_start = start
     position = start
@@ -42,21 +42,23 @@ def headers(read_at: ReadAt, start: int, end: int) -> Iterator[Found]:
         if place + HEADER_SIZE > len(window):
             window, window_start, place = read_at(position, _HOP_BYTES), position, 0
             if len(window) < HEADER_SIZE:
-                raise DamagedLog(f"the log ends within the batch at position {position}")
+                raise DamagedLog(f"the log ends inside the batch at position {position}")
         header = unpack_header(window, place)
         if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
-            raise DamagedLog(f"no batch begins at position {position}")
+            raise DamagedLog(f"there is no batch at position {position}")
         if header.base_offset < least_offset or header.last_offset_delta < 0:
-            raise DamagedLog(f"the offsets of the batch at position {position} go back")
+            raise DamagedLog(
+                f"the batch at position {position} has offsets below the one before it"
+            )
         if position + header.size > end:
-            raise DamagedLog(f"the batch at position {position} is longer than the log")
+            raise DamagedLog(f"the batch at position {position} reaches past the end of the log")
         yield position, header
         least_offset = header.base_offset + header.last_offset_delta + 1
         position += header.size
 
 
-def valid_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[Found]:
-    """Every batch from the start of the file that is whole, undamaged and in order."""
+def valid_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[LocatedBatch]:
+    """Every batch from the start of the file that is complete, undamaged and in order."""
     window = memoryview(b"")
     window_start = 0
     position = 0
@@ -79,12 +81,12 @@ def valid_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[Found
         position += header.size
 
 
-def whole_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[Found]:
-    """Every batch from the start of the file that is whole and in order, and the last one only
-    if its checksum is right."""
+def whole_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[LocatedBatch]:
+    """Every batch from the start of the file that is complete and in order; the last one only
+    if its checksum is correct."""
     window, window_start = b"", 0
     position, least_offset = 0, base_offset
-    last: Found | None = None
+    last: LocatedBatch | None = None
     while end - position >= HEADER_SIZE:
         place = position - window_start
         if place + HEADER_SIZE > len(window):

@@ -6,12 +6,12 @@
     00000000000000000042.txnindex    aborted transactions, if it has any: see `transaction_index`
 
 Rules of this file:
-- Only the last segment of a log is written to; its indexes live in memory. `seal` writes them
-  and lets go of the memory; a sealed segment searches its index files where they lie.
-- Positions and offsets that leave a segment are those of whole batches.
-- Errors of the disk come out as `OSError`, damage as `DamagedLog`: the log decides what they mean.
-- An entry of the offset index counts only if the batch that it names is there; an index that is
-  damaged or missing is made again from the log.
+- Only the last segment of a log is active, that is, written to; its indexes are in memory. `seal`
+  writes them to files and frees the memory; a sealed segment is searched in its index files.
+- All positions and offsets in the interface are those of complete batches.
+- I/O errors are raised as `OSError`, damage as `DamagedLog`; the log decides what they mean.
+- An entry of the offset index is used only if its batch exists; a damaged or missing index is
+  rebuilt from the log.
 """
 
 import logging
@@ -31,15 +31,15 @@ from shoal.lite.storage.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
-    Entry,
     FileEntries,
     IndexBuilder,
+    IndexEntry,
     relative_offset_before_time,
 )
 from shoal.lite.storage.scan import (
     LARGEST_RELATIVE_OFFSET,
     DamagedLog,
-    Found,
+    LocatedBatch,
     headers,
     valid_headers,
     whole_headers,
@@ -53,17 +53,17 @@ from shoal.wire.records.crc import crc32c
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-# Of so many batches it is remembered where they begin.
-_MOST_KNOWN = 64
+# The maximum number of batches whose positions are cached.
+_MAX_KNOWN_POSITIONS = 64
 # Columns of the offset index.
 _RELATIVE_OFFSET, _POSITION = 0, 1
-# How far apart the entries of an index are that is made again.
-_REMADE_INTERVAL_BYTES = 4096
+# The interval between entries of an index that a reader rebuilds.
+_REBUILD_INTERVAL_BYTES = 4096
 _logger = logging.getLogger(__name__)
 
 
 class Segment:
-    """One open segment. `size` is the length of its valid part, which is all of the file."""
+    """One open segment. `size` is the length of the file, which has only valid batches."""
 
     __slots__ = (
         "_builder",
@@ -72,7 +72,7 @@ class Segment:
         "_flushed_size",
         "_folder",
         "_jitter",
-        "_known",
+        "_known_positions",
         "_opened_ms",
         "_stem",
         "base_offset",
@@ -82,7 +82,10 @@ class Segment:
     )
 
     def __init__(self, folder: Path, base_offset: int) -> None:
-        """Open the segment, sealed; a missing file is made. Call `resume` or `rebuild` to write."""
+        """Open the segment as sealed; `resume` or `rebuild` makes it active.
+
+        A missing file is created.
+        """
         self._folder = folder
         self._stem = f"{base_offset:020d}"
         self.base_offset = base_offset
@@ -90,14 +93,14 @@ class Segment:
         self.size = os.fstat(self._file.descriptor).st_size
         self._builder: IndexBuilder | None = None
         self._flushed_size = -1
-        # Where batches begin, by their base offsets: those that were written last, and those
-        # before which a reader was stopped. Most readers go on there, and need not search.
-        self._known: dict[int, int] = {}
+        # Positions of batches by base offset: the last ones written, and those where a read
+        # stopped. Most reads continue there and need no search.
+        self._known_positions: dict[int, int] = {}
         self.transactions = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX))
-        # The largest timestamp of the first batch, if that is known.
+        # The largest timestamp of the first batch; None if it was not read yet.
         self._first_timestamp_ms: int | None = None
         self._opened_ms = wall_ms()
-        # Which part of `segment.jitter.ms` this segment ends earlier.
+        # The fraction of `segment.jitter.ms` by which this segment is rolled earlier.
         self._jitter = random.random()  # noqa: S311 - spreads work, keeps no secret
         # The largest timestamp of a sealed segment, and the last offset of the batch with it.
         self.last_time: tuple[int, int] = (-1, base_offset)
@@ -111,7 +114,7 @@ class Segment:
     # Opening
 
     def create_index(self, interval_bytes: int) -> None:
-        """Begin with empty indexes: for a segment that has just been made."""
+        """Begin with empty indexes: for a new segment."""
         self._builder = IndexBuilder(self.base_offset, interval_bytes)
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             write_file(self._path(suffix), b"")
@@ -122,13 +125,13 @@ class Segment:
         visit: Callable[[int, BatchHeader], None],
         *,
         checks_all: bool,
-        before_cut: Callable[[], None] = lambda: None,
+        before_truncation: Callable[[], None] = lambda: None,
     ) -> tuple[int, int]:
-        """Cut the file behind the last valid batch, and make the indexes anew.
+        """Truncate the file after the last valid batch, and rebuild the indexes.
 
-        The checksum of every batch is looked at (`checks_all`), or of the last one only.
-        `visit` is told of each batch and its position, and notes aborted transactions anew.
-        Returns the offset after the last valid batch and how many bytes were cut off.
+        With `checks_all` every checksum is checked, otherwise only that of the last batch.
+        `visit` is called with each position and header, and must add aborted transactions again.
+        Returns the offset after the last valid batch, and the number of bytes truncated.
         """
         found = valid_headers if checks_all else whole_headers
         builder = IndexBuilder(self.base_offset, interval_bytes)
@@ -140,20 +143,20 @@ class Segment:
             visit(position, header)
             next_offset = header.last_offset + 1
             end = position + header.size
-        cut_bytes = self.size - end
-        if cut_bytes:
-            before_cut()
+        truncated_bytes = self.size - end
+        if truncated_bytes:
+            before_truncation()
             os.ftruncate(self._file.descriptor, end)
             sync(self._file.descriptor)
             self.size = end
         self._builder = builder
         self._write_indexes(builder)
-        return next_offset, cut_bytes
+        return next_offset, truncated_bytes
 
     def resume(self, interval_bytes: int) -> int | None:
-        """Go on after a clean end: take the indexes as they are. Returns the next offset.
+        """Make the segment active after a clean shutdown, with its index files as they are.
 
-        None if the file does not end with a whole batch: somebody changed it since.
+        Returns the next offset; None if the file changed and does not end with a complete batch.
         """
         builder = IndexBuilder(self.base_offset, interval_bytes)
         builder.resume(
@@ -171,8 +174,8 @@ class Segment:
         )
 
     def _next_offset(self, offsets: Entries) -> int | None:
-        """What comes behind the last batch, of which an index knows nearly all; None if the file
-        does not end with a whole batch."""
+        """The offset after the last batch, found from the last index entry; None if the file does
+        not end with a complete batch."""
         next_offset = self.base_offset
         last_entry = offsets.last()
         end = last_entry[1] if last_entry else 0
@@ -187,10 +190,10 @@ class Segment:
         return next_offset if end == self.size else None
 
     def open_sealed(self, next_base: int, *, has_gaps: bool) -> bool:
-        """Learn what a sealed segment must know without its indexes in memory.
+        """Read the largest timestamp, and check where the segment ends.
 
-        False if it does not end where the next one begins: somebody changed it since. Where
-        there are gaps, as compaction leaves them, it may end before.
+        False if it does not end where the next segment begins: the file was changed. With
+        `has_gaps`, which compaction leaves, it may end before.
         """
         next_offset = self._next_offset(self._offsets)
         if next_offset is None or next_offset > next_base:
@@ -204,10 +207,10 @@ class Segment:
 
     # Writing
 
-    def must_end(
+    def should_roll(
         self, settings: LogSettings, size: int, *, last_offset: int, max_timestamp_ms: int
     ) -> bool:
-        """Whether a batch belongs into the next segment; an empty segment takes any."""
+        """Whether a batch needs a new segment; an empty segment accepts any batch."""
         if self.size == 0:
             return False
         longest_ms = settings.segment_ms
@@ -217,14 +220,14 @@ class Segment:
         return (
             self.size + size > settings.segment_bytes
             or last_offset - self.base_offset > LARGEST_RELATIVE_OFFSET
-            or self._waited_ms(max_timestamp_ms) > longest_ms
+            or self._age_ms(max_timestamp_ms) > longest_ms
             or (builder is not None and builder.is_full(settings.segment_index_bytes))
         )
 
-    def _waited_ms(self, max_timestamp_ms: int) -> int:
-        """How long the segment is written to, by the timestamps of its records if it has any."""
+    def _age_ms(self, max_timestamp_ms: int) -> int:
+        """The age of the segment: by its timestamps, or by the clock if it has none."""
         if self._first_timestamp_ms is None:
-            # It has one: an empty segment takes any batch.
+            # It has a batch: an empty segment accepts any batch.
             _, header = next(self.batches())
             self._first_timestamp_ms = header.max_timestamp
         if self._first_timestamp_ms >= 0:
@@ -234,7 +237,7 @@ class Segment:
     def append(
         self, view: memoryview, *, base_offset: int, last_offset: int, max_timestamp_ms: int
     ) -> None:
-        """Write one batch behind the others; after an `OSError` the file is as it was."""
+        """Append one batch; after an `OSError` the file is unchanged."""
         builder = self._builder
         assert builder is not None, "a sealed segment is not written to"  # noqa: S101
         position = self.size
@@ -249,8 +252,8 @@ class Segment:
         self._note_start(base_offset, position)
         self.size = position + len(view)
 
-    def append_together(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
-        """Write several batches with one write; what `headers` say of their offsets is true."""
+    def append_many(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Append several batches with one write, at the offsets that their headers have."""
         builder = self._builder
         assert builder is not None, "a sealed segment is not written to"  # noqa: S101
         position = self.size
@@ -261,7 +264,7 @@ class Segment:
             raise
         if position == 0:
             self._first_timestamp_ms = headers[0].max_timestamp
-        known = self._known
+        known = self._known_positions
         for header in headers:
             size = header.batch_length + LENGTH_END
             builder.add(
@@ -273,19 +276,19 @@ class Segment:
             known[header.base_offset] = position
             position += size
         self.size = position
-        while len(known) > _MOST_KNOWN:
+        while len(known) > _MAX_KNOWN_POSITIONS:
             del known[next(iter(known))]
 
     def _note_start(self, base_offset: int, position: int) -> None:
-        known = self._known
+        known = self._known_positions
         known[base_offset] = position
-        if len(known) > _MOST_KNOWN:
+        if len(known) > _MAX_KNOWN_POSITIONS:
             del known[next(iter(known))]
 
-    def cut(self, offset: int, interval_bytes: int) -> int:
-        """Drop the batches from the one that holds `offset` on; returns the next offset.
+    def truncate(self, offset: int, interval_bytes: int) -> int:
+        """Remove the batches from the one that contains `offset` on; returns the next offset.
 
-        The segment can be written to again, also if it was sealed.
+        The segment becomes active, even if it was sealed.
         """
         found = self.locate(offset)
         end = self.size if found is None else found[0]
@@ -295,8 +298,8 @@ class Segment:
             _index(builder, position, header)
             next_offset = header.last_offset + 1
         os.ftruncate(self._file.descriptor, end)
-        self._known.clear()
-        self.transactions.cut(next_offset)
+        self._known_positions.clear()
+        self.transactions.truncate(next_offset)
         self.size = end
         self._flushed_size = -1
         self._first_timestamp_ms = None
@@ -305,7 +308,7 @@ class Segment:
         return next_offset
 
     def seal(self) -> None:
-        """Write the indexes and let go of them."""
+        """Write the indexes to files, and free their memory."""
         builder = self._builder
         if builder is None:
             return
@@ -313,14 +316,14 @@ class Segment:
         self._write_indexes(builder)
         self.last_time = (builder.max_timestamp_ms, builder.max_timestamp_offset)
         self._builder = None
-        self._known.clear()
+        self._known_positions.clear()
 
     def _write_indexes(self, builder: IndexBuilder) -> None:
-        write_file(self._path(OFFSET_INDEX_SUFFIX), builder.offsets.encoded())
-        write_file(self._path(TIME_INDEX_SUFFIX), builder.times.encoded())
+        write_file(self._path(OFFSET_INDEX_SUFFIX), builder.offsets.encode())
+        write_file(self._path(TIME_INDEX_SUFFIX), builder.times.encode())
 
     def flush(self) -> None:
-        """Force the records to the disk, if they are not there yet."""
+        """Sync the records to disk, unless they are synced."""
         if self._flushed_size == self.size:
             return
         sync(self._file.descriptor)
@@ -330,37 +333,37 @@ class Segment:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all records are on the disk."""
+        """Whether all records are on disk."""
         return self._flushed_size == self.size
 
     @property
     def file(self) -> OpenFile:
-        """The file of records."""
+        """The `.log` file."""
         return self._file
 
     @property
     def index_paths(self) -> list[Path]:
-        """The files of the indexes, whether they are there or not."""
+        """The index files, whether they exist or not."""
         suffixes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
         return [self._path(suffix) for suffix in suffixes]
 
-    def flushed(self, size: int) -> None:
-        """So much is on the disk."""
+    def on_flushed(self, size: int) -> None:
+        """The first `size` bytes are on disk."""
         self._flushed_size = max(self._flushed_size, size)
 
     def close(self) -> None:
-        """Seal and let go of the file."""
+        """Seal, and close the file."""
         try:
             self.seal()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the file and leave the indexes as they are on disk; slices stay good."""
+        """Close the file, and leave the index files as they are; slices stay valid."""
         del self._file
 
     def delete(self) -> None:
-        """Close and remove all files; the records last, so that no index outlives them."""
+        """Close and remove all files; the `.log` file last, so that no index outlives it."""
         self.abandon()
         self.transactions.delete()
         for suffix in (TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX, LOG_SUFFIX):
@@ -368,11 +371,11 @@ class Segment:
 
     # Reading
 
-    def stretch_before(self, offset: int, most_bytes: int) -> tuple[int, int]:
-        """About so many bytes before the batch that holds `offset`: where they begin and end."""
+    def range_before(self, offset: int, most_bytes: int) -> tuple[int, int]:
+        """Start and end of about `most_bytes` bytes before the batch that contains `offset`."""
         found = self.locate(offset)
         end = self.size if found is None else found[0]
-        return self._batch_before(max(0, end - most_bytes), column=_POSITION), end
+        return self._find_position_before(max(0, end - most_bytes), column=_POSITION), end
 
     @property
     def max_time(self) -> tuple[int, int]:
@@ -384,7 +387,7 @@ class Segment:
 
     @property
     def newest_ms(self) -> int:
-        """How old the segment is: by its records, or, if they have no time, by its file."""
+        """The largest timestamp; without timestamps, the modification time of the file."""
         timestamp_ms, _ = self.max_time
         if timestamp_ms >= 0:
             return timestamp_ms
@@ -402,49 +405,49 @@ class Segment:
             return self._builder.times
         return FileEntries(self._path(TIME_INDEX_SUFFIX), TIME_ENTRY)
 
-    def batches(self, position: int = 0) -> Iterator[Found]:
-        """Every batch from the one at `position`, which must begin there."""
+    def batches(self, position: int = 0) -> Iterator[LocatedBatch]:
+        """Every batch from the one that begins at `position`."""
         return headers(self.read_at, position, self.size)
 
-    def locate(self, offset: int) -> Found | None:
-        """The first batch whose last offset is not below `offset`; None if all are."""
-        # An entry names the last offset of its batch, so it stands at the wanted batch or before.
-        start = self._batch_before(offset - self.base_offset, column=_RELATIVE_OFFSET)
+    def locate(self, offset: int) -> LocatedBatch | None:
+        """The first batch whose last offset is not below `offset`, or None."""
+        # An entry has the last offset of its batch, so it points to the batch or to one before.
+        start = self._find_position_before(offset - self.base_offset, column=_RELATIVE_OFFSET)
         for found in self.batches(start):
             if found[1].last_offset >= offset:
                 return found
         return None
 
-    def _batch_before(self, value: int, *, column: int) -> int:
-        """The last position in the offset index, 0 if there is none, whose column is not above
-        `value`. A batch begins there."""
+    def _find_position_before(self, value: int, *, column: int) -> int:
+        """The position of the last entry in the offset index whose column is not above `value`,
+        or 0. A batch begins there."""
         try:
             entry = self._floor(value, column)
             if entry is None:
                 return 0
-            if entry[column] <= value and self._fits(entry):
+            if entry[column] <= value and self._is_valid_entry(entry):
                 return entry[_POSITION]
-            reason = f"there is no such batch: {entry}"
+            reason = f"entry {entry} points to no batch"
         except (OSError, struct.error) as error:
             reason = str(error)
         _logger.warning(
-            "%s/%s: its offset index is damaged and is made again: %s",
+            "%s/%s: rebuilding the damaged offset index: %s",
             self._folder.name,
             self._stem,
             reason,
         )
-        self._remake_indexes()
+        self._rebuild_indexes()
         entry = self._floor(value, column)
         return 0 if entry is None else entry[_POSITION]
 
-    def _floor(self, value: int, column: int) -> Entry | None:
+    def _floor(self, value: int, column: int) -> IndexEntry | None:
         entries = self._offsets
         if column == _POSITION:
             return entries.floor_by_second(value)
         return entries.floor_by_first(value)
 
-    def _fits(self, entry: Entry) -> bool:
-        """Whether the batch that an entry of the offset index names is there."""
+    def _is_valid_entry(self, entry: IndexEntry) -> bool:
+        """Whether the batch that an entry of the offset index points to exists."""
         relative_offset, position = entry
         head = self.read_at(position, HEADER_SIZE) if position < self.size else b""
         if len(head) < HEADER_SIZE:
@@ -453,9 +456,9 @@ class Segment:
         is_named = header.last_offset - self.base_offset == relative_offset
         return is_named and header.magic == MAGIC
 
-    def _remake_indexes(self) -> None:
-        """Make the indexes again from the batches; `DamagedLog` if those are damaged too."""
-        builder = IndexBuilder(self.base_offset, _REMADE_INTERVAL_BYTES)
+    def _rebuild_indexes(self) -> None:
+        """Rebuild the indexes from the batches; `DamagedLog` if those are damaged too."""
+        builder = IndexBuilder(self.base_offset, _REBUILD_INTERVAL_BYTES)
         for position, header in self.batches():
             _index(builder, position, header)
         if self._builder is None:
@@ -464,15 +467,15 @@ class Segment:
             self._builder = builder
         self._write_indexes(builder)
 
-    def check_batch(self, found: Found) -> None:
+    def check_batch(self, found: LocatedBatch) -> None:
         """`DamagedLog` if the content of a batch contradicts its checksum."""
         position, header = found
         content = self.read_at(position + CHECKED_START, header.size - CHECKED_START)
         if crc32c(content) != header.crc:
             raise DamagedLog(f"the batch at offset {header.base_offset} contradicts its checksum")
 
-    def locate_time(self, timestamp_ms: int, from_offset: int) -> Found | None:
-        """The first batch at or behind `from_offset` that has a record at least that new."""
+    def locate_time(self, timestamp_ms: int, from_offset: int) -> LocatedBatch | None:
+        """The first batch from `from_offset` on that has a record at least that new."""
         older_until = self.base_offset + relative_offset_before_time(self._times, timestamp_ms)
         start = self.locate(max(older_until, from_offset))
         if start is None:
@@ -482,11 +485,13 @@ class Segment:
                 return found
         return None
 
-    def known_slice(self, offset: int, upper_offset: int | None, max_bytes: int) -> LogSlice | None:
-        """What `slice` gives from the batch that begins at `offset` up to the one that begins at
-        `upper_offset`, or to the end; None if that needs a search."""
-        start = self._known.get(offset)
-        end = self.size if upper_offset is None else self._known.get(upper_offset)
+    def find_known_slice(
+        self, offset: int, upper_offset: int | None, max_bytes: int
+    ) -> LogSlice | None:
+        """The slice between two batches whose positions are cached, or to the end of the segment;
+        None if that needs a search."""
+        start = self._known_positions.get(offset)
+        end = self.size if upper_offset is None else self._known_positions.get(upper_offset)
         if start is None or end is None:
             return None
         if end - start > max_bytes:
@@ -494,11 +499,11 @@ class Segment:
         return LogSlice(self._file, start, end - start).require_whole() if end > start else None
 
     def slice(
-        self, first: Found, end: int, max_bytes: int, *, keeps_units: bool = False
+        self, first: LocatedBatch, end: int, max_bytes: int, *, keeps_units: bool = False
     ) -> LogSlice:
-        """Whole batches from `first` up to `end`, at most `max_bytes`, at least `first`.
+        """Complete batches from `first` up to `end`, at most `max_bytes`, at least `first`.
 
-        With `keeps_units` no unit is cut, and at least one comes whole.
+        With `keeps_units` all units are complete, and there is at least one.
         """
         start, _ = first
         if keeps_units:
@@ -507,7 +512,7 @@ class Segment:
         size = self._slice_end(first, end, max_bytes) - start
         return LogSlice(self._file, start, size).require_whole()
 
-    def _slice_end(self, first: Found, end: int, max_bytes: int) -> int:
+    def _slice_end(self, first: LocatedBatch, end: int, max_bytes: int) -> int:
         start, header = first
         if header.size >= max_bytes:
             return start + header.size
@@ -516,11 +521,11 @@ class Segment:
         return max(self._end_before(start, start + max_bytes), start + header.size)
 
     def _end_before(self, start: int, target: int) -> int:
-        """Where the last batch ends that ends at `target` or before; `start` if none does.
+        """The end of the last batch that ends at or before `target`; `start` if none does.
 
-        A batch begins at `start`, and there is one that ends behind `target`.
+        A batch must begin at `start`, and one must end after `target`.
         """
-        boundary = max(self._batch_before(target, column=_POSITION), start)
+        boundary = max(self._find_position_before(target, column=_POSITION), start)
         for position, header in self.batches(boundary):
             boundary = position
             if position + header.size > target:
@@ -529,14 +534,14 @@ class Segment:
         return boundary
 
 
-def place_of(segments: Sequence[Segment], offset: int) -> int:
-    """Which segment holds `offset`, as far as base offsets tell."""
-    place = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
-    return max(place - 1, 0)
+def segment_index_of(segments: Sequence[Segment], offset: int) -> int:
+    """The index of the segment that contains `offset`, by base offsets."""
+    following = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+    return max(following - 1, 0)
 
 
 def wall_ms() -> int:
-    """The clock of record timestamps."""
+    """The wall clock in ms, as used for record timestamps."""
     return time.time_ns() // 1_000_000
 
 
@@ -550,7 +555,7 @@ def _index(builder: IndexBuilder, position: int, header: BatchHeader) -> None:
 
 
 def bases_from_start(folder: Path, start_offset: int) -> list[int]:
-    """Where the segments of a log begin, but for those that should have been deleted."""
+    """The base offsets of a log's segments; deletes those below the start offset."""
     bases = sorted(int(path.stem) for path in folder.glob(f"*{LOG_SUFFIX}"))
     while len(bases) > 1 and bases[1] <= start_offset:
         Segment(folder, bases.pop(0)).delete()

@@ -1,8 +1,8 @@
 """Bytes of a log that are still in its file.
 
 A slice is sent to a client without passing through this process (sendfile), or read where its
-bytes are looked at. It stays good when its segment is deleted: the file lives as long as anyone
-holds a slice of it.
+bytes are needed. It stays valid when its segment is deleted: the file stays open as long as a slice
+of it exists.
 """
 
 import os
@@ -12,7 +12,7 @@ from shoal.lite.storage.disk import read
 
 
 class OpenFile:
-    """A file that is closed when nobody holds it any more."""
+    """An open file that is closed with its last reference."""
 
     __slots__ = ("descriptor",)
 
@@ -24,7 +24,7 @@ class OpenFile:
 
 
 class LogSlice:
-    """So many bytes from a position of a file: whole batches."""
+    """A range of bytes in a file: complete batches."""
 
     __slots__ = ("_file", "position", "size")
 
@@ -45,7 +45,7 @@ class LogSlice:
         return content
 
     def require_whole(self) -> Self:
-        """`OSError` if the file has become shorter: it could not be sent as a whole."""
+        """`OSError` if the file became shorter, so that the slice could not be sent."""
         if self._file is not None:
             file_size = os.fstat(self._file.descriptor).st_size
             if self.position + self.size > file_size:
@@ -53,7 +53,7 @@ class LogSlice:
         return self
 
     def send_to(self, socket_descriptor: int) -> int:
-        """Send as much as the socket takes, and keep the rest; returns how much that was."""
+        """Send as much as the socket accepts, and keep the rest; returns the bytes sent."""
         if self._file is None:
             return 0
         sent = os.sendfile(socket_descriptor, self._file.descriptor, self.position, self.size)
@@ -65,7 +65,7 @@ class LogSlice:
 
 
 def _shorter() -> OSError:
-    return OSError("its file is shorter than what was written to it")
+    return OSError("the log file is shorter than what was written to it")
 
 
 NOTHING = LogSlice(None, 0, 0)

@@ -1,30 +1,30 @@
-"""Batches that were written together, by one request, and count only together.
+"""Batches that were written together, by one request, and are valid only together.
 
-A mirror's request carries many batches for a partition: all of them are to be there, or none,
-whoever is killed meanwhile. Each batch of such a *unit* but the last has a bit in its attributes
-that says that the next belongs to it; batches without the bit stand for themselves.
+A mirror's request has many batches for a partition. All of them must be written or none, even
+if a process is killed meanwhile. Each batch of such a *unit* except the last has a bit in its
+attributes that says that the next batch belongs to it; a batch without the bit ends its unit.
 
-What keeps units whole:
+How units stay complete:
 - A leader writes a unit with one write, into one segment.
-- Followers are given whole units, and write only whole ones.
-- Who finds half a unit at the end of its log when it opens it was killed while it wrote it. It
-  has told nobody of it, and cuts it off.
+- Followers get complete units, and write only complete ones.
+- A process that finds an incomplete unit at the end of its log was killed while it wrote the unit.
+  The unit was not acknowledged, so the process truncates it.
 
-So every replica's log ends with a whole unit, and with it all that follows from the ends of
-logs: the high watermark, and where a new leader begins.
+So the log of every replica ends with a complete unit, and so does everything that follows from log
+ends: the high watermark, and the offset where a new leader begins.
 """
 
 from collections.abc import Iterable, Iterator
 
 from shoal.lite.storage.header import BatchHeader
-from shoal.lite.storage.scan import Found
+from shoal.lite.storage.scan import LocatedBatch
 
-# A file without content, in the folder of a log that has units.
+# An empty file in the folder of a log that has units.
 UNITS_MARK = "units"
 
 
-def half_unit_start(batches: Iterable[Found]) -> int | None:
-    """The offset at which half a unit at the end of these batches begins; None if there is none."""
+def half_unit_start(batches: Iterable[LocatedBatch]) -> int | None:
+    """The offset where an incomplete unit at the end of these batches begins, or None."""
     start: int | None = None
     for _, header in batches:
         if not header.is_continued:
@@ -35,7 +35,7 @@ def half_unit_start(batches: Iterable[Found]) -> int | None:
 
 
 def units_of(headers: Iterable[BatchHeader]) -> Iterator[list[BatchHeader]]:
-    """The batches, unit by unit; the last unit must be whole."""
+    """The batches, unit by unit; the last unit must be complete."""
     unit: list[BatchHeader] = []
     for header in headers:
         unit.append(header)
@@ -44,8 +44,8 @@ def units_of(headers: Iterable[BatchHeader]) -> Iterator[list[BatchHeader]]:
             unit = []
 
 
-def whole_units_end(batches: Iterable[Found], end: int, target: int) -> int:
-    """Where the last unit ends that ends at `target` or before, or the first one if none does.
+def whole_units_end(batches: Iterable[LocatedBatch], end: int, target: int) -> int:
+    """The end of the last unit that ends at or before `target`, or of the first unit.
 
     `batches` are (position, header) from the start of a slice on; `end` is where they end.
     """

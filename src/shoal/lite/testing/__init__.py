@@ -1,1 +1,1 @@
-"""Faults that are set on purpose in running nodes, and traces of what they did."""
+"""Fault injection into running nodes, and traces of their events."""

@@ -1,1 +1,1 @@
-"""How batches get from source to target."""
+"""Copies batches from source to target: state machines without I/O."""

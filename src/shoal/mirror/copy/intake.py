@@ -1,15 +1,16 @@
-"""One partition of a mirror, on the side of the source: which batches are to be sent; pure.
+"""The source side of one mirrored partition: decides which batches are sent; pure.
 
 Rules:
-- A batch goes as it is if it can. It is encoded anew where the copy begins inside of it, where
-  compaction has left gaps, where the source's broker has set its append time, and in deep mode
-  (`shoal.mirror.copy.rebatch`), which takes all apart.
-- A stock target drops the source's timestamp type. The append time becomes the create time of
-  the records, whatever the type of the target's topic is now: that may change at any moment, and
-  old create times would let retention delete what was just copied.
+- A batch is copied unchanged if possible. It is re-encoded where the copy starts inside the batch,
+  where compaction has left gaps, where the source's broker has set the append time, and always in
+  deep mode (`shoal.mirror.copy.rebatch`).
+- An unpatched target discards the source's timestamp type. The append time becomes the create
+  time of the records, regardless of the target topic's current timestamp type: that may change at
+  any time, and old create times would let retention delete records right after they are copied.
 - Messages of the formats 0 and 1 are converted to batches (`shoal.wire.records.message_sets`).
 - Aborted and control batches are dropped by their headers.
-- A batch that cannot be read parks the partition, or is read again after a while, as told.
+- A batch that cannot be read parks the partition, or is read again later, as configured
+  (`on_bad_batch`).
 """
 
 import logging
@@ -17,11 +18,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Annotated, Final, Self
 
-from shoal.client.consume.isolation import Sieve, Standing
-from shoal.mirror.copy.rebatch import Group, Rebatcher
+from shoal.client.consume.isolation import AbortedFilter, BatchKind
+from shoal.mirror.copy.rebatch import BatchGroup, Rebatcher
 from shoal.mirror.copy.rewrite import dense_copy, records_from
 from shoal.mirror.handlers import BatchHandler, RecordColumns, as_batch, as_columns
-from shoal.mirror.offsets.offset_map import Span
+from shoal.mirror.offsets.offset_map import OffsetSpan
 from shoal.mirror.watch.divergence import ReadEpochs
 from shoal.model.errors import ShoalError, WireError
 from shoal.model.topics import TopicPartition
@@ -31,40 +32,40 @@ from shoal.wire.records.re_encode import with_append_time
 
 _log = logging.getLogger(__name__)
 
-_MEND: Final = "mend the handler and start the mirror again; other partitions go on"
+_MEND: Final = "fix the handler and restart the mirror; other partitions continue"
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was done so far."""
+    """Counters of a partition or of a whole mirror."""
 
-    batches: Annotated[int, "batches"] = 0  # at the target
+    batches: Annotated[int, "batches"] = 0  # acknowledged by the target
     records: Annotated[int, "records"] = 0
     bytes: Annotated[int, "bytes"] = 0
-    trimmed: Annotated[int, "trimmed"] = 0  # re-encoded: the fetch began inside the batch
-    closed_gaps: Annotated[int, "closed_gaps"] = 0  # re-encoded: compaction had taken records away
+    trimmed: Annotated[int, "trimmed"] = 0  # re-encoded: the copy started inside the batch
+    closed_gaps: Annotated[int, "closed_gaps"] = 0  # re-encoded: compaction had removed records
     # Re-encoded: the source's append time became the create time.
     restamped: Annotated[int, "restamped"] = 0
-    # Re-encoded: the source has them in message format 0 or 1.
+    # Re-encoded: the source stores them in message format 0 or 1.
     converted: Annotated[int, "converted"] = 0
-    # Re-encoded: pieces beyond the first of a batch that was too large.
+    # Re-encoded: additional pieces of batches that were too large for the target.
     split: Annotated[int, "split"] = 0
     changed: Annotated[int, "changed"] = 0  # by the handler
     dropped_by_handler: Annotated[int, "dropped_by_handler"] = 0
     dropped_aborted: Annotated[int, "dropped_aborted"] = 0
     dropped_control: Annotated[int, "dropped_control"] = 0
-    dropped_empty: Annotated[int, "dropped_empty"] = 0  # nothing was left in them
+    dropped_empty: Annotated[int, "dropped_empty"] = 0  # no records were left in the batch
     resent: Annotated[int, "resent"] = 0
-    # Records that the target had from an earlier start.
+    # Records that the target already had from an earlier start.
     already_there: Annotated[int, "already_there"] = 0
-    # Batches not at the expected offset: somebody else writes there.
+    # Batches that are not at the expected offset: another producer writes to the target.
     displaced: Annotated[int, "displaced"] = 0
-    # Batches of the source whose checksum is wrong, each time they were read.
+    # Source batches with a wrong CRC; counted each time they are read.
     damaged: Annotated[int, "damaged"] = 0
-    # Batches too old for the target to remember their producer.
+    # Batches so old that the target does not remember their producer.
     unshielded: Annotated[int, "unshielded"] = 0
-    lost: Annotated[int, "lost"] = 0  # source offsets that were deleted before they could be copied
-    # Records at the target that the source lost after they were copied, of all starts so far.
+    lost: Annotated[int, "lost"] = 0  # source offsets deleted before they were copied
+    # Records at the target that the source lost after they were copied, over all starts.
     truncated: Annotated[int, "truncated"] = 0
 
     def __iadd__(self, other: "Counts") -> Self:
@@ -74,7 +75,7 @@ class Counts:
 
 
 class Intake:
-    """What `PartitionMirror` does with what was fetched."""
+    """The part of `PartitionMirror` that processes fetched batches."""
 
     partition: TopicPartition
     position: int
@@ -88,12 +89,12 @@ class Intake:
     already_there: int
     target_offset: int
     next_sequence: int
-    forgets_after_ms: int
+    producer_expiration_ms: int
     announced: set[str]
     _damaged_at: int
     _old_before_ms: int
 
-    def fetched(
+    def on_fetched(
         self,
         records: memoryview,
         *,
@@ -101,45 +102,44 @@ class Intake:
         last_stable_offset: int,
         now_ms: int = 0,
     ) -> bool:
-        """Take in one partition's part of a read-committed fetch from `position`.
+        """Process one partition of a read-committed fetch response from `position`.
 
-        Returns False if a batch of it must be read again after a while.
+        Returns False if a batch must be read again later.
         """
         self.last_stable_offset = last_stable_offset
-        if self.forgets_after_ms:
-            self._old_before_ms = now_ms - self.forgets_after_ms
-        sieve = Sieve(aborted)
+        if self.producer_expiration_ms:
+            self._old_before_ms = now_ms - self.producer_expiration_ms
+        aborted_filter = AbortedFilter(aborted)
         try:
             for batch, stored_format in read_batches(records):
                 if batch.last_offset >= self.position and self.parked is None:
                     is_converted = stored_format in OLD_FORMATS
                     if is_converted:
                         self._count_conversion(stored_format)
-                    self._take(batch, sieve.judge(batch), is_converted=is_converted)
+                    self._take(batch, aborted_filter.classify(batch), is_converted=is_converted)
         except WireError as error:
-            self._found_damage(self.position, error)
+            self._on_damaged_batch(self.position, error)
             return False
         return True
 
     @property
-    def taken_from(self) -> int:
-        """The source offset below which everything is queued, or was."""
+    def queued_until(self) -> int:
+        """The source offset below which everything is or was queued."""
         if self.rebatcher is not None and self.rebatcher.is_filled:
             return self.rebatcher.source_offset
         return self.position
 
-    def lost_below(self, first: int) -> int:
-        """How many offsets are lost if the source has nothing below an offset any more.
+    def count_lost_below(self, first: int) -> int:
+        """Count the offsets that are lost if the source's log now starts at `first`.
 
-        Where this mirror goes on and has not yet passed over all that the target has, the
-        first of what is gone was copied.
+        Records that the target already has from an earlier start (`already_there`) are not lost.
         """
         return max(0, first - self.position - self.already_there)
 
-    def lose(self, first: int) -> None:
-        """Go on at an offset, since the source has nothing below it."""
+    def skip_deleted(self, first: int) -> None:
+        """Continue at the source's new log start; the records below it are deleted."""
         self.flush()
-        self.counts.lost += self.lost_below(first)
+        self.counts.lost += self.count_lost_below(first)
         there = min(first - self.position, self.already_there)
         self.already_there -= there
         self.target_offset += there
@@ -147,58 +147,60 @@ class Intake:
         self.position = first
         self.counts.already_there += there
 
-    def _found_damage(self, offset: int, error: WireError) -> None:
+    def _on_damaged_batch(self, offset: int, error: WireError) -> None:
         self.counts.damaged += 1
         if not self.retries_bad:
             self.park(
                 f"the batch at source offset {offset} is damaged: {error}",
-                "look at the source with kafka-dump-log; the other partitions go on",
+                "inspect the source log with kafka-dump-log; other partitions continue",
             )
         elif self._damaged_at != offset:
             self._damaged_at = offset
-            text = "%s: the source's batch at offset %d is damaged and is read again: %s"
+            text = "%s: the source batch at offset %d is damaged; reading it again: %s"
             _log.error(text, self.partition, offset, error)
 
-    def _take(self, batch: Batch, standing: Standing, *, is_converted: bool = False) -> None:
-        # Kept before the header is edited, which forgets it.
+    def _take(self, batch: Batch, standing: BatchKind, *, is_converted: bool = False) -> None:
+        # Read now: editing the header overwrites the offsets.
         base_offset, next_offset = batch.base_offset, batch.next_offset
         self.epochs.note(batch.leader_epoch, base_offset)
-        if standing is Standing.CONTROL:
+        if standing is BatchKind.CONTROL:
             self.counts.dropped_control += 1
-        elif standing is Standing.ABORTED:
+        elif standing is BatchKind.ABORTED:
             self.counts.dropped_aborted += 1
         elif self.rebatcher is not None:
             if not self._take_apart(self.rebatcher, batch):
                 return
         else:
             source_offset = max(base_offset, self.position)
-            complete, spans = self._complete(batch)
-            ready = self._handled(complete)
+            complete, spans = self._make_sendable(batch)
+            ready = self._apply_handler(complete)
             if self.parked is not None:
                 return
             if ready is not None:
                 if ready is not complete and ready.record_count != sum(s.records for s in spans):
-                    spans = [Span(source_offset, next_offset - source_offset, ready.record_count)]
+                    spans = [
+                        OffsetSpan(source_offset, next_offset - source_offset, ready.record_count)
+                    ]
                 is_new = ready is complete and (is_converted or complete is not batch)
-                if not self._accept(Group([ready], spans, source_offset, next_offset, is_new)):
+                if not self._accept(BatchGroup([ready], spans, source_offset, next_offset, is_new)):
                     return
         self.position = next_offset
 
-    def _complete(self, batch: Batch) -> tuple[Batch | None, list[Span]]:
-        """The batch, or what must go in its place, and the source offsets of its records."""
+    def _make_sendable(self, batch: Batch) -> tuple[Batch | None, list[OffsetSpan]]:
+        """Return the batch to send for a source batch, and the source offsets of its records."""
         if batch.record_count == 0:
             self.counts.dropped_empty += 1
             return None, []
         is_stamped = batch.timestamp_type == LOG_APPEND_TIME
         if is_stamped:
-            self._announce_append_times()
+            self._warn_append_times()
             self.counts.restamped += 1
         if batch.base_offset < self.position:
             self.counts.trimmed += 1
         elif not batch.is_dense:
             self.counts.closed_gaps += 1
         else:
-            spans = [Span(batch.base_offset, batch.record_count, batch.record_count)]
+            spans = [OffsetSpan(batch.base_offset, batch.record_count, batch.record_count)]
             return with_append_time(batch) if is_stamped else batch, spans
         copied = dense_copy(batch, from_offset=self.position)
         if copied is None:
@@ -206,26 +208,26 @@ class Intake:
             return None, []
         return copied
 
-    def _announce_append_times(self) -> None:
-        self._announce(
-            f"{self.partition.topic} has message.timestamp.type LogAppendTime: its batches are "
-            "re-encoded, with the source's append times as create times at the target"
+    def _warn_append_times(self) -> None:
+        self._warn_once(
+            f"topic {self.partition.topic} has message.timestamp.type LogAppendTime: its batches "
+            "are re-encoded, with the source's append times as create times at the target"
         )
 
     def _count_conversion(self, stored_format: int) -> None:
         self.counts.converted += 1
-        self._announce(
-            f"{self.partition.topic} holds messages of format {stored_format}, from before Kafka "
-            "0.11: they are re-encoded as record batches of format 2"
+        self._warn_once(
+            f"topic {self.partition.topic} has messages of format {stored_format}, from before "
+            "Kafka 0.11: they are re-encoded as record batches of format 2"
         )
 
-    def _announce(self, text: str) -> None:
-        """Say something once, for all partitions of a topic."""
+    def _warn_once(self, text: str) -> None:
+        """Log a warning once for all partitions of a topic."""
         if text not in self.announced:
             self.announced.add(text)
             _log.warning("%s", text)
 
-    def _handled(self, batch: Batch | None) -> Batch | None:
+    def _apply_handler(self, batch: Batch | None) -> Batch | None:
         if batch is None or self.handler is None:
             return batch
         try:
@@ -237,10 +239,12 @@ class Intake:
                 return None
             changed = as_batch(handled)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            self.park(f"the handler failed on the batch at {self.position}: {error!r}", _MEND)
+            self.park(
+                f"the handler failed on the batch at offset {self.position}: {error!r}", _MEND
+            )
             return None
         if not changed.is_dense or changed.is_control:
-            wrong = "the handler returned a batch with gaps, without records or of control"
+            wrong = "the handler returned a control batch, or a batch with gaps or without records"
             self.park(wrong, _MEND)
             return None
         self.counts.changed += 1
@@ -254,14 +258,14 @@ class Intake:
             self.counts.dropped_empty += 1
             return True
         columns = RecordColumns.of(records_from(batch, self.position))
-        handled = self._handled_columns(columns)
+        handled = self._apply_handler_to_columns(columns)
         if self.parked is not None:
             return False
         if handled is not None and len(handled):
             rebatcher.add(handled.records(), batch.codec, (source_offset, next_offset))
         return not rebatcher.is_full or self.flush()
 
-    def _handled_columns(self, columns: RecordColumns) -> RecordColumns | None:
+    def _apply_handler_to_columns(self, columns: RecordColumns) -> RecordColumns | None:
         if self.handler is None:
             return columns
         try:
@@ -271,21 +275,23 @@ class Intake:
                 return None
             changed = as_columns(handled)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            self.park(f"the handler failed on the records at {self.position}: {error!r}", _MEND)
+            self.park(
+                f"the handler failed on the records at offset {self.position}: {error!r}", _MEND
+            )
             return None
         self.counts.changed += changed is not columns
         return changed
 
     def flush(self) -> bool:
-        """In deep mode: queue what was gathered, as one batch or several; False if that fails."""
+        """In deep mode: queue the gathered records as one or more batches; False if that fails."""
         if self.rebatcher is None or not self.rebatcher.is_filled:
             return True
         return self._accept(self.rebatcher.take())
 
-    # Of `PartitionMirror`.
+    # Implemented by `PartitionMirror`.
 
     def park(self, message: str, remedy: str) -> None:
         raise NotImplementedError
 
-    def _accept(self, group: Group) -> bool:
+    def _accept(self, group: BatchGroup) -> bool:
         raise NotImplementedError

@@ -1,23 +1,23 @@
-"""How a stored batch becomes one that a producer may send; pure.
+"""Turns a stored batch into one that a producer can send; pure.
 
-An unpatched broker takes a fetched batch only with base offset 0, no broker's timestamp type,
-no transaction of another cluster and the sequence of a producer of its own (`prepare`), and
-only if it has one record for each of its offsets (`dense_copy`). It replaces the timestamp type
-by its topic's: so a batch of the source's append time is encoded again before, with that time as
-the create time of its records (`shoal.wire.records.re_encode`).
+An unpatched broker accepts a fetched batch only with base offset 0, without the timestamp type of
+a broker, without the transaction of another cluster and with a sequence of a producer that it knows
+(`prepare`), and only if the batch has one record for each of its offsets (`dense_copy`). It
+replaces the timestamp type by that of its topic. So a batch with append time is re-encoded first,
+with that time as the create time of its records (`shoal.wire.records.re_encode`).
 
 Rules:
-- `prepare` edits the 61-byte header in place. The CRC is carried over, not computed: damage to
-  the records is found by the target as it would have been by a consumer of the source.
-- `dense_copy` decodes, and so checks the CRC first: encoding anew would make damage valid.
-- Records have the timestamps that a reader of the source sees. Compare-and-append also keeps the
-  timestamp type: the target takes batches as they are.
+- `prepare` edits the 61-byte header in place. The CRC is kept, not computed: the target detects
+  damaged records as a consumer of the source would.
+- `dense_copy` decodes, so it checks the CRC first: re-encoding would make damage valid.
+- Records have the timestamps that a consumer of the source sees. Compare-and-append also keeps the
+  timestamp type, because the target stores batches unchanged.
 """
 
 from collections.abc import Iterator
 
-from shoal.client.produce.sequencing import Identity
-from shoal.mirror.offsets.offset_map import Span, spans_of
+from shoal.client.produce.sequencing import ProducerIdentity
+from shoal.mirror.offsets.offset_map import OffsetSpan, find_spans
 from shoal.wire.batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -31,8 +31,8 @@ from shoal.wire.records.re_encode import keep_timestamp_type
 from shoal.wire.records.records import Header, Record, decode_records, encode_batch
 
 
-def prepare(batch: Batch, identity: Identity, base_sequence: int) -> None:
-    """Make the header, in place, that of a batch from producer `identity`."""
+def prepare(batch: Batch, identity: ProducerIdentity, base_sequence: int) -> None:
+    """Edit the header in place to that of a batch of producer `identity`."""
     batch.edit(
         base_offset=0,
         leader_epoch=NO_LEADER_EPOCH,
@@ -44,7 +44,7 @@ def prepare(batch: Batch, identity: Identity, base_sequence: int) -> None:
 
 
 def prepare_to_append(batch: Batch, base_offset: int) -> None:
-    """Make the header, in place, that of a batch that is written at an offset by a mirror."""
+    """Edit the header in place for compare-and-append at an offset."""
     batch.edit(
         base_offset=base_offset,
         leader_epoch=NO_LEADER_EPOCH,
@@ -55,55 +55,55 @@ def prepare_to_append(batch: Batch, base_offset: int) -> None:
     )
 
 
-def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[Span]] | None:
-    """The records at and above an offset as a batch without gaps, or None if there are none.
+def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[OffsetSpan]] | None:
+    """Copy the records at and above an offset into a batch without gaps; None if there are none.
 
-    And at which source offsets they were.
-
-    Keys, values, headers, timestamps and codec stay. Where the source's broker has set its
-    append time, that is every record's timestamp.
+    Also returns the source offsets of the records. Keys, values, headers, timestamps and codec are
+    kept. Where the source's broker has set the append time, that is every record's timestamp.
     """
     records = records_from(batch, from_offset)
     if not records:
         return None
-    return _packed(records, batch), spans_of(record.offset for record in records)
+    return _pack(records, batch), find_spans(record.offset for record in records)
 
 
 def records_from(batch: Batch, offset: int) -> list[Record]:
-    """The records at and above an offset, with the timestamps that a reader sees."""
+    """Decode the records at and above an offset, with the timestamps that a consumer sees."""
     batch.check_crc()
     return [record for record in decode_records(batch) if record.offset >= offset]
 
 
-def within_limit(batch: Batch, limit_bytes: int, *, keep_offsets: bool = False) -> Iterator[Batch]:
-    """The batch in pieces of at most so many bytes, if it can be cut; 0 for no limit."""
+def split_to_limit(
+    batch: Batch, limit_bytes: int, *, keep_offsets: bool = False
+) -> Iterator[Batch]:
+    """Split a batch into pieces of at most `limit_bytes`, if possible; 0 for no limit."""
     if not limit_bytes or batch.size <= limit_bytes or batch.record_count < 2:
         yield batch
         return
-    for half in halves(batch, keep_offsets=keep_offsets):
-        yield from within_limit(half, limit_bytes, keep_offsets=keep_offsets)
+    for half in split_in_half(batch, keep_offsets=keep_offsets):
+        yield from split_to_limit(half, limit_bytes, keep_offsets=keep_offsets)
 
 
-def halves(batch: Batch, *, keep_offsets: bool = False) -> tuple[Batch, Batch]:
-    """The first and the second half of the records, each in a batch of its own."""
+def split_in_half(batch: Batch, *, keep_offsets: bool = False) -> tuple[Batch, Batch]:
+    """Split a batch into two batches with half of the records each."""
     records = records_from(batch, 0)
     middle = len(records) // 2
     if not keep_offsets:
-        first, second = (_packed(some, batch) for some in (records[:middle], records[middle:]))
+        first, second = (_pack(some, batch) for some in (records[:middle], records[middle:]))
         return first, second
     border = records[middle].offset
     return (
-        _packed(records[:middle], batch, span=(batch.base_offset, border - 1)),
-        _packed(records[middle:], batch, span=(border, batch.last_offset)),
+        _pack(records[:middle], batch, span=(batch.base_offset, border - 1)),
+        _pack(records[middle:], batch, span=(border, batch.last_offset)),
     )
 
 
-def rest_of(batch: Batch, count: int) -> Batch:
-    """The records behind the first so many."""
-    return _packed(records_from(batch, 0)[count:], batch)
+def drop_first_records(batch: Batch, count: int) -> Batch:
+    """Re-encode a batch without its first `count` records."""
+    return _pack(records_from(batch, 0)[count:], batch)
 
 
-def _packed(records: list[Record], like: Batch, span: tuple[int, int] | None = None) -> Batch:
+def _pack(records: list[Record], like: Batch, span: tuple[int, int] | None = None) -> Batch:
     if span is None:
         return Batch(memoryview(encode_batch(records, codec=like.codec)))
     first, last = span
@@ -119,10 +119,10 @@ def _packed(records: list[Record], like: Batch, span: tuple[int, int] | None = N
     return batch
 
 
-def ends_like(batch: Batch, count: int, other: Batch) -> bool:
-    """Whether the first so many records of a batch end with what another one ends with.
+def has_same_ending(batch: Batch, count: int, other: Batch) -> bool:
+    """Whether the first `count` records of a batch end with the same records as another batch.
 
-    Keys, values and headers are compared. The other batch may hold more than that, or less.
+    Keys, values and headers are compared. The other batch may have more or fewer records.
     """
     is_whole = batch.record_count == other.record_count == count
     if is_whole and batch.codec == other.codec and batch.records == other.records:
@@ -133,7 +133,7 @@ def ends_like(batch: Batch, count: int, other: Batch) -> bool:
 
 
 def find_difference(batch: Batch, other: Batch) -> int | None:
-    """The first offset at which both batches have a record, and not the same one."""
+    """Find the first offset at which both batches have a record and the records differ."""
     is_same = batch.base_offset == other.base_offset and batch.codec == other.codec
     if is_same and batch.records == other.records:
         return None

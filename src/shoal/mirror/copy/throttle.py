@@ -1,16 +1,16 @@
-"""How fast a mirror may send: one budget for everything that one process sends.
+"""The send rate limit of a mirror: one budget for everything that one process sends.
 
 Rules:
-- The limit is an average: after a request of n bytes nothing is sent for n / rate seconds.
-  All ways to the target (`runner`, `lane`) share one throttle, so their sum keeps the limit.
-- A mirror of several workers divides its limit by the partitions that each of them has.
-- Time is handed in.
+- The limit is an average: after a request of n bytes nothing is sent for n / rate seconds. The
+  runner and the transaction writers share one throttle, so their sum stays below the limit.
+- A mirror with several workers divides its limit by the number of partitions of each worker.
+- The caller passes the time.
 """
 
 from typing import Final
 
-# Under a limit a request carries an eighth of a second's bytes at most, so that data does not
-# arrive in jolts.
+# With a limit, a request has at most the bytes of an eighth of a second, so that data arrives
+# evenly.
 _REQUESTS_PER_S: Final = 8
 
 
@@ -31,14 +31,14 @@ class Throttle:
             self.open_at_s = max(self.open_at_s, now_s) + size_bytes / self.max_bytes_per_s
 
     def limit_request(self, request_bytes: int) -> int:
-        """The size of one request; a single larger batch still goes alone."""
+        """Limit the size of one request; a single larger batch is still sent alone."""
         if not self.max_bytes_per_s:
             return request_bytes
         return min(request_bytes, max(1, int(self.max_bytes_per_s / _REQUESTS_PER_S)))
 
 
 def divide_limit(max_bytes_per_s: float, part: int, whole: int) -> float:
-    """The share of a worker that has `part` of `whole` partitions."""
+    """Return the share of a worker that has `part` of `whole` partitions."""
     if not max_bytes_per_s:
         return 0
     # With nothing to copy the share does not matter, but 0 would mean no limit.

@@ -1,1 +1,1 @@
-"""MirrorMaker 2's ways: its configuration file, topics, names, heartbeats."""
+"""Compatibility with MirrorMaker 2: its configuration file, topics, names, heartbeats."""

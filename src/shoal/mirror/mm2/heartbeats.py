@@ -1,6 +1,6 @@
-"""Heartbeats at the target, in the topic and format of MirrorMaker 2: its tools read them.
+"""Heartbeats at the target, in the topic and format of MirrorMaker 2, so that its tools read them.
 
-key      source alias, target alias: strings with a length of two bytes before them
+key      source alias, target alias: strings with a two-byte length prefix
 value    version (two bytes, 0), milliseconds since 1970 (eight bytes)
 """
 
@@ -20,17 +20,17 @@ _VERSION = 0
 
 
 class Heartbeats:
-    """Tells readers of the target that a flow lives."""
+    """Emits the heartbeats of a flow to the target."""
 
     def __init__(self, target: Client, naming: Naming) -> None:
         self._target = target
         self._key = heartbeat_key(naming.source_alias, naming.target_alias)
-        self._is_made = False
+        self._is_created = False
 
-    async def beat(self) -> None:
-        """One more heartbeat."""
-        if not self._is_made:
-            await self._make()
+    async def emit(self) -> None:
+        """Write one heartbeat; creates the topic before the first."""
+        if not self._is_created:
+            await self._create_topic()
         now_ms = time.time_ns() // 1_000_000
         tp = TopicPartition(HEARTBEATS, 0)
         batch = encode_batch([Record(0, now_ms, self._key, heartbeat_value(now_ms))])
@@ -38,14 +38,14 @@ class Heartbeats:
         if not result.is_ok:
             raise result.error(tp)
 
-    async def _make(self) -> None:
+    async def _create_topic(self) -> None:
         topic = NewTopic(HEARTBEATS, partitions=1, configs={"cleanup.policy": "compact"})
         try:
             await self._target.admin.create_topics([topic])
         except KafkaError as error:
             if error.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
-        self._is_made = True
+        self._is_created = True
         await self._target.leader(TopicPartition(HEARTBEATS, 0))
 
 

@@ -1,11 +1,12 @@
-"""What a topic is called at the target; pure.
+"""The names of topics at the target; pure.
 
 Rules:
-- `identity` keeps names; `default` puts the source's alias and a separator before them: the two
-  policies of MirrorMaker 2. A rename of a single topic goes before both.
-- With `default` a topic that already comes from the target's alias, over however many hops, is
-  not copied back: that would go round for ever. With `identity` nothing in a name tells.
-- Internal topics (Kafka's, Connect's, MirrorMaker's and our own) are never copied.
+- `identity` keeps names; `default` prepends the source's alias and a separator: the two policies of
+  MirrorMaker 2. A rename of a single topic takes precedence over both.
+- With `default`, a topic that already comes from the target's alias, over any number of hops, is
+  not copied back: records would circulate forever. With `identity`, names do not show where a
+  topic comes from.
+- Internal topics (Kafka's, Connect's, MirrorMaker's and shoal's own) are never copied.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ HEARTBEATS: Final = "heartbeats"
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How one flow names topics."""
+    """How one flow names topics at the target."""
 
     policy: Annotated[str, "policy"] = IDENTITY
     source_alias: Annotated[str, "source_alias"] = "source"
@@ -34,7 +35,8 @@ class Naming:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ConfigError(
-                f"{self.policy!r} is no replication policy", remedy=f"one of {', '.join(POLICIES)}"
+                f"{self.policy!r} is not a valid replication policy",
+                remedy=f"use one of {', '.join(POLICIES)}",
             )
         if not self.separator and self.policy == PREFIX:
             raise ConfigError("the separator of a replication policy must not be empty")
@@ -46,7 +48,7 @@ class Naming:
         return self.policy == IDENTITY and not self.renames
 
     def target_of(self, topic: str) -> str:
-        """The name that a topic of the source has at the target."""
+        """Return the name of a source topic at the target."""
         if topic in self.renames:
             return self.renames[topic]
         if self.policy == PREFIX or self.is_heartbeats(topic):
@@ -57,7 +59,7 @@ class Naming:
         return topic == HEARTBEATS or topic.endswith(f"{self.separator}{HEARTBEATS}")
 
     def is_cycle(self, topic: str) -> bool:
-        """Whether a topic of the source came from the target."""
+        """Whether a source topic came from the target."""
         if self.policy == IDENTITY and not self.is_heartbeats(topic):
             return False
         *aliases, _ = topic.split(self.separator)

@@ -1,10 +1,10 @@
-"""Which names of topics, groups and settings are meant: MirrorMaker 2's lists of expressions.
+"""Selects names of topics, groups and configs by MirrorMaker 2's lists of regular expressions.
 
 Rules, as in MirrorMaker 2:
-- A list is separated by commas; each entry is a regular expression that must match a whole
-  name. A plain name is an expression too: that of itself.
-- What a list of exclusions matches is out, also if it is named by the other list.
-- `PLAIN` entries are asked for by name, so that one that is missing can be told.
+- A list is separated by commas; each entry is a regular expression that must match a whole name. A
+  plain name is an expression that matches itself.
+- Names that match the exclude list are excluded, even if the other list names them.
+- `PLAIN` entries are looked up by name, so that a missing topic can be reported.
 """
 
 import re
@@ -30,7 +30,7 @@ PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Patterns:
-    """A list of expressions."""
+    """A list of regular expressions."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self.entries = tuple(entries)
@@ -38,7 +38,7 @@ class Patterns:
             self._compiled = [re.compile(entry) for entry in self.entries]
         except re.error as error:
             raise ConfigError(
-                f"{error.pattern!r} is no regular expression: {error}",
+                f"{error.pattern!r} is not a valid regular expression: {error}",
                 remedy="write names or expressions, separated by commas, such as orders,pay.*",
             ) from error
 
@@ -47,18 +47,18 @@ class Patterns:
 
     @property
     def plain(self) -> list[str]:
-        """The entries that are names."""
+        """The entries that are plain names."""
         return [entry for entry in self.entries if PLAIN.fullmatch(entry)]
 
 
 class Selection:
-    """What one list takes and another does not refuse."""
+    """The names that match one list and do not match another."""
 
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         self._include = Patterns(include)
         self._exclude = Patterns(exclude)
 
-    def takes(self, name: str) -> bool:
+    def includes(self, name: str) -> bool:
         return self._include.match(name) and not self._exclude.match(name)
 
     def excludes(self, name: str) -> bool:
@@ -66,10 +66,10 @@ class Selection:
 
     @property
     def named(self) -> list[str]:
-        """Names that are asked for as such."""
+        """The names in the include list that are not expressions."""
         return self._include.plain
 
 
-def listed(text: str) -> tuple[str, ...]:
-    """The entries of a list as users write it."""
+def parse_list(text: str) -> tuple[str, ...]:
+    """Split a comma-separated list into its entries."""
     return tuple(entry.strip() for entry in text.split(",") if entry.strip())

@@ -1,4 +1,4 @@
-"""MirrorMaker 2's configuration file, as it is: clusters, flows between them, and settings.
+"""Reads a configuration file of MirrorMaker 2: clusters, flows between them, and settings.
 
     clusters = A, B
     A.bootstrap.servers = a:9092
@@ -7,20 +7,20 @@
     A->B.topics = orders, pay.*
 
 Rules, as in MirrorMaker 2:
-- A setting of a flow stands under `A->B.`, or without it for all flows; the first wins. One of
-  a cluster stands under `A.`, and what is for its clients only also under `A.consumer.`,
-  `A.producer.` or `A.admin.`; settings of clients without an alias are for all clusters
-  (`consumer.`), and those under `A->B.consumer.` for one flow.
-- How a cluster is reached is up to its client. What a consumer or a producer would do becomes
-  the mirror's own: `auto.offset.reset` is where new topics begin, `fetch.*` and
+- A setting of a flow has the prefix `A->B.`, or no prefix for all flows; the first wins. A setting
+  of a cluster has the prefix `A.`, and a setting of its clients `A.consumer.`, `A.producer.` or
+  `A.admin.`. Client settings without an alias apply to all clusters (`consumer.`), and those with
+  the prefix `A->B.consumer.` to one flow.
+- Connection settings are passed to the client of the cluster. Consumer and producer settings become
+  the mirror's own: `auto.offset.reset` is where new topics start, `fetch.*` and
   `max.partition.fetch.bytes` limit fetches, `max.request.size` and `buffer.memory` limit sends,
-  and `compression.type`, `batch.size` and `linger.ms` shape what is copied deep.
-- Flows are off unless `A->B.enabled` is true. Topics get the source's alias before their names
-  unless the policy is the identity.
-- What this mirror has of its own stands under `shoal.` (`shoal.name`, `shoal.delivery`,
+  and `compression.type`, `batch.size` and `linger.ms` apply to topics that are copied deep.
+- Flows are off unless `A->B.enabled` is true. Topics get the source's alias as prefix unless the
+  policy is the identity.
+- Settings that only this mirror has start with `shoal.` (`shoal.name`, `shoal.delivery`,
   `shoal.start`, `shoal.max.bytes.per.s`, `shoal.deep.topics`, `shoal.on.bad.batch`,
-  `shoal.on.loss`); what KIP-712 names has its name.
-- A key that changes nothing here is named, so that nobody relies on it.
+  `shoal.on.loss`); those of KIP-712 keep their names.
+- Keys without effect are reported, so that nobody relies on them.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.client.config import ClientConfig
-from shoal.client.properties import declared_properties, load_properties
+from shoal.client.properties import load_properties, properties_of
 from shoal.mirror.config import (
     BOOTSTRAP,
     CopyRules,
@@ -41,7 +41,7 @@ from shoal.mirror.config import (
 )
 from shoal.mirror.copy.rebatch import KEEP, DeepRules
 from shoal.mirror.mm2.naming import IDENTITY, PREFIX, Naming
-from shoal.mirror.mm2.patterns import CONFIGS_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE, listed
+from shoal.mirror.mm2.patterns import CONFIGS_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE, parse_list
 from shoal.model.errors import ConfigError
 
 ARROW: Final = "->"
@@ -57,8 +57,8 @@ _ALIASES: Final = {
     "groups.blacklist": "groups.exclude",
     "config.properties.blacklist": "config.properties.exclude",
 }
-# Properties that decide how a cluster is reached. All others belong to consumers and producers,
-# which a mirror does not have: they become its own settings, or are named.
+# Connection settings of a client. All other settings belong to consumers and producers, which a
+# mirror does not have: they become its own settings, or are reported as without effect.
 _REACH: Final = frozenset(
     {
         "bootstrap.servers",
@@ -86,11 +86,11 @@ _STARTS: Final = ("earliest", "latest")
 
 @dataclass(slots=True)
 class MirrorFile:
-    """What a file says."""
+    """The content of a configuration file."""
 
     flows: list[MirrorConfig]
     without_effect: list[str]
-    # Keys that change only what is copied deep, in a file that copies nothing deep.
+    # Keys that apply only to deep copies, in a file without deep copies.
     only_deep: list[str] = field(default_factory=list)
 
 
@@ -99,7 +99,7 @@ def read_mirror_file(path: str | Path) -> MirrorFile:
 
 
 def mirror_file(properties: Mapping[str, str], name: str = "the file") -> MirrorFile:
-    """The flows that are on, and the keys that change nothing."""
+    """Parse the enabled flows, and find the keys without effect."""
     return _Reader(properties, name).read()
 
 
@@ -112,10 +112,11 @@ class _Reader:
 
     def read(self) -> MirrorFile:
         self.used.add("clusters")
-        clusters = listed(self.properties.get("clusters", ""))
+        clusters = parse_list(self.properties.get("clusters", ""))
         if not clusters:
             raise ConfigError(
-                f"{self.name} names no clusters", remedy="write clusters = A, B into it"
+                f"{self.name} has no setting `clusters`",
+                remedy="add a line such as clusters = A, B",
             )
         flows = [
             self._flow(source, target)
@@ -126,8 +127,8 @@ class _Reader:
         self._check_flows(clusters)
         if not flows:
             raise ConfigError(
-                f"{self.name} has no flow that is on",
-                remedy=f"write {clusters[0]}{ARROW}{clusters[-1]}.enabled = true into it",
+                f"no flow is enabled in {self.name}",
+                remedy=f"add the line {clusters[0]}{ARROW}{clusters[-1]}.enabled = true",
             )
         return MirrorFile(flows, sorted(set(self.properties) - self.used), sorted(self.only_deep))
 
@@ -141,7 +142,7 @@ class _Reader:
             source, arrow, rest = key.partition(ARROW)
             if arrow and (source not in clusters or rest.partition(".")[0] not in clusters):
                 raise ConfigError(
-                    f"{key} in {self.name} is for a flow between clusters that it does not name",
+                    f"{key} in {self.name} is for a flow between clusters not listed in `clusters`",
                     remedy=f"clusters are {', '.join(clusters)}",
                 )
 
@@ -154,14 +155,14 @@ class _Reader:
         return MirrorConfig(
             source=self._client(source, consumer),
             target=self._client(target, producer),
-            topics=settings.listed("topics", (".*",)),
+            topics=settings.parse_list("topics", (".*",)),
             name=text("shoal.name", f"{source}--{target}"),
             delivery=text("shoal.delivery", "idempotent"),
             start=text("shoal.start", _read_start(consumer)),
             copy=self._copy_rules(settings, producer),
             limits=_read_limits(settings, consumer, producer),
             rules=TopicRules(
-                exclude=settings.listed("topics.exclude", TOPICS_EXCLUDE),
+                exclude=settings.parse_list("topics.exclude", TOPICS_EXCLUDE),
                 naming=Naming(
                     policy=_policy(text("replication.policy.class", "DefaultReplicationPolicy")),
                     source_alias=source,
@@ -171,14 +172,14 @@ class _Reader:
                 refresh_s=settings.interval("refresh.topics", 600),
                 sync_configs=flag("sync.topic.configs.enabled", True),
                 sync_configs_s=number("sync.topic.configs.interval.seconds", 600),
-                configs_exclude=settings.listed("config.properties.exclude", CONFIGS_EXCLUDE),
+                configs_exclude=settings.parse_list("config.properties.exclude", CONFIGS_EXCLUDE),
                 replication_factor=int(number("replication.factor", -1)),
                 follow_log_start=flag("shoal.follow.log.start", False),
             ),
             groups=GroupRules(
                 sync=flag("sync.group.offsets.enabled", False),
-                include=settings.listed("groups", (".*",)),
-                exclude=settings.listed("groups.exclude", GROUPS_EXCLUDE),
+                include=settings.parse_list("groups", (".*",)),
+                exclude=settings.parse_list("groups.exclude", GROUPS_EXCLUDE),
                 sync_s=number("sync.group.offsets.interval.seconds", 60),
             ),
             heartbeats=HeartbeatRules(
@@ -195,7 +196,7 @@ class _Reader:
             use_raw_bytes=use_raw,
             fetch_raw_bytes=flag("fetch.raw.bytes", use_raw),
             send_raw_bytes=flag("send.raw.bytes", use_raw),
-            deep_topics=settings.listed("shoal.deep.topics", ()),
+            deep_topics=settings.parse_list("shoal.deep.topics", ()),
             deep=DeepRules(
                 compression_type=producer.text("compression.type", KEEP),
                 batch_size_bytes=producer.whole("batch.size", default.batch_size_bytes),
@@ -210,7 +211,7 @@ class _Reader:
         return rules
 
     def _client(self, alias: str, role: "_Settings") -> dict[str, str]:
-        """How one cluster is reached; the narrower key goes before the wider."""
+        """The connection settings of one cluster; a narrower key takes precedence."""
         found: dict[str, str] = {}
         for name, aliases in _reach_keys():
             value = role.text(name, "\0", aliases)
@@ -219,14 +220,14 @@ class _Reader:
         if BOOTSTRAP not in found:
             raise ConfigError(
                 f"cluster {alias} in {self.name} has no {BOOTSTRAP}",
-                remedy=f"write {alias}.{BOOTSTRAP} = host:port into it",
+                remedy=f"add the line {alias}.{BOOTSTRAP} = host:port",
             )
         return found
 
 
 @dataclass(slots=True)
 class _Settings:
-    """The settings of one flow, or of one client in it: the narrowest prefix wins."""
+    """The settings of one flow, or of one of its clients: the narrowest prefix wins."""
 
     reader: _Reader
     prefixes: tuple[str, ...]  # the narrowest first
@@ -248,15 +249,15 @@ class _Settings:
         return self.reader.properties[found[0]].strip() if found else default
 
     def whole(self, name: str, default: int, aliases: tuple[str, ...] = ()) -> int:
-        """A whole number from 0 on."""
+        """Read a whole number, at least 0."""
         text = self.text(name, str(default), aliases)
         if not text.isdecimal():
             raise ConfigError(f"{name} must be a whole number, not {text!r}")
         return int(text)
 
-    def listed(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    def parse_list(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
         text = self.text(name, "\0")
-        return default if text == "\0" else listed(text)
+        return default if text == "\0" else parse_list(text)
 
     def flag(self, name: str, default: bool) -> bool:
         return _flag(name, self.text(name, str(default)))
@@ -269,7 +270,7 @@ class _Settings:
             raise ConfigError(f"{name} must be a number, not {text!r}") from error
 
     def interval(self, name: str, default: float) -> float:
-        """0 where it is switched off."""
+        """Read an interval; 0 if it is disabled."""
         is_on = self.flag(f"{name}.enabled", True)
         pause_s = self.number(f"{name}.interval.seconds", default)
         return pause_s if is_on and pause_s > 0 else 0.0
@@ -286,14 +287,14 @@ def _policy(name: str) -> str:
     found = _POLICIES.get(name)
     if found is None:
         raise ConfigError(
-            f"the replication policy {name} is not known here",
+            f"replication.policy.class {name} is not supported",
             remedy="use DefaultReplicationPolicy or IdentityReplicationPolicy",
         )
     return found
 
 
 def _role_prefixes(flow: str, role: str, alias: str) -> tuple[str, ...]:
-    """Where the settings of a flow's consumer or producer stand, the narrowest first."""
+    """The prefixes of the settings of a flow's consumer or producer, the narrowest first."""
     short = role.partition(".")[2]
     return (
         f"{flow}{role}",
@@ -314,8 +315,8 @@ def _read_start(consumer: _Settings) -> str:
     start = consumer.text("auto.offset.reset", "earliest").lower()
     if start not in _STARTS:
         raise ConfigError(
-            f"auto.offset.reset = {start} cannot be followed by a mirror",
-            remedy="use earliest or latest, or write shoal.start = TIME",
+            f"auto.offset.reset = {start} is not supported by the mirror",
+            remedy="use earliest or latest, or set shoal.start = TIME",
         )
     return start
 
@@ -345,9 +346,9 @@ def _read_limits(settings: _Settings, consumer: _Settings, producer: _Settings) 
 
 
 def _reach_keys() -> list[tuple[str, tuple[str, ...]]]:
-    """Name and other names of each property that decides how a cluster is reached."""
+    """Name and aliases of each connection setting."""
     return [
         (each.name, each.aliases)
-        for each in declared_properties(ClientConfig).values()
+        for each in properties_of(ClientConfig).values()
         if each.name in _REACH or each.name.startswith(("sasl.", "ssl."))
     ]

@@ -1,16 +1,16 @@
-"""Which settings a topic at the target should have, and what forbids to copy into it; pure.
+"""Decides which configs a target topic should have, and which make it unusable; pure.
 
 Rules:
-- A topic is created with what is set for the source's topic itself, unless an exclusion matches
-  it (MirrorMaker 2's list by default). What the source only inherits is not sent: an older
-  target may not know its name, and most often has the same value.
-- `ALWAYS` is what decides what fits in and how long it stays: where the source inherits it and
-  the target's value differs, it is set, but only if the target shows a config of that name.
-- `compression.type` and `message.timestamp.type` are never copied. A topic is created with those
-  values that let a batch keep its bytes and its timestamps, whatever the target's brokers
-  default to.
-- A target that is cleaned in a way in which the source is not, or that would compress again what
-  is to be kept, is refused. A codec that a topic of this mirror inherits from the brokers is
+- A topic is created with the configs that are set on the source topic itself, except those that
+  match the exclude list (MirrorMaker 2's by default). Inherited values are not sent: an older
+  target may not know the config, and usually has the same value.
+- `ALWAYS` lists configs that limit which records fit and how long they stay: if the source inherits
+  a value and the target's differs, it is set, but only if the target reports a config of that name.
+- `compression.type` and `message.timestamp.type` are never copied. A topic is created with the
+  values that let a batch keep its bytes and timestamps, regardless of the target's broker
+  defaults.
+- A target topic is refused if its cleanup policy would delete records that the source keeps, or if
+  it would recompress batches. A codec that a topic of this mirror inherits from the brokers is
   overridden instead.
 """
 
@@ -32,7 +32,7 @@ ALWAYS: Final = (
 )
 CLEANUP: Final = "cleanup.policy"
 COMPRESSION: Final = "compression.type"
-# What lets a batch keep its bytes and its timestamps.
+# With these a batch keeps its bytes and its timestamps.
 KEEPS_BATCHES: Final = {COMPRESSION: "producer", "message.timestamp.type": "CreateTime"}
 _NEVER: Final = frozenset(KEEPS_BATCHES)
 
@@ -40,21 +40,21 @@ Entries = Mapping[str, ConfigEntry]
 
 
 def creation_configs(source: Entries, excluded: Patterns) -> dict[str, str]:
-    """What the target's topic is created with."""
-    wanted = wanted_configs(source, excluded)
+    """The configs with which the target topic is created."""
+    wanted = select_configs(source, excluded)
     own = {name: value for name, value in wanted.items() if source[name].is_topics_own}
     return own | KEEPS_BATCHES
 
 
 def unknown_configs(sent: Iterable[str], refusal: str) -> list[str]:
-    """Which of the configs that were sent a broker says it does not know."""
+    """Find the sent configs that the broker's error message calls unknown."""
     if "unknown" not in refusal.lower():
         return []
     return [name for name in sent if re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", refusal)]
 
 
-def wanted_configs(source: Entries, excluded: Patterns) -> dict[str, str]:
-    """What the target's topic should be set to."""
+def select_configs(source: Entries, excluded: Patterns) -> dict[str, str]:
+    """Select the source configs that the target topic should have."""
     return {
         name: entry.value
         for name, entry in source.items()
@@ -68,7 +68,7 @@ def wanted_configs(source: Entries, excluded: Patterns) -> dict[str, str]:
 def changes_for(
     wanted: Mapping[str, str], target: Entries, excluded: Patterns
 ) -> list[ConfigChange]:
-    """What must be done so that the target's topic is as wanted."""
+    """The changes that give the target topic the wanted configs."""
     changes = values_to_set(wanted, target)
     for name, entry in target.items():
         is_ours = entry.is_topics_own and name not in _NEVER and not excluded.match(name)
@@ -78,7 +78,7 @@ def changes_for(
 
 
 def values_to_set(wanted: Mapping[str, str], target: Entries) -> list[ConfigChange]:
-    """What the target knows and has another value for."""
+    """The wanted configs that the target has with another value."""
     return [
         ConfigChange(name, value)
         for name, value in wanted.items()
@@ -87,25 +87,25 @@ def values_to_set(wanted: Mapping[str, str], target: Entries) -> list[ConfigChan
 
 
 def inherits_codec(target: Entries) -> bool:
-    """Whether the target's brokers, not the topic itself, ask for a codec."""
+    """Whether the codec of a topic is inherited from the brokers' default."""
     entry = target.get(COMPRESSION)
     return entry is not None and entry.value != "producer" and not entry.is_topics_own
 
 
 def check_compatible(topic: str, source: Entries, target: Entries) -> None:
-    """Raises if copying into the target's topic would change or lose what is copied."""
+    """Raise if the configs of the target topic would change or delete copied records."""
     ours, theirs = _value(source, CLEANUP), _value(target, CLEANUP)
     if ours is not None and theirs is not None and not _policies(theirs) <= _policies(ours):
         raise ConfigError(
-            f"the target's topic {topic} has {CLEANUP} {theirs}, the source's has {ours}: "
+            f"the target topic {topic} has {CLEANUP}={theirs}, the source topic has {ours}: "
             "the target would delete records that the source keeps",
             remedy=f"set {CLEANUP}={ours} at the target, or mirror into another topic",
         )
     codec = _value(target, COMPRESSION)
     if codec not in (None, "producer", _value(source, COMPRESSION)):
         raise ConfigError(
-            f"the target's topic {topic} has {COMPRESSION} {codec}: "
-            "it would compress every batch anew",
+            f"the target topic {topic} has {COMPRESSION}={codec}: "
+            "the target would recompress every batch",
             remedy=f"set {COMPRESSION}=producer at the target, or mirror into another topic",
         )
 

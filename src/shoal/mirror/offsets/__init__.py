@@ -1,1 +1,1 @@
-"""Which target offset a source offset became, and what a mirror remembers on its target."""
+"""Checkpoints, the map from source to target offsets, and files for the audit."""

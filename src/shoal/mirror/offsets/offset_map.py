@@ -1,16 +1,16 @@
-"""Which target offset a source offset became: exact, in runs, and small; pure.
+"""Maps source offsets to target offsets: exact and compact, as runs; pure.
 
 Rules:
-- Source offset N maps to the target offset of the first copied record at or above N; where none
-  was copied above and all below is done, to the target's end; else it is not known yet.
-- A run is a stretch in which each source offset is one target offset. A new one begins where
-  source and target do not go on together: markers, aborted and compacted records at the source,
-  markers at the target. So a log without gaps is one run, however long.
-- Where a batch was changed to another number of records (by a handler), or where a piece of the
-  map is missing, its source offsets all map to the first target offset of it: a reader may then
-  see records again, but misses none.
-- Runs are kept in blocks of some hundred, each under its first source offset. A block says up
-  to where it is complete. Only the last block of a partition still changes.
+- Source offset N maps to the target offset of the first copied record at or above N. If no record
+  above N was copied and everything below is done, it maps to the target's end; else it is unknown.
+- A run is a range in which each source offset is one target offset. A new run begins where source
+  and target offsets do not advance together: markers, aborted and compacted records at the source,
+  markers at the target. So a log without gaps is one run, regardless of its length.
+- Where a handler changed the number of records of a batch, or where a piece of the map is missing,
+  all its source offsets map to its first target offset: a consumer may read records twice, but
+  misses none.
+- Runs are stored in blocks of some hundred, with the first source offset as key. A block says up to
+  where it is complete. Only the last block of a partition still changes.
 """
 
 from bisect import bisect_right
@@ -26,16 +26,16 @@ _FORMAT: Final = 1
 Blocks = Mapping[int, bytes]  # by their first source offset
 
 
-class Span(NamedTuple):
-    """So many source offsets from one on, and as how many records they are copied."""
+class OffsetSpan(NamedTuple):
+    """`sources` source offsets from `source` on, copied as `records` records."""
 
     source: int
     sources: int
     records: int
 
 
-class Run(NamedTuple):
-    """A span and where it is at the target."""
+class OffsetRun(NamedTuple):
+    """A span and its target offsets."""
 
     source: int
     sources: int
@@ -51,27 +51,29 @@ class Run(NamedTuple):
         return self.target + self.targets
 
     def at(self, offset: int) -> int:
-        """Where the first record at or above a source offset below the end is."""
+        """The target offset of the first record at or above a source offset below `end`."""
         if offset <= self.source or self.sources != self.targets:
             return self.target
         return self.target + offset - self.source
 
 
-def spans_of(offsets: Iterable[int]) -> list[Span]:
-    """The spans of records at these offsets, in order."""
-    spans: list[Span] = []
+def find_spans(offsets: Iterable[int]) -> list[OffsetSpan]:
+    """Group ascending source offsets into spans."""
+    spans: list[OffsetSpan] = []
     for offset in offsets:
         if spans and spans[-1].source + spans[-1].sources == offset:
-            spans[-1] = Span(spans[-1].source, spans[-1].sources + 1, spans[-1].records + 1)
+            spans[-1] = OffsetSpan(spans[-1].source, spans[-1].sources + 1, spans[-1].records + 1)
         else:
-            spans.append(Span(offset, 1, 1))
+            spans.append(OffsetSpan(offset, 1, 1))
     return spans
 
 
-def cut_spans(spans: Iterable[Span], records: int) -> tuple[list[Span], list[Span]]:
-    """The spans of the first so many records, and those of the others."""
-    head: list[Span] = []
-    rest: list[Span] = []
+def split_spans(
+    spans: Iterable[OffsetSpan], records: int
+) -> tuple[list[OffsetSpan], list[OffsetSpan]]:
+    """Split spans after the first `records` records."""
+    head: list[OffsetSpan] = []
+    rest: list[OffsetSpan] = []
     for span in spans:
         inside = min(records, span.records)
         records -= inside
@@ -80,19 +82,19 @@ def cut_spans(spans: Iterable[Span], records: int) -> tuple[list[Span], list[Spa
         elif not inside:
             rest.append(span)
         else:
-            # Where records do not stand for offsets, all offsets go with the first of them.
+            # If records and offsets do not correspond, all offsets belong to the first records.
             sources = inside if span.sources == span.records else span.sources
             end = span.source + sources
-            head.append(Span(span.source, sources, inside))
-            rest.append(Span(end, span.sources - sources, span.records - inside))
+            head.append(OffsetSpan(span.source, sources, inside))
+            rest.append(OffsetSpan(end, span.sources - sources, span.records - inside))
     return head, rest
 
 
 class MapWriter:
-    """The end of a partition's map, as a running mirror extends it."""
+    """The last block of a partition's map, which a running mirror extends."""
 
-    def __init__(self, start: int, runs: Iterable[Run] = ()) -> None:
-        """`start` is the first source offset of the block, and all that it holds so far `runs`."""
+    def __init__(self, start: int, runs: Iterable[OffsetRun] = ()) -> None:
+        """`start` is the first source offset of the block, and `runs` is its content so far."""
         self._start = start
         self._runs = list(runs)
         self._until = self._runs[-1].end if self._runs else start
@@ -100,110 +102,110 @@ class MapWriter:
         self._is_saved = False
 
     def copy(self) -> "MapWriter":
-        """One that may be extended, and be thrown away, on its own."""
+        """Return an independent copy, which can be extended and discarded."""
         other = MapWriter(self._start, self._runs)
         other._until, other._is_saved = self._until, self._is_saved
         other._sealed = dict(self._sealed)
         return other
 
-    def add(self, spans: Iterable[Span], target: int) -> None:
-        """These were copied, one behind the other, to this target offset."""
+    def add(self, spans: Iterable[OffsetSpan], target: int) -> None:
+        """Add spans that were copied contiguously to this target offset."""
         self._is_saved = False
         for span in spans:
-            run = Run(span.source, span.sources, target, span.records)
+            run = OffsetRun(span.source, span.sources, target, span.records)
             target += span.records
             self._until = run.end
-            if not self._joined(run):
+            if not self._try_join(run):
                 if len(self._runs) >= BLOCK_RUNS:
                     self._seal()
                 self._runs.append(run)
 
     def reach(self, done: int) -> None:
-        """All source offsets below are copied, or not copied on purpose."""
+        """All source offsets below `done` are copied, or skipped on purpose."""
         if done > self._until:
             self._until = done
             self._is_saved = False
 
-    def unsaved(self) -> dict[int, bytes]:
-        """Blocks that were not written yet, or have changed since."""
+    def blocks_to_save(self) -> dict[int, bytes]:
+        """Return the blocks that are not written yet, or have changed since."""
         if self._is_saved:
             return dict(self._sealed)
         return {**self._sealed, self._start: encode_block(self._until, self._runs)}
 
-    def saved(self, blocks: Blocks) -> None:
-        """These have been written."""
+    def mark_saved(self, blocks: Blocks) -> None:
+        """Mark these blocks as written."""
         for start, block in blocks.items():
             if self._sealed.get(start) == block:
                 del self._sealed[start]
         is_same = blocks.get(self._start) == encode_block(self._until, self._runs)
         self._is_saved = self._is_saved or is_same
 
-    def _joined(self, run: Run) -> bool:
+    def _try_join(self, run: OffsetRun) -> bool:
         last = self._runs[-1] if self._runs else None
         if last is None or (last.end, last.target_end) != (run.source, run.target):
             return False
         if last.sources != last.targets or run.sources != run.targets:
             return False
-        self._runs[-1] = Run(
+        self._runs[-1] = OffsetRun(
             last.source, last.sources + run.sources, last.target, last.targets + run.targets
         )
         return True
 
     def _seal(self) -> None:
-        # The run that does not fit any more begins the next block.
+        # The run that does not fit starts the next block.
         until = self._runs[-1].end
         self._sealed[self._start] = encode_block(until, self._runs)
         self._start = until
         self._runs = []
 
 
-def resumed_writer(
+def resume_writer(
     blocks: Blocks, source_offset: int, target_offset: int, *, first: int = 0
 ) -> tuple[MapWriter, set[int]]:
-    """A writer that goes on at a checkpoint, and which blocks are void by that.
+    """Create a writer that continues at a checkpoint; returns it and the blocks to delete.
 
-    What stands there above the checkpoint is found again by whoever goes on from it. `first` is
-    the target offset at which the copy began.
+    Map entries above the checkpoint are recreated when the copy resumes from it. `first` is the
+    target offset at which the copy began.
     """
     void = {start for start in blocks if start > source_offset}
     below = [start for start in blocks if start <= source_offset]
     if not below:
-        # Nothing is known of what was copied before: that maps to its first record.
+        # No map of what was copied before: all of it maps to its first record.
         before = (
-            [Run(0, source_offset, first, target_offset - first)]
+            [OffsetRun(0, source_offset, first, target_offset - first)]
             if source_offset and target_offset > first
             else []
         )
         return MapWriter(0 if before else source_offset, before), void
     start = max(below)
     until, runs = decode_block(start, blocks[start])
-    kept = [clipped for run in runs if (clipped := _clipped(run, source_offset)) is not None]
+    kept = [clipped for run in runs if (clipped := _clip(run, source_offset)) is not None]
     if until < source_offset:
         end = kept[-1].target_end if kept else target_offset
-        kept.append(Run(until, source_offset - until, min(end, target_offset), 0))
+        kept.append(OffsetRun(until, source_offset - until, min(end, target_offset), 0))
     return MapWriter(start, kept), void
 
 
-def _clipped(run: Run, end: int) -> Run | None:
-    """The part of a run below a source offset."""
+def _clip(run: OffsetRun, end: int) -> OffsetRun | None:
+    """Return the part of a run below a source offset."""
     if run.source >= end:
         return None
     if run.end <= end or run.sources != run.targets:
         return run
-    return Run(run.source, end - run.source, run.target, end - run.source)
+    return OffsetRun(run.source, end - run.source, run.target, end - run.source)
 
 
 class OffsetMap:
-    """The whole map of a partition, as it is kept."""
+    """The complete map of a partition, as stored."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._starts = sorted(blocks)
         self._blocks = blocks
 
     def translate(self, offset: int, *, done: int, target_end: int) -> int | None:
-        """The target offset, None while it is not known.
+        """Return the target offset of a source offset; None while it is unknown.
 
-        `done` and `target_end` are the checkpoint's: how far the source is copied, and to where.
+        `done` and `target_end` are the source and target offsets of the checkpoint.
         """
         if offset > done:
             return None
@@ -213,8 +215,8 @@ class OffsetMap:
                 return min(run.at(offset), target_end)
         return target_end
 
-    def records_between(self, offset: int, end: int) -> int:
-        """How many records were copied of these source offsets, as far as the map tells."""
+    def count_records(self, offset: int, end: int) -> int:
+        """Count the records copied from these source offsets, as far as the map knows."""
         index = max(0, bisect_right(self._starts, offset) - 1)
         count = 0
         for run in self._runs_from(index):
@@ -226,7 +228,7 @@ class OffsetMap:
         return count
 
     def below(self, target_offset: int) -> list[int]:
-        """Blocks of which everything lies below a target offset; never the last."""
+        """Find blocks that map only to records below a target offset; never the last block."""
         found = []
         for start in self._starts[:-1]:
             _, runs = decode_block(start, self._blocks[start])
@@ -235,21 +237,21 @@ class OffsetMap:
             found.append(start)
         return found
 
-    def _runs_from(self, index: int) -> Iterator[Run]:
+    def _runs_from(self, index: int) -> Iterator[OffsetRun]:
         reached = self._starts[index] if self._starts else 0
         target = 0
         for start in self._starts[index:]:
             until, runs = decode_block(start, self._blocks[start])
             if start > reached:
-                # A piece is missing: everything in it maps to where it must begin.
-                yield Run(reached, start - reached, target, 0)
+                # A piece is missing: all its offsets map to the target offset where it begins.
+                yield OffsetRun(reached, start - reached, target, 0)
             for run in runs:
                 target = run.target_end
                 yield run
             reached = max(reached, until)
 
 
-def encode_block(until: int, runs: Iterable[Run]) -> bytes:
+def encode_block(until: int, runs: Iterable[OffsetRun]) -> bytes:
     output = bytearray([_FORMAT])
     append_varint(output, until)
     source = target = 0
@@ -262,20 +264,20 @@ def encode_block(until: int, runs: Iterable[Run]) -> bytes:
     return bytes(output)
 
 
-def decode_block(start: int, block: bytes) -> tuple[int, list[Run]]:
-    """Up to where it is complete, and its runs."""
+def decode_block(start: int, block: bytes) -> tuple[int, list[OffsetRun]]:
+    """Return up to which source offset a block is complete, and its runs."""
     if not block or block[0] != _FORMAT:
-        raise Malformed(f"the offset map's block of source offset {start} is of another format")
+        raise Malformed(f"the offset map block at source offset {start} has an unknown format")
     until, position = read_varlong(block, 1)
     source = target = 0
-    runs: list[Run] = []
+    runs: list[OffsetRun] = []
     while position < len(block):
         values = []
         for _ in range(4):
             value, position = read_varlong(block, position)
             values.append(value)
         source_gap, target_gap, sources, more = values
-        run = Run(source + source_gap, sources, target + target_gap, sources + more)
+        run = OffsetRun(source + source_gap, sources, target + target_gap, sources + more)
         runs.append(run)
         source, target = run.end, run.target_end
     return until, runs

@@ -1,12 +1,12 @@
-"""How far the mirror came, in a file that the audit reads.
+"""The positions of a mirror, in a file that the audit reads.
 
-The file is one JSON object: `format`, `reader` ("mirror"), `final` (whether the mirror ended in
-order), `at_us`, `counts`, `deliveries` (by topic: `delivery`, and `why` it is not the one that
-was asked for, or null), and `positions`: a row for each partition with `topic`, `partition` and
-`offset`, the source offset below which everything is at the target or was dropped on purpose. A
-file that is not final is true as well: the mirror came at least that far.
+The file is one JSON object: `format`, `reader` ("mirror"), `final` (whether the mirror ended
+normally), `at_us`, `counts`, `deliveries` (by topic: `delivery`, and `why` it is not the configured
+one, or null), and `positions`: a row for each partition with `topic`, `partition` and `offset`, the
+source offset below which everything is at the target or was dropped on purpose. The positions of a
+file that is not final are valid too: the mirror copied at least that far.
 
-It is replaced in one step, so a reader never sees half of it.
+The file is replaced atomically, so a reader never sees half of it.
 """
 
 import json
@@ -50,22 +50,22 @@ def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
         fresh.replace(path)
     except OSError as error:
         raise LedgerError(
-            f"the mirror's positions cannot be written to {path}: {error.strerror}",
-            remedy="name a file in a folder that exists and has room",
+            f"cannot write the positions of the mirror to {path}: {error.strerror}",
+            remedy="choose a file in an existing folder with free space",
         ) from error
 
 
 def read_positions(path: Path) -> dict[TopicPartition, int]:
-    """The positions of a file that `write_positions` made."""
+    """Read a file that `write_positions` wrote."""
     try:
         if path.stat().st_size > FILE_LIMIT_BYTES:
-            raise LedgerError(f"{path} is too large for a file of positions")
+            raise LedgerError(f"{path} is too large to be a positions file")
         body: dict[str, Any] = json.loads(path.read_bytes())
         if body["format"] != FORMAT:
-            raise LedgerError(f"{path} is of format {body['format']!r}, not {FORMAT}")
+            raise LedgerError(f"{path} has format {body['format']!r}, not {FORMAT}")
         return {
             TopicPartition(str(row["topic"]), int(row["partition"])): int(row["offset"])
             for row in body["positions"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LedgerError(f"{path} is no file of positions: {error}") from error
+        raise LedgerError(f"{path} is not a valid positions file: {error}") from error

@@ -1,14 +1,14 @@
-"""Which batches of the target were packed anew, in a file that the audit reads.
+"""Lists the target batches that were re-encoded, in a file that the audit reads.
 
-The file has one JSON object on each line: `format`, and `topic`, `partition` and `offset` of the
-target, of the first record of a batch whose bytes are not those of the source. Lines of format 1
-may lack `format`: they were written before it was.
+The file has one JSON object per line: `format`, and `topic`, `partition` and `offset` of the first
+record of a target batch whose bytes differ from the source's. Lines of format 1 may lack `format`:
+they were written before the field was added.
 
 Rules:
-- A batch is declared before it is sent, at the offset that is next, and once more where it was
-  acknowledged, if that is elsewhere: whatever is killed in between, nothing at the target lacks
-  its line. So there may be lines of batches that never arrived.
-- Lines are only added, each by one write: several workers, and one start after another, share a
+- A batch is declared before it is sent, at the expected offset, and again at the acknowledged
+  offset if that differs. So a batch at the target always has its line, even if the mirror is
+  killed. There may be lines of batches that never arrived.
+- Lines are only appended, each with one write: several workers, and successive starts, share a
   file.
 """
 
@@ -25,11 +25,11 @@ FILE_LIMIT_BYTES: Final = 256 << 20
 
 
 class ReEncodedFile:
-    """Takes the declarations of one process."""
+    """Appends the declarations of one process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._add(b"")  # a place that cannot be written to must show before anything is copied
+        self._add(b"")  # an unwritable file must be reported before anything is copied
 
     def declare(self, target: TopicPartition, offset: int) -> None:
         row = {
@@ -46,16 +46,16 @@ class ReEncodedFile:
                 file.write(line)
         except OSError as error:
             raise LedgerError(
-                f"what is packed anew cannot be written down in {self._path}: {error.strerror}",
-                remedy="name a file in a folder that exists, here and wherever workers run",
+                f"cannot write the list of re-encoded batches to {self._path}: {error.strerror}",
+                remedy="choose a file in a folder that exists here and on all machines of workers",
             ) from error
 
 
 def read_re_encoded(path: Path) -> set[tuple[TopicPartition, int]]:
-    """Partitions of the target and first offsets of batches; a last line may be cut."""
+    """Read target partitions and first offsets of batches; the last line may be incomplete."""
     try:
         if path.stat().st_size > FILE_LIMIT_BYTES:
-            raise LedgerError(f"{path} is too large for a list of batches")
+            raise LedgerError(f"{path} is too large to be a list of re-encoded batches")
         found = set()
         for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
             if line.endswith("\n"):
@@ -64,5 +64,5 @@ def read_re_encoded(path: Path) -> set[tuple[TopicPartition, int]]:
                 partition = TopicPartition(str(row["topic"]), int(row["partition"]))
                 found.add((partition, int(row["offset"])))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LedgerError(f"{path} is no list of batches: {error}") from error
+        raise LedgerError(f"{path} is not a valid list of re-encoded batches: {error}") from error
     return found

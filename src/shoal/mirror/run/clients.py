@@ -1,4 +1,4 @@
-"""The two clients of a mirror: what they are told unless the user says otherwise."""
+"""The two clients of a mirror, with their default properties."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -8,26 +8,26 @@ from shoal.client.client import Client
 from shoal.client.errors import ClientError
 from shoal.mirror.config import MirrorConfig
 
-# What was fetched is held until the target has acknowledged all of it, so some answers are held
-# at a time: `MirrorLimits.queue_bytes` by `fetch_bytes`.
+# The buffer of a fetch response is in use until the target has acknowledged all its batches, so
+# several are in use at a time: `MirrorLimits.queue_bytes` divided by `fetch_bytes`.
 _OF_SOURCE: Final = {"shoal.receive.spares": 4}
-# A topic that was just made has its leaders a few milliseconds later.
+# A new topic gets its leaders a few milliseconds later.
 _OF_TARGET: Final = {"retry.backoff.ms": 10}
 
 
 @asynccontextmanager
-async def both_clients(config: MirrorConfig) -> AsyncIterator[tuple[Client, Client]]:
-    """Source and target; an error says which of the two cannot be reached."""
+async def open_clients(config: MirrorConfig) -> AsyncIterator[tuple[Client, Client]]:
+    """Connect to source and target; an error says which of the two is not reachable."""
     async with AsyncExitStack() as stack:
-        source = await _reached(stack, "source", _OF_SOURCE | dict(config.source))
-        target = await _reached(stack, "target", _OF_TARGET | dict(config.target))
+        source = await _connect(stack, "source", _OF_SOURCE | dict(config.source))
+        target = await _connect(stack, "target", _OF_TARGET | dict(config.target))
         yield source, target
 
 
-async def _reached(stack: AsyncExitStack, side: str, properties: Mapping[str, Any]) -> Client:
+async def _connect(stack: AsyncExitStack, side: str, properties: Mapping[str, Any]) -> Client:
     try:
         return await stack.enter_async_context(Client(properties))
     except ClientError as error:
-        error.args = (f"the {side} cluster: {error}",)
+        error.args = (f"cannot connect to the {side} cluster: {error}",)
         error.remedy = error.remedy or "check bootstrap.servers and security.protocol"
         raise

@@ -1,15 +1,15 @@
-"""Copies the partitions that it is given, in this process: starts, checkpoints, the runner.
+"""Copies the assigned partitions in this process: starts, checkpoints, the runner.
 
 Rules:
-- `assign` says which partitions it should copy from now on. New ones begin where the target's
-  truth says (`shoal.mirror.run.start`); those that are gone are let go
-  when nothing of them is in flight and a last checkpoint is written.
-- Checkpoints are read anew before partitions are begun: another process may have been there.
-- A target partition is claimed by a checkpoint before the first record goes to it.
-- A partition that cannot be begun waits or is refused, with its reason in the status, and
-  others are begun (`shoal.mirror.watch.starts`).
-- A partition whose topic was created again, at the source or at the target, is let go and begun
-  again: every `assign` compares topic ids, and `changed` asks for one at once.
+- `assign` sets the partitions to copy. New ones start where the target's state says
+  (`shoal.mirror.run.start`). Removed ones are released when nothing of them is in flight and a last
+  checkpoint is written.
+- Checkpoints are read again before partitions start, because another process may have copied them.
+- A target partition is claimed by a checkpoint before the first record is written to it.
+- A partition that cannot start waits or is refused, with the reason in the status; the others start
+  (`shoal.mirror.watch.starts`).
+- A partition whose topic was recreated, at the source or at the target, is released and started
+  again: every `assign` compares topic ids, and the event `changed` requests one immediately.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from shoal.mirror.copy.partition import PartitionMirror
 from shoal.mirror.routes import Route
 from shoal.mirror.run.runner import MirrorRunner
 from shoal.mirror.run.start import Starter
-from shoal.mirror.status import MirrorStatus, not_started
+from shoal.mirror.status import MirrorStatus, status_of_not_started
 from shoal.mirror.watch.readiness import probe_routes
 from shoal.mirror.watch.starts import RouteStarts
 from shoal.model.errors import ShoalError, SystemFailure
@@ -38,21 +38,21 @@ _log = logging.getLogger(__name__)
 
 
 class Copier:
-    """The copying part of one mirror. Make it and use it in one event loop."""
+    """Copies partitions of one mirror. Create and use it in one event loop."""
 
     def __init__(
         self, source: Client, target: Client, config: MirrorConfig, *, is_of_team: bool = False
     ) -> None:
-        """One of a team goes on when everything it has is parked: it may be given more."""
+        """With `is_of_team` it continues when all its partitions are parked: it may get others."""
         self._source = source
         self._target = target
         self._config = config
         self._starter = Starter(source, target, config)
-        self._keeper = self._starter.keeper
+        self._checkpointer = self._starter.checkpointer
         self._runner = MirrorRunner(
             source,
             target,
-            self._starter.lane,
+            self._starter.transaction_writers,
             limits=config.limits,
             throttle=self._starter.throttle,
             fails_on_loss=config.copy.on_loss == "fail",
@@ -69,60 +69,59 @@ class Copier:
             is_running=self._routes.__contains__,
         )
         self._is_first = True
-        self._diverged: dict[Route, ShoalError] = {}  # let go, to be begun again
+        self._diverged: dict[Route, ShoalError] = {}  # released, to be started again
         self._restarts: set[asyncio.Task[None]] = set()
         self._runner.watch.on_diverged = self._on_diverged
-        # Below these offsets this process wrote all that target topics hold which were created
-        # again.
+        # Of recreated target topics: below these offsets all records are from this process.
         self._own_ends: dict[TopicPartition, int] = {}
 
     @property
     def routes(self) -> list[Route]:
-        """What is being copied, or waits to be."""
+        """The routes that are copied or wait to start."""
         return [*self._routes, *self._starts.waiting.errors]
 
     @property
     def refused(self) -> dict[str, ShoalError]:
-        """Why partitions are not copied at all; the first reason of each source topic."""
+        """Why partitions are refused; the first reason of each source topic."""
         found: dict[str, ShoalError] = {}
         for route, error in self._starts.refused.items():
             found.setdefault(route.source.topic, error)
         return found
 
     async def prepare(self) -> None:
-        """Find out what is there of earlier starts."""
-        await self._starter.look()
+        """Read the state of earlier starts."""
+        await self._starter.load_state()
 
     async def check(self, routes: list[Route]) -> bool:
-        """Refuse target partitions that are not ours to write to; whether any is ours."""
+        """Raise if this mirror must not write to a target partition; whether it wrote to any."""
         own_ends = {**self._own_ends, **self._find_own_ends(self._routes)}
         return await self._starter.check(routes, own_ends)
 
     async def assign(self, routes: Iterable[Route]) -> None:
-        """Copy these, and no others."""
+        """Copy these routes and no others."""
         wanted = set(routes)
         async with self._assigning:
             await self._starts.keep_only(wanted)
-            await self._let_go([route for route in self._routes if route not in wanted])
-            await self._let_go_changed()
+            await self._release([route for route in self._routes if route not in wanted])
+            await self._release_changed()
             new = [r for r in sorted(wanted) if r not in self._routes]
             await self._starts.start(new, has_others=bool(self._routes))
             if self._is_first:
-                # Those that wait were there from the beginning.
+                # Routes that wait existed at the start, so the configured start applies to them.
                 self._starter.keep_start([r for r in new if r not in self._routes])
             self._is_first = False
-            # What comes into being from now on is copied from its first record.
+            # Partitions created from now on are copied from their first record.
             self._starter.begin_new_at("earliest")
 
     async def compare_ids(self) -> None:
-        """Look whether the topics are still those that were begun: an idle one tells nothing."""
+        """Refresh topic ids: without traffic, a recreated topic would not be noticed."""
         await self._source.metadata({route.source.topic for route in self._routes}, refresh=True)
         await self._target.metadata({route.target.topic for route in self._routes}, refresh=True)
 
     async def run(self) -> None:
         """Copy until `stop`, or until everything is parked."""
         works = [
-            keep_running("mirror checkpoints", self._keeper.keep),
+            keep_running("mirror checkpoints", self._checkpointer.keep),
             keep_running("mirror checkpoint topic", self._starter.loss.watch),
             keep_running("mirror waiting partitions", self._starts.retry),
         ]
@@ -134,26 +133,26 @@ class Copier:
                 work.cancel()
             await asyncio.gather(*works, return_exceptions=True)
             await self._starts.close()
-            await self._keeper.end()
+            await self._checkpointer.end()
 
     def stop(self) -> None:
-        """Send no more, and let `run` end when all is answered."""
+        """Send nothing new; `run` ends when all requests are answered."""
         self._runner.stop()
 
     def limit_rate(self, max_bytes_per_s: float) -> None:
-        """Send no faster than this from now on; 0 for no limit."""
+        """Set the send rate limit; 0 for no limit."""
         self._starter.throttle.max_bytes_per_s = max_bytes_per_s
 
     def pause(self) -> None:
-        """Fetch no more, until `resume`."""
+        """Fetch nothing until `resume`."""
         self._runner.pause()
 
     def resume(self) -> None:
         self._runner.resume()
 
-    async def look_at_ends(self) -> None:
-        """Ask the source how far it goes, for a true lag."""
-        await self._runner.look_at_ends()
+    async def refresh_log_ends(self) -> None:
+        """Read the log ends of the source, for an accurate lag."""
+        await self._runner.refresh_log_ends()
 
     def status(self) -> MirrorStatus:
         status = replace(
@@ -169,15 +168,15 @@ class Copier:
             lag=-1,
             partitions=(
                 *(each for each in status.partitions if each.route not in others),
-                *(not_started(route, error) for route, error in sorted(others.items())),
+                *(status_of_not_started(route, error) for route, error in sorted(others.items())),
             ),
         )
 
     async def _begin(self, routes: Sequence[Route]) -> None:
         await self._source.metadata({route.source.topic for route in routes})
         await self._target.metadata({route.target.topic for route in routes})
-        # Another process may have copied some of them meanwhile.
-        await self._starter.look(routes)
+        # Another process may have copied some of them in the meantime.
+        await self._starter.load_state(routes)
         own = {r.target: self._own_ends[r.target] for r in routes if r.target in self._own_ends}
         begun = await self._starter.begin(routes, own)
         for tp in own:
@@ -187,18 +186,19 @@ class Copier:
         self._runner.add(begun.values())
 
     def _on_diverged(self, mirror: PartitionMirror, offset: int) -> None:
-        """The source has other records from an offset on than were fetched: begin again there.
+        """Restart a partition: from `offset` on, the source has other records than were fetched.
 
-        Everything that may be at the target is settled first; then the start compares what is
-        there with the source, and continues where both part.
+        Batches in flight are answered first. Then the start compares the target with the source
+        and continues where the two logs diverge.
         """
         route = Route(mirror.partition, mirror.target)
         if route in self._diverged or route not in self._routes:
             return
         error = SystemFailure(
-            f"{mirror.partition}: the source has other records from offset {offset} on than were "
-            f"fetched up to {mirror.position}; it continues when what is in flight is answered",
-            remedy="see that the target answers",
+            f"{mirror.partition}: from offset {offset} on, the source has other records than were "
+            f"fetched up to {mirror.position}; copying continues when all requests in flight are "
+            "answered",
+            remedy="check that the brokers of the target answer",
         )
         error.retriable = True
         _log.error("%s", error)
@@ -218,39 +218,39 @@ class Copier:
         backoff = Backoff(100, 5000)
         while self._routes.get(route) in mirrors:
             try:
-                # An older checkpoint would not tell all that is at the target.
-                await self._keeper.let_go(mirrors, surely=True)
-                self._starter.lane.let_go(mirrors)
+                # An older checkpoint would not cover all records at the target.
+                await self._checkpointer.release(mirrors, must_write=True)
+                self._starter.transaction_writers.release(mirrors)
                 del self._routes[route]
                 self._starts.waiting.put(route, error, asyncio.get_running_loop().time())
             except ClientError as failure:
-                _log.warning("%s waits for its checkpoint: %s", route.source, failure)
-                await asyncio.sleep(backoff.failed())
+                _log.warning("%s waits until its checkpoint is written: %s", route.source, failure)
+                await asyncio.sleep(backoff.next_wait_s())
         self._diverged.pop(route, None)
 
-    async def _let_go_changed(self) -> None:
-        """Let go what was begun with a topic that is another one now."""
+    async def _release_changed(self) -> None:
+        """Release partitions whose source or target topic was recreated."""
         routes = self._routes
         void = [r for r, mirror in routes.items() if self._runner.has_other_target(mirror)]
         if void:
             mirrors = [routes[route] for route in void]
-            await self._starter.lane.drop(mirrors)
-            # Its last word would tell of a topic that is gone.
-            self._keeper.forget(mirrors)
+            await self._starter.transaction_writers.drop(mirrors)
+            # A last checkpoint would describe a topic that is gone.
+            self._checkpointer.forget(mirrors)
             patience_s = self._config.limits.stop_s
             await self._runner.release([r.source for r in void], patience_s=patience_s)
         self._own_ends.update(self._find_own_ends(void))
         for route in void:
             routes.pop(route, None)
         former = [r for r, mirror in routes.items() if self._runner.has_other_source(mirror)]
-        await self._let_go(former, sends_rest=True)
+        await self._release(former, sends_rest=True)
 
     def _find_own_ends(self, routes: Iterable[Route]) -> dict[TopicPartition, int]:
-        """Below which offsets this process wrote all that new target topics hold."""
+        """Find below which offsets all records of recreated target topics are from this process."""
         mirrors = [self._routes[route] for route in routes if route in self._routes]
         return {each.target: each.own_end for each in mirrors if each.own_end is not None}
 
-    async def _let_go(self, routes: list[Route], *, sends_rest: bool = False) -> None:
+    async def _release(self, routes: list[Route], *, sends_rest: bool = False) -> None:
         if not routes:
             return
         mirrors = await self._runner.release(
@@ -259,8 +259,8 @@ class Copier:
             patience_s=self._config.limits.stop_s if sends_rest else None,
         )
         with contextlib.suppress(TimeoutError):
-            await self._keeper.let_go(mirrors)
-        self._starter.lane.let_go(mirrors)
+            await self._checkpointer.release(mirrors)
+        self._starter.transaction_writers.release(mirrors)
         self._own_ends.update(self._find_own_ends(routes))
         for route in routes:
             self._routes.pop(route, None)

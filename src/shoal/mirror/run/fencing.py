@@ -1,14 +1,14 @@
-"""What became of the transactions of a transactional.id, and taking it over.
+"""Fences transactional ids, and waits for the outcome of their transactions.
 
-A decided transaction is finished when its marker is written to every partition of it. One that
-has no leader keeps the transactional.id busy (CONCURRENT_TRANSACTIONS) until it is back; the
-other partitions get their markers at once, and can be written under another id from then on.
+A decided transaction is complete when its marker is written to all its partitions. A partition
+without a leader keeps the transactional.id busy (CONCURRENT_TRANSACTIONS) until the leader is back.
+The other partitions get their markers immediately and can then be written with another id.
 
 Rules:
-- InitProducerId fences: it aborts what is open, under a higher epoch. Where it is answered with
-  CONCURRENT_TRANSACTIONS, the end of the transaction is decided or about to be, and nothing can
+- InitProducerId fences: it aborts the open transaction and raises the epoch. If it returns
+  CONCURRENT_TRANSACTIONS, the outcome of the transaction is decided or about to be, and nothing can
   be added to it.
-- The outcome in a partition is known when no transaction is open there, as its leader tells.
+- The outcome in a partition is known when its leader reports no open transaction there.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _LAST_INIT_VERSION: Final = 5
 
 
 async def try_fence(client: Client, transactional_id: str, *, timeout_s: float) -> bool:
-    """Take an id over; False if an earlier transaction of it is decided and not finished."""
+    """Fence an id; False if an earlier transaction of it is decided and not complete."""
     coordinator = Coordinator(client, CoordinatorType.TRANSACTION, transactional_id)
     values: dict[str, Any] = {
         "transactional_id": transactional_id,
@@ -57,14 +57,14 @@ async def try_fence(client: Client, transactional_id: str, *, timeout_s: float) 
 async def await_decided(
     client: Client, partitions: Iterable[TopicPartition], *, timeout_s: float
 ) -> None:
-    """Wait until no transaction is open in these partitions; raises if that takes too long."""
+    """Wait until no transaction is open in these partitions; raises on timeout."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     for tp in partitions:
         while await _is_open(client, tp):
             if asyncio.get_running_loop().time() > deadline:
                 error = ClientError(
                     f"the outcome of a transaction in {tp} is not known yet",
-                    remedy="see that every partition of the target has a leader",
+                    remedy="check that every partition of the target has a leader",
                 )
                 error.retriable = True
                 raise error
@@ -72,7 +72,7 @@ async def await_decided(
 
 
 async def _is_open(client: Client, tp: TopicPartition) -> bool:
-    """Whether a transaction is open in a partition, by its leader."""
+    """Whether the leader of a partition reports an open transaction."""
     leader = client.cluster.leader(tp)
     if leader is None:
         await client.metadata([tp.topic], refresh=True)

@@ -1,16 +1,16 @@
-"""What the target has of the mirror's producer."""
+"""Queries the target for the state of the mirror's producer."""
 
 from shoal.client.client import Client
 from shoal.client.errors import error_for
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
 
 async def last_sequence_of(
-    client: Client, partition: TopicPartition, identity: Identity
+    client: Client, partition: TopicPartition, identity: ProducerIdentity
 ) -> int | None:
-    """The last sequence that the partition's leader has of this producer; None if it has none."""
+    """Return the last sequence that the leader has of this producer; None if it has no state."""
     response = await client.call(
         ApiKey.DESCRIBE_PRODUCERS,
         {

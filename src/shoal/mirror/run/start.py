@@ -1,7 +1,8 @@
-"""From partitions to copy to machines that stand where the copy goes on.
+"""Creates the state machines of partitions at the positions where their copy starts or resumes.
 
-Each delivery finds its starts in its own way (`resume`, `takeover`, `lane`) and has its own kind
-of `PartitionMirror`. How each topic is delivered is chosen here, when it begins.
+Each delivery finds these positions in its own way (`resume`, `takeover`, `transaction_session`) and
+has its own subclass of `PartitionMirror`. The delivery of each topic is chosen here, when its copy
+starts.
 """
 
 import logging
@@ -13,7 +14,7 @@ from shoal.client.client import Client
 from shoal.client.errors import UnsupportedByBroker
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.copy.delivery.at_least_once import NOBODY, RepeatingMirror
+from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY, AtLeastOnceMirror
 from shoal.mirror.copy.delivery.choice import Chooser, Chosen
 from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
 from shoal.mirror.copy.delivery.names import AT_LEAST_ONCE, COMPARE_AND_APPEND, TRANSACTIONAL
@@ -27,16 +28,16 @@ from shoal.mirror.offsets.checkpoints import Checkpoint, CheckpointTopic, NewBlo
 from shoal.mirror.offsets.offset_map import OffsetMap
 from shoal.mirror.offsets.re_encoded import ReEncodedFile
 from shoal.mirror.routes import Route
-from shoal.mirror.run.checkpointer import CheckpointKeeper
+from shoal.mirror.run.checkpointer import Checkpointer
 from shoal.mirror.run.resume import Divergence, Resume, Start
-from shoal.mirror.run.takeover import TakenOver, TakeOver
-from shoal.mirror.run.transaction_ids import TransactionLanes
-from shoal.mirror.run.transaction_session import TransactionLane
+from shoal.mirror.run.takeover import AppendStart, AppendTakeover
+from shoal.mirror.run.transaction_ids import TransactionWriters
+from shoal.mirror.run.transaction_session import TransactionWriter
 from shoal.mirror.watch.checkpoint_loss import CheckpointLoss
 from shoal.mirror.watch.divergence import ReadEpochs
 from shoal.mirror.watch.generations import Action, Lineage, lineage_of
-from shoal.mirror.watch.leader_epochs import ReadSoFar, find_divergences, no_epochs
-from shoal.mirror.watch.source import check_cycles, ways_of
+from shoal.mirror.watch.leader_epochs import ReadSoFar, epochs_unavailable, find_divergences
+from shoal.mirror.watch.source import check_cycles, find_origins
 from shoal.model.topics import TopicPartition
 
 Begun = dict[Route, PartitionMirror]
@@ -45,11 +46,11 @@ _log = logging.getLogger(__name__)
 
 
 class Common(TypedDict):
-    """What all kinds of `PartitionMirror` are told alike."""
+    """The arguments that all kinds of `PartitionMirror` have in common."""
 
     writes_to: TopicPartition
     epochs: ReadEpochs
-    looked_epoch: int
+    checked_epoch: int
     counts: Counts
     lineage: Lineage
     retries_bad: bool
@@ -59,7 +60,7 @@ class Common(TypedDict):
 
 
 class Starter:
-    """Begins the partitions of one mirror, and knows who keeps their checkpoints."""
+    """Starts the partitions of one mirror; owns the writers of their checkpoints."""
 
     def __init__(self, source: Client, target: Client, config: MirrorConfig) -> None:
         self._source = source
@@ -73,16 +74,18 @@ class Starter:
         self._topic = CheckpointTopic(target, config.name)
         self._chooser = Chooser(source, target, wanted=config.delivery, start=config.start)
         self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
-        self.keeper = CheckpointKeeper(self._topic)
+        self.checkpointer = Checkpointer(self._topic)
         self.throttle = Throttle(config.limits.max_bytes_per_s)
-        self.lane = TransactionLanes(self._make_lane)
-        self.loss = CheckpointLoss(self._topic, [self.keeper.restore, self.lane.restore])
+        self.transaction_writers = TransactionWriters(self._make_writer)
+        self.loss = CheckpointLoss(
+            self._topic, [self.checkpointer.restore, self.transaction_writers.restore]
+        )
         self.deliveries: dict[str, Chosen] = {}  # by topic of the source
-        # Under which leader epoch a source partition was last found to have what was copied.
-        self._looked: dict[TopicPartition, int] = {}
+        # The leader epoch for which a source partition was last checked for divergence.
+        self._checked_epochs: dict[TopicPartition, int] = {}
 
-    def _make_lane(self, spare: int) -> TransactionLane:
-        return TransactionLane(
+    def _make_writer(self, spare: int) -> TransactionWriter:
+        return TransactionWriter(
             self._target,
             self._topic,
             self._resume,
@@ -93,47 +96,49 @@ class Starter:
         )
 
     def begin_new_at(self, start: str) -> None:
-        """Where partitions begin that are found from now on."""
+        """Set where partitions start that are found from now on."""
         self._chooser.begin_new_at(start)
         self._resume.begin_new_at(start)
 
     def keep_start(self, routes: Iterable[Route]) -> None:
-        """Let these, which could not start yet, begin where the mirror was told to."""
+        """Apply the configured start to these, which could not be started yet."""
         self._resume.keep_start(routes)
 
-    async def look(
+    async def load_state(
         self, routes: Iterable[Route] = (), *, workers: Iterable[int] | None = None
     ) -> None:
-        """Read what there is of earlier starts, of this process or another.
+        """Read the checkpoints of earlier starts, of this process or another.
 
-        What those left open is aborted whose place is taken: of these routes, and of the
-        processes of these numbers, or of our own.
+        Open transactions that would block the read are aborted first: those of the last writers of
+        `routes`, and of the processes with the numbers `workers`, by default this one.
         """
-        await self.lane.end_open(routes, [self._config.worker] if workers is None else workers)
+        await self.transaction_writers.abort_open(
+            routes, [self._config.worker] if workers is None else workers
+        )
         self._resume.update(await self._topic.read())
-        self._resume.ways = await ways_of(self._source)
+        self._resume.origins = await find_origins(self._source)
 
     async def check(
         self, routes: Sequence[Route], own_ends: Mapping[TopicPartition, int] | None = None
     ) -> bool:
-        """Refuse target partitions that are not ours to write to; whether any is ours.
+        """Raise if this mirror must not write to a target partition; whether it wrote to any.
 
-        Below `own_ends` everything in these target partitions was written by this process.
+        Below `own_ends` all records of these target partitions are from this process.
         """
-        check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
-        # What was copied meanwhile counts too, here and in other processes.
+        check_cycles(routes, self._resume.origins, self._target.cluster.cluster_id)
+        # Includes checkpoints written in the meantime, here and in other processes.
         await self._topic.read_decided()
         self._resume.update(dict(self._topic.found))
-        with self._resume.knowing_own(own_ends or {}):
+        with self._resume.assume_own_data(own_ends or {}):
             await self._resume.decide(routes, needs_all=False)
-        return any(self._resume.found(route) for route in routes)
+        return any(self._resume.checkpoint_of(route) for route in routes)
 
     async def begin(
         self, routes: Sequence[Route], own_ends: Mapping[TopicPartition, int] | None = None
     ) -> Begun:
-        """Claim these partitions, and find out where each goes on; `own_ends` as in `check`."""
-        check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
-        with self._resume.knowing_own(own_ends or {}):
+        """Claim partitions and find where each starts or resumes; `own_ends` as in `check`."""
+        check_cycles(routes, self._resume.origins, self._target.cluster.cluster_id)
+        with self._resume.assume_own_data(own_ends or {}):
             begun = await self._begin(routes)
         for route, mirror in begun.items():
             self._announce(route, mirror)
@@ -150,18 +155,18 @@ class Starter:
         begun: Begun = {}
         for delivery, some in by_delivery.items():
             if delivery == TRANSACTIONAL:
-                begun |= await self._in_transactions(some)
+                begun |= await self._begin_transactional(some)
             else:
-                begun |= await self._by_keeper(delivery, some)
+                begun |= await self._begin_with_checkpointer(delivery, some)
         return begun
 
     async def _compare_epochs(self, routes: Iterable[Route]) -> None:
-        """Find out whether the source still has what was copied of these."""
+        """Find out whether the source still has the records that were copied."""
         read: dict[TopicPartition, ReadSoFar] = {}
         known: dict[TopicPartition, tuple[Route, Checkpoint]] = {}
         for route in routes:
             self._resume.diverged.pop(route.target, None)
-            checkpoint = self._resume.found(route)
+            checkpoint = self._resume.checkpoint_of(route)
             epochs = () if checkpoint is None else read_epochs(checkpoint).below(1 << 62)
             if checkpoint is not None and epochs:
                 known[route.source] = route, checkpoint
@@ -171,24 +176,24 @@ class Starter:
         except UnsupportedByBroker:
             return
         for tp, reason in answers.errors.items():
-            raise no_epochs(tp, reason)
-        self._looked.update(answers.checked)
+            raise epochs_unavailable(tp, reason)
+        self._checked_epochs.update(answers.checked)
         for tp, offset in answers.diverged.items():
             target, end = known[tp][0].target, known[tp][1].source_offset
-            records = OffsetMap(self._topic.blocks.get(target, {})).records_between(offset, end)
+            records = OffsetMap(self._topic.blocks.get(target, {})).count_records(offset, end)
             self._resume.diverged[target] = Divergence(offset, records)
 
     def _announce(self, route: Route, mirror: PartitionMirror) -> None:
-        """Log that a partition begins again, and where."""
+        """Log that a new generation of a partition starts, and where."""
         decision = self._resume.decision(route)
         if decision.action is Action.COPY_NEW_SOURCE:
-            where = "behind what the target has of the former topic"
+            where = "after the records of the earlier topic"
         elif decision.action is Action.FILL_NEW_TARGET:
             where = "into the new topic"
         else:
             return
         _log.warning(
-            "%s: %s; generation %d is copied from source offset %d on, to target offset %d on, %s",
+            "%s: %s; generation %d is copied from source offset %d to target offset %d, %s",
             route,
             decision.reason,
             mirror.lineage.generation,
@@ -200,70 +205,69 @@ class Starter:
     async def _choose(self, routes: Iterable[Route]) -> None:
         new = []
         for route in routes:
-            topic, checkpoint = route.source.topic, self._resume.found(route)
+            topic, checkpoint = route.source.topic, self._resume.checkpoint_of(route)
             if checkpoint is not None:
-                self.deliveries[topic] = self._chooser.going_on(checkpoint.delivery)
+                self.deliveries[topic] = self._chooser.keep_delivery(checkpoint.delivery)
             elif topic not in self.deliveries:
                 new.append(route.source)
         if new:
             self.deliveries = await self._chooser.choose(new) | self.deliveries
 
-    async def _in_transactions(self, routes: list[Route]) -> Begun:
-        claimed = await self.lane.begin(routes)
-        mirrors = {route: self._transactional(route, each) for route, each in claimed.items()}
-        self.lane.follow(mirrors.values())
+    async def _begin_transactional(self, routes: list[Route]) -> Begun:
+        claimed = await self.transaction_writers.begin(routes)
+        mirrors = {route: self._make_transactional(route, each) for route, each in claimed.items()}
+        self.transaction_writers.follow(mirrors.values())
         return dict(mirrors)
 
-    async def _by_keeper(self, delivery: str, routes: list[Route]) -> Begun:
+    async def _begin_with_checkpointer(self, delivery: str, routes: list[Route]) -> Begun:
         resume = self._resume
         begun: Begun
         if delivery == COMPARE_AND_APPEND:
-            taken = await TakeOver(self._target, resume).starts(routes)
+            taken = await AppendTakeover(self._target, resume).find_starts(routes)
             first = {route: each.checkpoint for route, each in taken.items()}
-            begun = {route: self._appending(route, each) for route, each in taken.items()}
+            begun = {route: self._make_appending(route, each) for route, each in taken.items()}
             for route, mirror in begun.items():
                 self._park_truncated(route, mirror)
         elif delivery == AT_LEAST_ONCE:
-            first = await resume.known(routes)
+            first = await resume.resolve_checkpoints(routes)
             begun = {}
             for route, each in first.items():
                 end = await resume.await_written(route.target, each)
-                # What an earlier start may have written last is before `end`; what begins now
-                # begins where its checkpoint says.
-                offset = each.target_offset if resume.begins_map(route) else end
-                begun[route] = self._repeating(route, each, offset)
+                # Records of an earlier start are below `end`. A new copy has none.
+                offset = each.target_offset if resume.needs_new_map(route) else end
+                begun[route] = self._make_at_least_once(route, each, offset)
         else:
-            starts = await resume.starts(routes)
+            starts = await resume.find_starts(routes)
             first = {route: start.checkpoint for route, start in starts.items()}
-            begun = {route: self._sequenced(route, start) for route, start in starts.items()}
+            begun = {route: self._make_idempotent(route, start) for route, start in starts.items()}
             expiration_ms = await self._chooser.expiration_ms()
             if expiration_ms is not None:
                 for mirror in begun.values():
-                    mirror.forgets_after_ms = expiration_ms
+                    mirror.producer_expiration_ms = expiration_ms
         blocks: dict[TopicPartition, NewBlocks] = {}
         if delivery != COMPARE_AND_APPEND:
-            # There offsets are their own map.
+            # Compare-and-append keeps offsets, so it needs no map.
             for route, one in first.items():
-                is_new = resume.begins_map(route)
-                offsets, changed = self._topic.map_end(route.target, one, is_new=is_new)
+                is_new = resume.needs_new_map(route)
+                offsets, changed = self._topic.resume_map(route.target, one, is_new=is_new)
                 begun[route].offsets, blocks[route.target] = offsets, changed
-        await self.keeper.claim(
+        await self.checkpointer.claim(
             {route.target: replace(one, delivery=delivery) for route, one in first.items()}, blocks
         )
-        self.keeper.follow(begun.values())
+        self.checkpointer.follow(begun.values())
         return begun
 
     def _park_truncated(self, route: Route, mirror: PartitionMirror) -> None:
-        """By compare-and-append an offset has one record: another cannot follow there."""
+        """Park a truncated partition: compare-and-append cannot write an offset twice."""
         divergence = self._resume.diverged.get(route.target)
         if divergence is not None and divergence.offset < mirror.target_offset:
             mirror.park(
-                f"the source was truncated: of what was copied up to {mirror.target_offset} it "
-                f"has lost all from {divergence.offset} on",
-                "compare both with `shoal mirror verify`; mirror into a new topic",
+                f"the source was truncated: it lost the records from offset {divergence.offset} "
+                f"on, which are copied up to {mirror.target_offset}",
+                "compare both topics with `shoal mirror verify`; mirror into a new topic",
             )
 
-    def _common(
+    def _common_fields(
         self, route: Route, checkpoint: Checkpoint, *, keeps_offsets: bool = False
     ) -> Common:
         rules = self._config.copy
@@ -271,7 +275,7 @@ class Starter:
         return {
             "writes_to": route.target,
             "epochs": read_epochs(checkpoint),
-            "looked_epoch": self._looked.get(route.source, -1),
+            "checked_epoch": self._checked_epochs.get(route.source, -1),
             "counts": Counts(truncated=checkpoint.truncated),
             "lineage": lineage_of(checkpoint),
             "retries_bad": rules.on_bad_batch == "retry",
@@ -280,7 +284,7 @@ class Starter:
             "announced": self._announced,
         }
 
-    def _sequenced(self, route: Route, start: Start) -> PartitionMirror:
+    def _make_idempotent(self, route: Route, start: Start) -> PartitionMirror:
         checkpoint = start.checkpoint
         return PartitionMirror(
             route.source,
@@ -291,25 +295,25 @@ class Starter:
             next_sequence=checkpoint.sequence,
             target_offset=checkpoint.target_offset,
             already_there=start.already_there,
-            is_known=start.is_known,
+            is_producer_known=start.is_producer_known,
             tail=start.tail,
-            **self._common(route, checkpoint),
+            **self._common_fields(route, checkpoint),
         )
 
-    def _repeating(
+    def _make_at_least_once(
         self, route: Route, checkpoint: Checkpoint, target_offset: int
     ) -> PartitionMirror:
-        return RepeatingMirror(
+        return AtLeastOnceMirror(
             route.source,
-            NOBODY,
+            NO_IDENTITY,
             checkpoint.source_offset,
             Backoff(100, 1000),
             self._handler,
             target_offset=target_offset,
-            **self._common(route, checkpoint),
+            **self._common_fields(route, checkpoint),
         )
 
-    def _appending(self, route: Route, taken: TakenOver) -> PartitionMirror:
+    def _make_appending(self, route: Route, taken: AppendStart) -> PartitionMirror:
         checkpoint = taken.checkpoint
         return AppendingMirror(
             route.source,
@@ -319,29 +323,29 @@ class Starter:
             self._handler,
             target_offset=taken.end,
             mirror_epoch=checkpoint.mirror_epoch,
-            there_until=taken.end,
+            existing_until=taken.end,
             agreed_end=checkpoint.target_offset,
             tail=taken.tail,
-            **self._common(route, checkpoint, keeps_offsets=True),
+            **self._common_fields(route, checkpoint, keeps_offsets=True),
         )
 
-    def _transactional(self, route: Route, checkpoint: Checkpoint) -> TransactionalMirror:
+    def _make_transactional(self, route: Route, checkpoint: Checkpoint) -> TransactionalMirror:
         return TransactionalMirror(
             route.source,
-            NOBODY,
+            NO_IDENTITY,
             checkpoint.source_offset,
             Backoff(100, 1000),
             self._handler,
             target_offset=checkpoint.target_offset,
-            **self._common(route, checkpoint),
+            **self._common_fields(route, checkpoint),
         )
 
 
 def read_epochs(checkpoint: Checkpoint) -> ReadEpochs:
-    """The leader epochs of what a checkpoint tells of."""
+    """The leader epochs of the records below a checkpoint."""
     if checkpoint.source_epochs:
         return ReadEpochs(checkpoint.source_epochs)
     if checkpoint.source_epoch < 0:
         return ReadEpochs()
-    # Written by an older version: an epoch at least as large as that of the last record.
+    # An older version wrote only this: an epoch not below that of the last record.
     return ReadEpochs([(checkpoint.source_epoch, checkpoint.source_offset)])

@@ -1,11 +1,11 @@
-"""Where a mirror begins: `earliest`, `latest`, or the first record of a time or later.
+"""Where a mirror starts: `earliest`, `latest`, or the first record at or after a time.
 
-A time is a day or a moment by ISO 8601 (without a zone: UTC), or milliseconds since 1970. It
-counts for partitions that this mirror has not copied before; others continue where they were.
+A time is a date or a date and time in ISO 8601 (UTC if no time zone is given), or milliseconds
+since 1970. It applies to partitions that this mirror has not copied before; others resume.
 
-A partition that came into being while the mirror was stopped is copied as if the mirror had run,
-from its first record: one that was added to a topic, and any of a topic that was created again.
-`latest` is the time at which the mirror first started, whatever happened to it since.
+A partition that was created while the mirror was stopped is copied from its first record, as if the
+mirror had run: a partition that was added to a topic, and any partition of a recreated topic.
+`latest` is the time at which the mirror was first started, even after restarts.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ NAMED: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def start_timestamp(start: str) -> int:
-    """What to ask the source for: a time in ms, `EARLIEST` or `LATEST`."""
+    """Parse `--start` to a timestamp for ListOffsets: ms, `EARLIEST` or `LATEST`."""
     if start in NAMED:
         return NAMED[start]
     if start.isdecimal():
@@ -34,8 +34,8 @@ def start_timestamp(start: str) -> int:
         moment = datetime.fromisoformat(start)
     except ValueError as error:
         raise ConfigError(
-            f"{start!r} is no start of a mirror",
-            remedy="earliest, latest, a time such as 2026-01-31T12:00:00Z, or milliseconds",
+            f"{start!r} is not a valid --start",
+            remedy="use earliest, latest, a time such as 2026-01-31T12:00:00Z, or milliseconds",
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -44,9 +44,9 @@ def start_timestamp(start: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EarlierCopies:
-    """What the checkpoints of a mirror say of all its copies."""
+    """What the checkpoints of a mirror say about all its copies."""
 
-    mirror_began_ms: int = 0  # when it first started; 0 if that is not known
+    mirror_began_ms: int = 0  # when the mirror was first started; 0 if unknown
     # By target topic: the ids of the source topic, and how many partitions it had.
     topics: Mapping[str, tuple[set[str | None], int]] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class EarlierCopies:
 def choose_start(
     route: Route, start: str, earlier: EarlierCopies, source_topic_id: str | None
 ) -> str:
-    """Where a partition without a checkpoint begins."""
+    """Choose where a partition without a checkpoint starts."""
     if route.target.topic in earlier.topics:
         ids, count = earlier.topics[route.target.topic]
         is_other = all(has_other_id(known, source_topic_id) for known in ids)
@@ -77,13 +77,13 @@ def choose_start(
 async def start_offsets(
     source: Client, partitions: list[TopicPartition], start: str
 ) -> dict[TopicPartition, int]:
-    """The source offset at which each of these partitions begins."""
+    """Find the source offset at which each of these partitions starts."""
     if not partitions:
         return {}
     asked = dict.fromkeys(partitions, start_timestamp(start))
     listed = await source.list_offsets(asked, isolation="read_committed")
     offsets = {tp: one.offset for tp, one in listed.items()}
-    # Nothing is as young as that: what comes next is.
+    # No record is that recent: start at the log end.
     late = [tp for tp, offset in offsets.items() if offset < 0]
     if late:
         ends = await source.list_offsets(dict.fromkeys(late, LATEST), isolation="read_committed")

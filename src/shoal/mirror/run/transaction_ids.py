@@ -1,17 +1,17 @@
-"""The transactional ids of one process: the partitions of a stuck one continue under another.
+"""The transactional ids of one process: partitions of a stuck id continue with another id.
 
-    lane 0:  A  B  C          B loses its leader: the transaction cannot end, nor a next one begin
-    lane 0:  B                waits for B's leader, and continues
-    lane 1:  A  C             continue once the outcome of lane 0's transaction is known there
+    id 0:  A  B  C          B loses its leader: the transaction cannot end, and no other can begin
+    id 0:  B                waits for B's leader, and continues
+    id 1:  A  C             continue once the outcome of id 0's transaction is known there
 
 Rules:
-- Inside a transaction that has begun nothing can be saved: commit and abort both need the marker
-  of every partition. So a partition without a leader is left out before a transaction begins,
-  and one that loses it inside a transaction keeps its lane busy.
-- The others move when no transaction is open in them any more: what lane 0 wrote there is
-  committed or aborted for good, and its positions are read after that. They are claimed for the
-  other lane as any later process would claim them (`shoal.mirror.run.transaction_session`).
-- A partition stays in its new lane. Lanes that are free again are used before new ones are made.
+- A transaction that has begun cannot be rescued: commit and abort both need the marker of every
+  partition. So a partition without a leader is left out before a transaction begins, and a
+  partition that loses its leader inside a transaction keeps the id busy.
+- The other partitions move when no transaction is open in them: what id 0 wrote there is then
+  committed or aborted for good, and their positions are read after that. The other id claims them
+  as a later process would (`shoal.mirror.run.transaction_session`).
+- A partition stays with its new id. Ids that are free again are used before new ones are created.
 """
 
 import asyncio
@@ -23,130 +23,131 @@ from shoal.mirror.copy.delivery.transactional import TransactionalMirror
 from shoal.mirror.copy.partition import PartitionMirror
 from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
-from shoal.mirror.run.transaction_session import LaneStuck, TransactionLane
+from shoal.mirror.run.transaction_session import TransactionStuck, TransactionWriter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import run_awaited
 
-MOST_LANES: Final = 16
+MAX_TRANSACTIONAL_IDS: Final = 16
 _LOOK_EVERY_S: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
 
-class TransactionLanes:
-    """Writes the batches of transactional partitions, under as many ids as are needed."""
+class TransactionWriters:
+    """Writes the batches of transactional partitions, with as many ids as needed."""
 
-    def __init__(self, make_lane: Callable[[int], TransactionLane]) -> None:
-        """`make_lane` makes the lane of a number; 0 is the one that is always there."""
-        self._make_lane = make_lane
-        self._lanes: list[TransactionLane] = []
+    def __init__(self, make_writer: Callable[[int], TransactionWriter]) -> None:
+        """`make_writer` creates the writer with a number; number 0 always exists."""
+        self._make_writer = make_writer
+        self._writers: list[TransactionWriter] = []
         self._works: dict[int, asyncio.Task[None]] = {}
         self._is_running = False
-        self._begun: dict[TopicPartition, TransactionLane] = {}
+        self._begun: dict[TopicPartition, TransactionWriter] = {}
         self.on_progress: Callable[[], None] = lambda: None
         self._add()
 
-    def _add(self) -> TransactionLane:
-        number = len(self._lanes)
-        lane = self._make_lane(number)
-        lane.on_progress = self._report_progress
-        lane.on_stuck = self._move_healthy
-        self._lanes.append(lane)
+    def _add(self) -> TransactionWriter:
+        number = len(self._writers)
+        writer = self._make_writer(number)
+        writer.on_progress = self._report_progress
+        writer.on_stuck = self._move_healthy
+        self._writers.append(writer)
         if self._is_running:
             self._run(number)
-        return lane
+        return writer
 
     def _report_progress(self) -> None:
         self.on_progress()
 
-    # Partitions come and go.
+    # Adding and releasing partitions.
 
-    async def end_open(self, routes: Iterable[Route], workers: Iterable[int]) -> None:
-        """Abort what the former holders of these places left open, if anything is."""
-        await self._lanes[0].end_open(routes, workers)
+    async def abort_open(self, routes: Iterable[Route], workers: Iterable[int]) -> None:
+        """Abort open transactions of earlier writers; see `TransactionWriter.abort_open`."""
+        await self._writers[0].abort_open(routes, workers)
 
     async def begin(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
-        """Take these over; returns where each begins or goes on."""
+        """Take partitions over; returns where each starts or resumes."""
         return await self._begin(list(routes), avoid=None)
 
     async def _begin(
-        self, routes: list[Route], avoid: TransactionLane | None
+        self, routes: list[Route], avoid: TransactionWriter | None
     ) -> dict[Route, Checkpoint]:
-        for number in range(MOST_LANES):
-            lane = self._lanes[number] if number < len(self._lanes) else self._add()
-            if lane is avoid or lane.is_stuck:
+        for number in range(MAX_TRANSACTIONAL_IDS):
+            writer = self._writers[number] if number < len(self._writers) else self._add()
+            if writer is avoid or writer.is_stuck:
                 continue
             try:
-                claimed = await lane.begin(routes)
-            except LaneStuck as stuck:
+                claimed = await writer.begin(routes)
+            except TransactionStuck as stuck:
                 _log.warning("%s", stuck)
                 continue
-            self._begun.update((route.target, lane) for route in routes)
+            self._begun.update((route.target, writer) for route in routes)
             return claimed
         raise ConfigError(
-            f"{MOST_LANES} transactional ids of this mirror wait for partitions without a leader",
-            remedy="bring the target's brokers back",
+            f"all {MAX_TRANSACTIONAL_IDS} transactional ids of this mirror wait for partitions "
+            "without a leader",
+            remedy="restart the brokers of the target that are down",
         )
 
     def follow(self, mirrors: Iterable[TransactionalMirror]) -> None:
-        """Write the batches of these, which were begun."""
+        """Write the batches of these partitions, which `begin` took over."""
         for mirror in mirrors:
             self._begun.pop(mirror.target).follow([mirror])
 
-    def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
-        """No longer of these, of which nothing is in flight: another may go on with them."""
+    def release(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """Stop writing these, which have nothing in flight: another process may resume them."""
         gone = list(mirrors)
-        for lane in self._lanes:
-            lane.let_go(gone)
+        for writer in self._writers:
+            writer.release(gone)
 
     async def drop(self, mirrors: Iterable[PartitionMirror]) -> None:
-        """No longer of these, whose target topic is another one; waits for open transactions."""
+        """Stop writing these: their target topic was recreated. Waits for open transactions."""
         gone = list(mirrors)
-        for lane in self._lanes:
-            await lane.drop(gone)
+        for writer in self._writers:
+            await writer.drop(gone)
 
     async def restore(self) -> set[TopicPartition]:
-        """Write all positions again, to a checkpoint topic that was made again."""
+        """Write all positions again, to a recreated checkpoint topic."""
         restored: set[TopicPartition] = set()
-        for lane in self._lanes:
-            restored |= await lane.restore()
+        for writer in self._writers:
+            restored |= await writer.restore()
         return restored
 
     async def _move_healthy(
-        self, lane: TransactionLane, healthy: list[TransactionalMirror]
+        self, writer: TransactionWriter, healthy: list[TransactionalMirror]
     ) -> None:
-        """Let these, whose lane is stuck for others, continue under another id."""
+        """Move available partitions of a stuck id to another id."""
         routes = [Route(mirror.partition, mirror.target) for mirror in healthy]
-        claimed = await self._begin(routes, avoid=lane)
-        lane.let_go(healthy)
+        claimed = await self._begin(routes, avoid=writer)
+        writer.release(healthy)
         for route, mirror in zip(routes, healthy, strict=True):
-            mirror.go_back(claimed[route].source_offset, claimed[route].target_offset)
+            mirror.rewind(claimed[route].source_offset, claimed[route].target_offset)
         self.follow(healthy)
         names = ", ".join(str(mirror.target) for mirror in healthy)
-        _log.warning("%s is stuck: %s continue under another transactional.id", lane.id, names)
+        _log.warning("%s is stuck: %s continue with another transactional.id", writer.id, names)
         self.on_progress()
 
-    # The copying.
+    # Copying.
 
     def wake(self) -> None:
-        """There may be batches to send."""
-        for lane in self._lanes:
-            lane.wake()
+        """Check for batches to send."""
+        for writer in self._writers:
+            writer.wake()
 
     def stop(self) -> None:
-        """End when the open transactions have ended."""
-        for lane in self._lanes:
-            lane.stop()
+        """Stop when the open transactions have ended."""
+        for writer in self._writers:
+            writer.stop()
 
     async def run(self) -> None:
         """Write until `stop`."""
         self._is_running = True
-        for number in range(len(self._lanes)):
+        for number in range(len(self._writers)):
             self._run(number)
         try:
             while unfinished := [work for work in self._works.values() if not work.done()]:
-                # Not for ever: a lane may be added meanwhile.
+                # With a timeout: a writer may be added in the meantime.
                 await asyncio.wait(
                     unfinished, timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -160,4 +161,4 @@ class TransactionLanes:
             await asyncio.gather(*self._works.values(), return_exceptions=True)
 
     def _run(self, number: int) -> None:
-        self._works[number] = run_awaited("mirror lane", self._lanes[number].run())
+        self._works[number] = run_awaited("mirror transactions", self._writers[number].run())

@@ -1,26 +1,27 @@
-"""The transactional mode on a real target: one transactional.id for the partitions of a process.
+"""Transactional delivery on a real target: one transactional.id for the partitions of a process.
 
     InitProducerId ──► read positions ──► claim ──► ( batches + positions ──► commit ) …
 
 Rules:
-- InitProducerId comes first: it fences an older process and ends what that left open. Only
-  then the positions are read, committed and to the end. A partition that another
-  transactional.id wrote last is taken from that one in the same way. What those left open is
-  aborted even before: nothing can be read to the end behind it.
-- Positions are checkpoints, written in the transaction of the batches that they tell of. So
+- InitProducerId comes first: it fences an older process and ends its open transaction. Only then
+  are the committed positions read, to the end. A partition that another transactional.id wrote last
+  is taken from that id in the same way. Open transactions of those ids are aborted before that,
+  because they block reading to the end.
+- Positions are checkpoints, written in the transaction of the batches that they cover, so that
   either both count or neither.
-- One transaction at a time. The next has a partition only when its last stable offset has passed
-  what was committed: where a marker is missing, a later abort would hide it (KAFKA-20734).
+- One transaction at a time. A partition takes part in the next one only when its last stable offset
+  has passed what was committed: where a marker is missing, a later abort would hide it
+  (KAFKA-20734).
 - A partition that is not available is left out before a transaction begins, and so is one whose
-  committed records are not visible yet. An id whose transaction cannot end is stuck, and hands
-  over the partitions that are available (`shoal.mirror.run.transaction_ids`).
-- Whatever fails, the transaction is given up, a new epoch is asked for, and every partition
-  goes back to its committed position.
-- Each start claims its partitions under a higher number. A lane that is refused looks for a
-  higher number than its own, or for another lane: then those partitions are another's now.
-- One that was fenced may begin anew, and go on, before it can see the claim. So it is fenced
-  again while the claim stands in an open transaction: from then on whoever begins anew waits for
-  that one's end, and sees it. If the partition has moved by then, the claim is given up.
+  committed records are not visible yet. An id whose transaction cannot end is stuck, and hands its
+  available partitions over (`shoal.mirror.run.transaction_ids`).
+- After any failure the transaction is given up, a new producer epoch is requested, and every
+  partition returns to its committed position.
+- Each start claims its partitions with a higher mirror epoch. A writer that is fenced looks for a
+  higher epoch than its own, or for another id: those partitions have been taken over.
+- A fenced process may restart and continue before it can see the claim. So it is fenced again while
+  the claim is in an open transaction: from then on, a process that restarts waits for the end of
+  that transaction and sees the claim. If the partition has moved by then, the claim is given up.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from typing import Final
 
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
-from shoal.client.consume.isolation import Sieve, Standing
+from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.client.errors import ClientError, KafkaError, ProducerFenced, error_for
 from shoal.client.produce.sender import Result
 from shoal.client.produce.transactions import TransactionalSession
@@ -62,26 +63,27 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
 
 PREFIX: Final = "shoal-mirror-"
-# How long to wait for more before a transaction begins: each one costs a marker.
+# How long to wait for more batches before a transaction begins: each one costs a marker.
 GATHER_S: Final = 0.05
-# How long an answer, or a commit's marker, may take before the partition counts as not available.
+# How long a response, or the marker of a commit, may take before the partition is left out.
 STALL_S: Final = 6.0
-LAST_WORD_S: Final = 2.0
-# How long a former transaction may take to finish before its id counts as stuck.
+LAST_WRITE_S: Final = 2.0
+# How long an earlier transaction may take to complete before its id counts as stuck.
 FENCE_S: Final = 3.0
 DECIDE_S: Final = 10.0
-# How long partitions may take to say that they are available.
+# How long partitions may take to answer before they count as not available.
 ANSWER_S: Final = 2.0
 MOVE_S: Final = 30.0
-# How often in a row a lane that begins may be fenced; two mirrors of one name would never stop.
+# How often in a row a starting writer may be fenced; two mirrors with the same name would fence
+# each other forever.
 MOST_FENCINGS: Final = 20
 _LOOK_EVERY_S: Final = 0.02
-# A gap is a marker as a rule, which one small fetch shows.
+# A gap is usually one marker, which a small fetch shows.
 _GAP_BYTES: Final = 4096
 _LEFT_OUT_EVERY_S: Final = 0.5
 
-# What the transaction says, not the batch: a new epoch helps.
-_OF_THE_TRANSACTION: Final = frozenset(
+# Errors of the transaction, not of the batch: a new producer epoch solves them.
+_TRANSACTION_ERRORS: Final = frozenset(
     {
         Code.INVALID_PRODUCER_EPOCH,
         Code.PRODUCER_FENCED,
@@ -95,22 +97,22 @@ _OF_THE_TRANSACTION: Final = frozenset(
 
 _log = logging.getLogger(__name__)
 
-OnStuck = Callable[["TransactionLane", list[TransactionalMirror]], Awaitable[None]]
+OnStuck = Callable[["TransactionWriter", list[TransactionalMirror]], Awaitable[None]]
 Sent = list[tuple[TransactionalMirror, Outgoing, Result]]
 
 
-class LaneStuck(ClientError):
-    """A transaction of this id is decided, and a partition of it cannot be told."""
+class TransactionStuck(ClientError):
+    """A transaction of this id is decided, and a marker cannot be written."""
 
     retriable = True
 
 
-class _Moved(Exception):
-    """A former owner went on with a partition after it was looked at."""
+class _OwnerMoved(Exception):
+    """The previous owner wrote to a partition after its state was read."""
 
 
-class TransactionLane:
-    """Writes the batches of its mirrors in transactions."""
+class TransactionWriter:
+    """Writes the batches of its partitions in transactions of one transactional.id."""
 
     def __init__(
         self,
@@ -123,15 +125,15 @@ class TransactionLane:
         number: int = 0,
         spare: int = 0,
     ) -> None:
-        """`number` tells apart the processes of one mirror, `spare` the lanes of a process."""
+        """`number` distinguishes the processes of a mirror, `spare` the ids of a process."""
         self._target = target
         self._topic = topic
         self._resume = resume
         self._limits = limits
         self._throttle = throttle
-        self._id = _lane_id(topic.name, number) + (f".{spare}" if spare else "")
-        # Held by whoever uses the session.
-        self._turn = asyncio.Lock()
+        self._id = _make_transactional_id(topic.name, number) + (f".{spare}" if spare else "")
+        # Held while the session is used.
+        self._session_lock = asyncio.Lock()
         self._session: TransactionalSession | None = None
         self._checkpoints: Checkpoints = {}
         self._maps: dict[TopicPartition, MapWriter] = {}
@@ -139,80 +141,82 @@ class TransactionLane:
         self._backoff = Backoff(100, 2000)
         self._awake = asyncio.Event()
         self._stopping = False
-        # Left out of transactions: not compared with the checkpoint since the session began, and
-        # committed up to an offset that is not visible yet.
+        # Partitions left out of transactions: not compared with the checkpoint since the session
+        # began (`_unchecked`), or committed up to an offset that is not visible yet (`_hidden`).
         self._unchecked: set[TopicPartition] = set()
         self._hidden: dict[TopicPartition, int] = {}
         self.is_stuck = False
-        # Called when the id is stuck, with the partitions that could continue under another.
-        self.on_stuck: OnStuck = _stay
-        # Told when batches were committed, or positions went back.
+        # Called when the id is stuck, with the partitions that can continue with another id.
+        self.on_stuck: OnStuck = _keep_id
+        # Called when batches were committed or partitions were rewound.
         self.on_progress: Callable[[], None] = lambda: None
 
-    # Partitions come and go.
+    # Adding and releasing partitions.
 
-    async def end_open(self, routes: Iterable[Route], workers: Iterable[int]) -> None:
-        """Abort what the former holders of these places left open, if anything is.
+    async def abort_open(self, routes: Iterable[Route], workers: Iterable[int]) -> None:
+        """Abort open transactions of earlier writers, if there are any.
 
-        They are those that wrote these routes last, and the processes of these numbers, but for
-        this one while it has a session. Checkpoints cannot be read to the end before: a dead
-        one's transaction stays open until its time is out.
+        Those are the last writers of `routes` and the processes with the numbers `workers`, except
+        this one while it has a session. Otherwise checkpoints could not be read to the end: the
+        transaction of a dead process stays open until its timeout.
         """
-        async with self._turn:
+        async with self._session_lock:
             if await self._topic.read_decided():
                 return
-            lanes = self._others([route.target for route in routes])
-            lanes |= {_lane_id(self._topic.name, number) for number in workers}
+            transactional_ids = self._other_ids([route.target for route in routes])
+            transactional_ids |= {
+                _make_transactional_id(self._topic.name, number) for number in workers
+            }
             if self._session is not None:
-                lanes.discard(self._id)
-            await self._fence(lanes, [self._topic.partition])
+                transactional_ids.discard(self._id)
+            await self._fence(transactional_ids, [self._topic.partition])
 
     async def begin(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
-        """Take these over as well; returns where each begins or goes on.
+        """Take partitions over; returns where each starts or resumes.
 
-        Workers that take over each other's partitions fence each other on the way. Each fencing
-        leaves claims that are not fenced again, so it ends.
+        Workers that take over each other's partitions fence each other. Every time some claims are
+        final, so this ends.
         """
         wanted = list(routes)
         while True:
             try:
-                async with self._turn:
+                async with self._session_lock:
                     return await self._take_over(wanted)
             except KafkaError as error:
-                # Whose transaction was aborted by a fencing may hear of its state first.
+                # If fencing aborted the transaction, the first error may be INVALID_TXN_STATE.
                 is_fenced = (
                     isinstance(error, ProducerFenced) or error.code == Code.INVALID_TXN_STATE
                 )
                 if not is_fenced or self._backoff.failures >= MOST_FENCINGS:
                     raise
-                _log.info("%s was fenced while it began: %s", self._id, error)
-            except _Moved as moved:
-                # If it was none of ours, the next look refuses it.
-                _log.info("%s begins anew: %s", self._id, moved)
-            await asyncio.sleep(self._backoff.failed())
+                _log.info("%s was fenced while it started, retrying: %s", self._id, error)
+            except _OwnerMoved as moved:
+                # If the records are not from this mirror, the next attempt refuses the partition.
+                _log.info("%s starts again: %s", self._id, moved)
+            await asyncio.sleep(self._backoff.next_wait_s())
 
     async def _take_over(self, wanted: list[Route]) -> dict[Route, Checkpoint]:
         try:
-            await self._topic.make()
+            await self._topic.create_if_missing()
             if self._session is None:
                 await self._start_session()
-            self._resume.update(await self._positions([route.target for route in wanted]))
-            known = await self._resume.known(wanted)
+            self._resume.update(await self._read_positions([route.target for route in wanted]))
+            known = await self._resume.resolve_checkpoints(wanted)
             await self._check({route.target: one for route, one in known.items()})
-            others = self._others([route.target for route in wanted])
+            others = self._other_ids([route.target for route in wanted])
             claimed = {
                 route: replace(
                     one,
                     delivery=TRANSACTIONAL,
-                    lane=self._id,
+                    transactional_id=self._id,
                     mirror_epoch=one.mirror_epoch + 1,
                 )
                 for route, one in known.items()
             }
             claims = {route.target: one for route, one in claimed.items()}
             maps = {
-                route.target: self._topic.map_end(
-                    route.target, one, is_new=self._resume.begins_map(route)
+                route.target: self._topic.resume_map(
+                    route.target, one, is_new=self._resume.needs_new_map(route)
                 )
                 for route, one in claimed.items()
             }
@@ -220,22 +224,22 @@ class TransactionLane:
         except BaseException:
             await self._close()
             raise
-        self._backoff.succeeded()
+        self._backoff.reset()
         self._checkpoints.update(claims)
         self._topic.remember(claims, {tp: blocks for tp, (_, blocks) in maps.items()})
         self._maps.update((tp, writer) for tp, (writer, _) in maps.items())
         return claimed
 
     def follow(self, mirrors: Iterable[TransactionalMirror]) -> None:
-        """Write the batches of these, which were begun."""
+        """Write the batches of these partitions, which `begin` took over."""
         for mirror in mirrors:
             mirror.offsets = self._maps.pop(mirror.target, None)
             self._mirrors = [each for each in self._mirrors if each.target != mirror.target]
             self._mirrors.append(mirror)
         self._awake.set()
 
-    def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
-        """No longer of these, of which nothing is in flight: another may go on with them."""
+    def release(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """Stop writing these, which have nothing in flight: another process may resume them."""
         gone = {mirror.target for mirror in mirrors}
         self._unchecked -= gone
         self._hidden = {tp: end for tp, end in self._hidden.items() if tp not in gone}
@@ -243,30 +247,32 @@ class TransactionLane:
 
     @property
     def id(self) -> str:
-        """Its transactional.id."""
+        """The transactional.id of this writer."""
         return self._id
 
     async def drop(self, mirrors: Iterable[PartitionMirror]) -> None:
-        """No longer of these, whose target topic is another one; waits for an open transaction."""
+        """Stop writing these: their target topic was recreated. Waits for an open transaction."""
         gone = list(mirrors)
         targets = {mirror.target for mirror in gone}
         if any(mirror.target in targets for mirror in self._mirrors):
-            async with self._turn:
-                self.let_go(gone)
+            async with self._session_lock:
+                self.release(gone)
 
     async def restore(self) -> set[TopicPartition]:
-        """Write the positions of all partitions again, to a topic that was made again."""
-        async with self._turn:
+        """Write the positions of all partitions again, to a recreated checkpoint topic."""
+        async with self._session_lock:
             own = {m.target: self._checkpoints[m.target] for m in self._mirrors if not m.parked}
             if not own:
                 return set()
             if self.is_stuck:
-                raise ClientError(f"{self._id} is stuck: its positions are written later")
+                raise ClientError(
+                    f"transactional.id {self._id} is stuck: its positions are written later"
+                )
             try:
                 if self._session is None:
                     await self._reopen()
                 if self._session is None:
-                    return set()  # nothing is left that is ours
+                    return set()  # all partitions are taken over by others
                 blocks = {tp: dict(self._topic.blocks.get(tp, {})) for tp in own}
                 async with self._session.transaction():
                     await self._write(self._session, own, blocks)
@@ -278,124 +284,132 @@ class TransactionLane:
     async def _start_session(self) -> None:
         self.is_stuck = not await try_fence(self._target, self._id, timeout_s=FENCE_S)
         if self.is_stuck:
-            raise LaneStuck(
-                f"the last transaction of {self._id} cannot end",
-                remedy="bring the leaders of all its partitions back",
+            raise TransactionStuck(
+                f"the last transaction of transactional.id {self._id} cannot complete",
+                remedy="restart the brokers that lead its partitions",
             )
         self._session = TransactionalSession(self._target, self._id)
         await self._session.start()
 
-    async def _positions(self, partitions: Iterable[TopicPartition]) -> Checkpoints:
-        """All that is committed, once nobody else can add to that of these partitions."""
+    async def _read_positions(self, partitions: Iterable[TopicPartition]) -> Checkpoints:
+        """Read the committed checkpoints, after fencing other writers of these partitions."""
         found = await self._topic.read()
         wanted = list(partitions)
-        others = self._others(wanted)
+        others = self._other_ids(wanted)
         await self._fence(others, [self._topic.partition, *wanted])
         return await self._topic.read() if others else found
 
-    def _others(self, partitions: Iterable[TopicPartition]) -> set[str]:
-        """Who else wrote to these last."""
+    def _other_ids(self, partitions: Iterable[TopicPartition]) -> set[str]:
+        """The other transactional ids that wrote last to these partitions."""
         found = self._topic.found
-        return {found[tp].lane for tp in partitions if tp in found} - {self._id, ""}
+        return {found[tp].transactional_id for tp in partitions if tp in found} - {self._id, ""}
 
-    async def _fence(self, lanes: Iterable[str], partitions: Iterable[TopicPartition]) -> None:
-        """Take lanes over, or wait until the outcome of their last transactions is known here."""
-        for lane in sorted(lanes):
-            _log.info("fencing %s", lane)
-            if not await try_fence(self._target, lane, timeout_s=FENCE_S):
+    async def _fence(
+        self, transactional_ids: Iterable[str], partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Fence ids; if one is busy, wait until its last transaction is decided in `partitions`."""
+        for transactional_id in sorted(transactional_ids):
+            _log.info("fencing %s", transactional_id)
+            if not await try_fence(self._target, transactional_id, timeout_s=FENCE_S):
                 await await_decided(self._target, partitions, timeout_s=DECIDE_S)
 
     async def _claim(
         self, claims: Checkpoints, blocks: Mapping[TopicPartition, NewBlocks], others: set[str]
     ) -> None:
-        """Make it known that these are ours, if nobody has gone on with them since the look."""
+        """Write claims for partitions; raise if another writer has changed them in the meantime."""
         assert self._session is not None  # noqa: S101 - for the type checker
         async with self._session.transaction():
             await self._write(self._session, claims, blocks)
             if not others:
                 return
-            # Not the checkpoint topic: there our own transaction is open.
+            # Not in the checkpoint topic: our own transaction is open there.
             await self._fence(others, claims)
             for tp, claim in claims.items():
-                if (strange := await self._strange(tp, claim)) is not None:
-                    raise _Moved(f"{tp} has moved meanwhile: {strange}")
+                if (mismatch := await self._find_mismatch(tp, claim)) is not None:
+                    raise _OwnerMoved(f"{tp} was written in the meantime: {mismatch}")
 
     async def _check(self, known: Checkpoints) -> None:
         for tp, checkpoint in known.items():
-            if (strange := await self._strange(tp, checkpoint)) is not None:
+            if (mismatch := await self._find_mismatch(tp, checkpoint)) is not None:
                 raise ConfigError(
-                    f"the target's partition {tp} is not as this mirror left it: {strange}",
-                    remedy="compare both with `shoal mirror verify`; mirror into a new topic",
+                    f"the target partition {tp} is not as this mirror left it: {mismatch}",
+                    remedy="compare both topics with `shoal mirror verify`; mirror into a new "
+                    "topic",
                 )
 
-    async def _strange(self, tp: TopicPartition, checkpoint: Checkpoint) -> str | None:
-        """What is wrong with a partition, if it has more or less than was committed."""
+    async def _find_mismatch(self, tp: TopicPartition, checkpoint: Checkpoint) -> str | None:
+        """Describe how a partition differs from what was committed; None if it does not."""
         client = self._target
         position = checkpoint.target_offset
         ends = await client.list_offsets({tp: LATEST}, isolation="read_committed")
         end = ends[tp].offset
         if end < position:
-            return f"it had {position} offsets and ends at {end}: records are gone"
+            return f"it had {position} offsets and ends at {end}: records are lost"
         first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
         if first < position and await self._is_aborted(tp, position - 1):
-            return f"offset {position - 1} is of an aborted transaction now: records are gone"
+            return f"offset {position - 1} is in an aborted transaction now: records are lost"
         position = max(first, position)
         while position < end:
             found, position = await self._data_from(tp, position)
             if found is not None:
-                return f"somebody else has written to it, at offset {found}"
+                return f"another producer has written to it, at offset {found}"
         return None
 
     async def _is_aborted(self, tp: TopicPartition, offset: int) -> bool:
-        """Whether an offset that was committed is part of an aborted batch.
+        """Whether a committed offset is now in an aborted batch.
 
-        That is so where the log lost what it had there, and a later transaction failed.
+        This happens if the log lost the committed records and a later transaction was aborted.
         """
 
         async def attempt() -> bool:
             part = (await self._target.fetch({tp: offset}, isolation="read_committed"))[tp]
             if part.error_code == Code.OFFSET_OUT_OF_RANGE:
-                return False  # deleted meanwhile
+                return False  # deleted in the meantime
             if part.error_code != Code.NONE:
                 raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
-            sieve = Sieve(part.aborted)
-            standings = ((batch, sieve.judge(batch)) for batch in iter_batches(part.records))
+            aborted_filter = AbortedFilter(part.aborted)
+            standings = (
+                (batch, aborted_filter.classify(batch)) for batch in iter_batches(part.records)
+            )
             return any(
-                standing is Standing.ABORTED and batch.base_offset <= offset <= batch.last_offset
+                standing is BatchKind.ABORTED and batch.base_offset <= offset <= batch.last_offset
                 for batch, standing in standings
             )
 
-        return await self._target.retrying(attempt)
+        return await self._target.with_retries(attempt)
 
     async def _data_from(
-        self, tp: TopicPartition, position: int, most_bytes: int | None = None
+        self, tp: TopicPartition, position: int, max_bytes: int | None = None
     ) -> tuple[int | None, int]:
-        """The first offset of committed data in a part of the log, and the end of that part."""
+        """Fetch once: the first offset of committed data in it, and the offset where it ends."""
 
         async def attempt() -> tuple[int | None, int]:
             fetched = await self._target.fetch(
-                {tp: position}, partition_max_bytes=most_bytes, isolation="read_committed"
+                {tp: position}, partition_max_bytes=max_bytes, isolation="read_committed"
             )
             part = fetched[tp]
             if part.error_code != Code.NONE:
                 raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
-            sieve, next_offset = Sieve(part.aborted), position
+            aborted_filter, next_offset = AbortedFilter(part.aborted), position
             for batch in iter_batches(part.records):
-                if sieve.judge(batch) is Standing.DATA and batch.base_offset >= position:
+                if (
+                    aborted_filter.classify(batch) is BatchKind.DATA
+                    and batch.base_offset >= position
+                ):
                     return batch.base_offset, batch.next_offset
                 next_offset = batch.next_offset
             return None, next_offset
 
-        return await self._target.retrying(attempt)
+        return await self._target.with_retries(attempt)
 
-    # The copying.
+    # Copying.
 
     def wake(self) -> None:
-        """There may be batches to send."""
+        """Check for batches to send."""
         self._awake.set()
 
     def stop(self) -> None:
-        """End when the open transaction has ended."""
+        """Stop when the open transaction has ended."""
         self._stopping = True
         self._awake.set()
 
@@ -415,7 +429,7 @@ class TransactionLane:
             await self._close()
 
     async def _await_more(self) -> None:
-        """Wait for batches; where some are left out, look after those now and then."""
+        """Wait for batches; check periodically whether left-out partitions are available again."""
         are_left_out = any(mirror.has_more for mirror in self._mirrors)
         self._awake.clear()
         with contextlib.suppress(TimeoutError):
@@ -426,38 +440,38 @@ class TransactionLane:
             await self._step()
 
     async def _step(self) -> int:
-        """One transaction, or what must come before it; returns its bytes."""
-        async with self._turn:
+        """Run one transaction, after reopening the session if needed; returns its bytes."""
+        async with self._session_lock:
             try:
                 if self._session is None:
                     await self._reopen()
-                await self._look_after_left_out()
+                await self._readmit_available()
                 size_bytes = await self._one_transaction()
             except (ClientError, TimeoutError) as error:
-                _log.warning("a transaction of %s failed: %r", self._id, error)
+                _log.warning("a transaction of %s failed, retrying: %r", self._id, error)
                 await self._close()
                 for mirror in self._mirrors:
-                    self._go_back(mirror)
+                    self._rewind(mirror)
                 size_bytes = -1
-                if isinstance(error, LaneStuck):
+                if isinstance(error, TransactionStuck):
                     await self._hand_over()
         self.on_progress()
         if size_bytes < 0:
             await self._pause()
         elif size_bytes:
-            self._backoff.succeeded()
+            self._backoff.reset()
         return max(0, size_bytes)
 
     async def _one_transaction(self) -> int:
         session = self._session
         if session is None:
-            return 0  # nothing is left that is ours
+            return 0  # all partitions are taken over by others
         if not any(self._is_available(mirror) and mirror.has_more for mirror in self._mirrors):
             return 0
         session.begin()
         async with asyncio.timeout(STALL_S):
             sent = await self._send(session)
-        await self._take_outcomes(sent)
+        await self._await_outcomes(sent)
         positions = {
             mirror.target: replace(
                 self._checkpoints[mirror.target],
@@ -468,8 +482,8 @@ class TransactionLane:
             for mirror, _, _ in sent
         }
         mirrors = {mirror.target: mirror for mirror, _, _ in sent}
-        maps = {tp: mirror.map_with_open() for tp, mirror in mirrors.items()}
-        blocks = {tp: extended.unsaved() for tp, extended in maps.items() if extended}
+        maps = {tp: mirror.extend_map() for tp, mirror in mirrors.items()}
+        blocks = {tp: extended.blocks_to_save() for tp, extended in maps.items() if extended}
         async with asyncio.timeout(STALL_S):
             await self._write(session, positions, blocks)
         async with asyncio.timeout(STALL_S):
@@ -480,23 +494,23 @@ class TransactionLane:
         self._topic.remember(positions, blocks)
         for tp, mirror in mirrors.items():
             if (extended := maps[tp]) is not None:
-                extended.saved(blocks[tp])
-            mirror.committed(extended)
+                extended.mark_saved(blocks[tp])
+            mirror.on_committed(extended)
         for mirror in mirrors.values():
             if mirror.target not in hidden:
                 await self._inspect_gaps(mirror)
         if hidden:
-            # The id is probably stuck: to open it again tells so sooner than a transaction.
+            # The id is probably stuck: reopening the session shows that sooner than a transaction.
             await self._close()
-        # In turn, so that none waits for the others.
+        # Rotate, so that no partition waits for the others.
         self._mirrors = [*self._mirrors[1:], *self._mirrors[:1]]
         return sum(outgoing.batch.size for _, outgoing, _ in sent)
 
-    async def _take_outcomes(self, sent: Sent) -> None:
-        """What became of the batches of a transaction; raises if one was not written.
+    async def _await_outcomes(self, sent: Sent) -> None:
+        """Wait for the results of a transaction's batches; raises if one was not written.
 
-        Batches that are written all the same are looked at too: their offsets show whether the
-        target has lost records, which those of an aborted transaction would hide.
+        After a failure, batches that were written are processed too: their offsets show whether the
+        target has lost records, which the aborted batches would hide.
         """
         failure: ClientError | TimeoutError | None = None
         for mirror, outgoing, result in sent:
@@ -506,9 +520,9 @@ class TransactionLane:
                 async with asyncio.timeout(STALL_S):
                     outcome = await result
                 if not outcome.is_ok:
-                    self._refused(mirror, outgoing, outcome)
+                    self._on_produce_error(mirror, outgoing, outcome)
                     raise outcome.error(mirror.target)
-                mirror.written(outgoing, outcome)
+                mirror.on_written(outgoing, outcome)
             except (ClientError, TimeoutError) as error:
                 failure = failure or error
         if failure is not None:
@@ -540,12 +554,12 @@ class TransactionLane:
             if not outcome.is_ok:
                 raise outcome.error(tp)
 
-    def _refused(
+    def _on_produce_error(
         self, mirror: TransactionalMirror, outgoing: Outgoing, outcome: ProduceResult
     ) -> None:
-        """Park a partition whose batch can never be written."""
+        """Park a partition if its batch can never be written."""
         code = outcome.error_code
-        if outcome.cause is not None or code in _OF_THE_TRANSACTION:
+        if outcome.cause is not None or code in _TRANSACTION_ERRORS:
             return
         if code in TOO_LARGE:
             if outgoing.batch.record_count > 1:
@@ -556,31 +570,33 @@ class TransactionLane:
             return
         if outcome.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = outcome.error(mirror.target)
-            message = f"the target refuses the batch of {outgoing.source_offset}: {error}"
+            message = (
+                f"the target refuses the batch at source offset {outgoing.source_offset}: {error}"
+            )
             mirror.park(message, remedy_for(outcome.error_code))
 
     async def _await_visible(self, positions: Checkpoints) -> dict[TopicPartition, int]:
-        """Wait until what was committed is visible; returns where it is not, in good time."""
+        """Wait until committed records are visible; returns the partitions where they are not."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STALL_S
         left = {tp: checkpoint.target_offset for tp, checkpoint in positions.items()}
         while True:
-            left = await self._still_hidden(left)
+            left = await self._find_hidden(left)
             if not left or loop.time() > deadline:
                 break
             await asyncio.sleep(_LOOK_EVERY_S)
         for tp in left:
             _log.error(
-                "%s: a transaction was committed and is not visible: it waits until it is (see "
-                "that it has a leader; a marker that is missing for good, KAFKA-20734, needs a "
+                "%s waits: a committed transaction is not visible yet (check that the partition "
+                "has a leader; if the marker is missing permanently, KAFKA-20734, mirror into a "
                 "new topic)",
                 tp,
             )
         return left
 
-    async def _still_hidden(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Those of which not all below an offset can be read, or that do not answer."""
-        listed = await self._target.list_offsets_each(
+    async def _find_hidden(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Find partitions that do not answer, or whose last stable offset is below `ends`."""
+        listed = await self._target.list_offsets_or_errors(
             dict.fromkeys(ends, LATEST), isolation="read_committed", timeout_s=ANSWER_S
         )
         return {
@@ -590,53 +606,53 @@ class TransactionLane:
         }
 
     async def _inspect_gaps(self, mirror: TransactionalMirror) -> None:
-        """Count records of another producer between the checkpoint and what was written now."""
+        """Count data of another producer between the checkpoint and the first batch."""
         tp = mirror.target
         for gap in list(mirror.gaps):
             first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
             position, found = max(first, gap[0]), None
             while found is None and position < gap[1]:
-                found, position = await self._data_from(tp, position, most_bytes=_GAP_BYTES)
+                found, position = await self._data_from(tp, position, _GAP_BYTES)
             mirror.close_gap(gap, has_data=found is not None and found < gap[1])
 
-    # Partitions that are left out.
+    # Partitions left out of transactions.
 
     def _is_available(self, mirror: TransactionalMirror) -> bool:
-        """Whether a transaction with this partition is likely to end."""
+        """Whether a transaction with this partition is likely to complete."""
         tp = mirror.target
         is_left_out = tp in self._unchecked or tp in self._hidden
         return not is_left_out and self._target.cluster.leader(tp) is not None
 
-    async def _look_after_left_out(self) -> None:
-        """Let those take part again that have become available."""
+    async def _readmit_available(self) -> None:
+        """Readmit partitions that are available again."""
         if self._hidden:
-            self._hidden = await self._still_hidden(self._hidden)
+            self._hidden = await self._find_hidden(self._hidden)
         unchecked = [mirror for mirror in self._mirrors if mirror.target in self._unchecked]
         if not unchecked:
             return
-        available = await self._answering(unchecked)
+        available = await self._find_available(unchecked)
         for mirror in unchecked:
             if mirror.target in available and mirror.parked is None:
                 await self._compare(mirror)
                 self._unchecked.discard(mirror.target)
 
-    async def _answering(self, mirrors: Iterable[TransactionalMirror]) -> set[TopicPartition]:
+    async def _find_available(self, mirrors: Iterable[TransactionalMirror]) -> set[TopicPartition]:
         asked = {mirror.target: LATEST for mirror in mirrors}
-        return set((await self._target.list_offsets_each(asked, timeout_s=ANSWER_S)).offsets)
+        return set((await self._target.list_offsets_or_errors(asked, timeout_s=ANSWER_S)).offsets)
 
     async def _compare(self, mirror: TransactionalMirror) -> None:
-        """Park a partition that is not as its checkpoint says."""
+        """Suspect the target if a partition does not match its checkpoint."""
         tp = mirror.target
-        if (strange := await self._strange(tp, self._checkpoints[tp])) is not None:
+        if (mismatch := await self._find_mismatch(tp, self._checkpoints[tp])) is not None:
             mirror.suspect_target(
-                f"the target is not as this mirror left it: {strange}",
-                "compare both with `shoal mirror verify`; mirror into a new topic",
+                f"the target partition is not as this mirror left it: {mismatch}",
+                "compare both topics with `shoal mirror verify`; mirror into a new topic",
             )
 
     async def _hand_over(self) -> None:
-        """Let partitions that are available continue under another id."""
+        """Let available partitions continue with another id."""
         running = [mirror for mirror in self._mirrors if mirror.parked is None]
-        available = await self._answering(running)
+        available = await self._find_available(running)
         healthy = [m for m in running if m.target in available and m.target not in self._hidden]
         if not healthy:
             return
@@ -644,62 +660,70 @@ class TransactionLane:
             async with asyncio.timeout(MOVE_S):
                 await self.on_stuck(self, healthy)
         except (ClientError, ConfigError, TimeoutError) as error:
-            _log.warning("partitions of %s wait: %r", self._id, error)
+            _log.warning(
+                "partitions of %s cannot move to another transactional.id and wait: %r",
+                self._id,
+                error,
+            )
 
     # After a failure.
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
-            # An order to stop ends the waiting.
-            async with asyncio.timeout(self._backoff.failed()):
+            # A stop request ends the wait.
+            async with asyncio.timeout(self._backoff.next_wait_s()):
                 while not self._stopping:
                     self._awake.clear()
                     await self._awake.wait()
 
     async def _reopen(self) -> None:
-        """A new epoch, and the truth about what was committed."""
-        # Before a later mirror of this place is fenced; what we left open ends with that.
+        """Get a new producer epoch, and read what was committed."""
+        # First, so that a newer mirror that has taken over is noticed and not fenced. Only decided
+        # records: our own open transaction ends with the fencing below.
         await self._topic.read_decided()
-        self._park_lost(self._topic.found)
+        self._park_taken_over(self._topic.found)
         if not any(mirror.parked is None for mirror in self._mirrors):
             return
         await self._start_session()
-        found = await self._positions([m.target for m in self._mirrors if m.parked is None])
-        self._park_lost(found)
+        found = await self._read_positions([m.target for m in self._mirrors if m.parked is None])
+        self._park_taken_over(found)
         for mirror in self._mirrors:
             tp = mirror.target
             if tp not in found or mirror.parked is not None:
                 continue
             self._checkpoints[tp] = found[tp]
-            # The last commit may have counted although its answer was lost.
-            mirror.offsets, _ = self._topic.map_end(tp, found[tp], is_new=False)
+            # The last commit may have succeeded although its response was lost.
+            mirror.offsets, _ = self._topic.resume_map(tp, found[tp], is_new=False)
             self._unchecked.add(tp)
-            self._go_back(mirror)
+            self._rewind(mirror)
 
-    def _park_lost(self, found: Checkpoints) -> None:
-        """Park what a later mirror has taken over."""
+    def _park_taken_over(self, found: Checkpoints) -> None:
+        """Park partitions that a newer mirror has taken over."""
         for mirror in self._mirrors:
             theirs, ours = found.get(mirror.target), self._checkpoints[mirror.target]
             if theirs is not None and (
-                theirs.mirror_epoch > ours.mirror_epoch or theirs.lane != self._id
+                theirs.mirror_epoch > ours.mirror_epoch or theirs.transactional_id != self._id
             ):
-                mirror.park("a later mirror of this name has taken over", "let only one run")
+                mirror.park(
+                    "a newer mirror with the same name has taken over",
+                    "run only one mirror with this name",
+                )
 
-    def _go_back(self, mirror: TransactionalMirror) -> None:
+    def _rewind(self, mirror: TransactionalMirror) -> None:
         checkpoint = self._checkpoints[mirror.target]
-        mirror.go_back(checkpoint.source_offset, checkpoint.target_offset)
+        mirror.rewind(checkpoint.source_offset, checkpoint.target_offset)
 
     async def _close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             with contextlib.suppress(TimeoutError, ClientError):
-                async with asyncio.timeout(LAST_WORD_S):
+                async with asyncio.timeout(LAST_WRITE_S):
                     await session.close()
 
 
-async def _stay(_lane: TransactionLane, _healthy: list[TransactionalMirror]) -> None:
-    """There is no other id."""
+async def _keep_id(_writer: TransactionWriter, _healthy: list[TransactionalMirror]) -> None:
+    """Default of `on_stuck`: no other id exists."""
 
 
-def _lane_id(mirror: str, number: int) -> str:
+def _make_transactional_id(mirror: str, number: int) -> str:
     return f"{PREFIX}{mirror}-{number}"

@@ -1,1 +1,1 @@
-"""The life of source and target topics while a mirror copies: what changed, and what follows."""
+"""Watches source and target topics while a mirror copies, and decides what follows from changes."""

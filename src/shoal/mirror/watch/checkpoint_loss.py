@@ -1,12 +1,12 @@
 """Notices that a running mirror's checkpoint topic was deleted, and writes it again from memory.
 
 Rules:
-- The topic is known by its id. It is looked at every few seconds, also while nothing is copied:
-  a mirror that ended without its checkpoints would refuse its own copies at the next start.
-- What this process copies is written again: checkpoints, and offset maps in full. The
-  transactional lane writes its own in a transaction.
-- What this mirror copied once and does not copy now is lost: it is named in the log. The loss
-  itself is logged, and stays in the status as long as the process runs.
+- The topic is identified by its id, which is checked every few seconds, even while nothing is
+  copied: without its checkpoints the next start would refuse the mirror's own copies.
+- Checkpoints and complete offset maps of all partitions that this process copies are written again.
+  The transaction writers write theirs in a transaction.
+- Checkpoints of partitions that are not copied now are lost: they are named in the log. The loss is
+  logged, and stays in the status as long as the process runs.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from shoal.model.topics import TopicPartition
 
 LOOK_EVERY_S: Final = 2.0
 
-# Writes again what one part of the mirror knows; returns which target partitions those are.
+# Writes the checkpoints of one part of the mirror again; returns their target partitions.
 Restore = Callable[[], Awaitable[set[TopicPartition]]]
 
 _log = logging.getLogger(__name__)
 
 
 class CheckpointLoss:
-    """Watches over one mirror's checkpoint topic."""
+    """Watches the checkpoint topic of one mirror."""
 
     def __init__(self, topic: CheckpointTopic, restores: list[Restore]) -> None:
         self._topic = topic
@@ -36,27 +36,30 @@ class CheckpointLoss:
         self.notices: list[str] = []
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Check the topic periodically, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
                 if await self._topic.is_lost():
                     await self._restore()
             except ClientError as error:
-                _log.warning("the checkpoint topic cannot be looked at or written: %s", error)
+                _log.warning("cannot read or restore the checkpoint topic, retrying: %s", error)
 
     async def _restore(self) -> None:
         name = self._topic.partition.topic
         known = set(self._topic.found)
-        if not await self._topic.make() and not await self._topic.is_lost():
-            return  # a broker that has just started did not know it yet
-        _log.error("%s was deleted while the mirror runs: it is written again from memory", name)
+        if not await self._topic.create_if_missing() and not await self._topic.is_lost():
+            return  # a broker that has just started did not know the topic yet
+        _log.error(
+            "topic %s was deleted while the mirror runs: writing its checkpoints again from memory",
+            name,
+        )
         restored: set[TopicPartition] = set()
         for restore in self._restores:
             restored |= await restore()
         self._topic.mark_restored(restored)
         at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        notice = f"{name} was deleted; {len(restored)} checkpoints were written again at {at}"
+        notice = f"topic {name} was deleted; {len(restored)} checkpoints were written again at {at}"
         if lost := sorted(known - restored):
             notice += f"; lost for partitions that are not copied now: {', '.join(map(str, lost))}"
         _log.error("%s", notice)

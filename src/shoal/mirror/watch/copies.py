@@ -1,7 +1,7 @@
-"""Which topics of a target are copies by mirrors of this project, and of which source topics.
+"""Finds which target topics are copies made by shoal mirrors, and of which source topics.
 
-What mirrors wrote down about target partitions is found by looking through all checkpoint topics
-of the target: whoever compares need not know under which name a topic was mirrored.
+All checkpoint topics of the target are read, so the caller need not know the name of the mirror
+that copied a topic.
 """
 
 import logging
@@ -19,24 +19,24 @@ _log = logging.getLogger(__name__)
 
 
 class Copy(NamedTuple):
-    """What a mirror says about a target partition."""
+    """What the checkpoint of a mirror says about a target partition."""
 
-    target_start: int  # where the present generation begins
-    is_of_former_source: bool  # the source topic that was copied is gone
+    target_start: int  # where the current generation begins
+    is_of_former_source: bool  # the copied source topic no longer exists
 
 
 async def find_copies(source: Client, target: Client, routes: Iterable[Route]) -> dict[Route, Copy]:
-    """What mirrors say about these target partitions; nothing where no mirror wrote."""
+    """Find the copies among these routes; routes that no mirror wrote are left out."""
     wanted = {route.target: route for route in routes}
     copies: dict[Route, Copy] = {}
-    topics = (await target.retrying(target.metadata)).topics
+    topics = (await target.with_retries(target.metadata)).topics
     for name in topics:
         if not name.startswith(PREFIX) or name == PREFIX:
             continue
         try:
             found = await CheckpointTopic(target, name.removeprefix(PREFIX)).read()
         except (ClientError, ConfigError) as error:
-            _log.warning("what %s says about generations cannot be read: %s", name, error)
+            _log.warning("cannot read the checkpoints of topic %s: %s", name, error)
             continue
         for tp, checkpoint in found.items():
             route = wanted.get(tp)
@@ -48,7 +48,7 @@ async def find_copies(source: Client, target: Client, routes: Iterable[Route]) -
 
 
 def is_about(checkpoint: Checkpoint, route: Route, source: Client, target: Client) -> bool:
-    """Whether a checkpoint is of this copy: of the same target topic, source cluster and name."""
+    """Whether a checkpoint belongs to a route: same target topic id, source cluster and name."""
     return (
         not has_other_id(checkpoint.target_topic_id, topic_id(target, route.target.topic))
         and checkpoint.source_cluster == source.cluster.cluster_id
@@ -57,6 +57,6 @@ def is_about(checkpoint: Checkpoint, route: Route, source: Client, target: Clien
 
 
 def topic_id(client: Client, topic: str) -> str | None:
-    """The topic's id, on clusters that have ids."""
+    """The id of a topic; None on clusters without topic ids."""
     known = client.cluster.topics.get(topic)
     return None if known is None or known.topic_id is None else str(known.topic_id)

@@ -1,9 +1,9 @@
-"""Asks source leaders whether they still have what was read (OffsetForLeaderEpoch).
+"""Asks source leaders whether they still have the records that were read (OffsetForLeaderEpoch).
 
 Rules:
-- Every partition is judged alone. One whose leader is missing or does not answer stays
-  unanswered, and is asked again by the caller.
-- An answer counts for the leader epoch that the question named; a later leader is asked again.
+- Every partition is judged separately. If its leader is missing or does not answer, the partition
+  stays unanswered, and the caller asks again.
+- An answer is valid for the leader epoch in the request; a later leader is asked again.
 """
 
 import asyncio
@@ -15,18 +15,24 @@ from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.errors import ClientError
 from shoal.client.results import LATEST
-from shoal.mirror.watch.divergence import EpochEnd, EpochStart, Judgement, judge, judge_unknown
+from shoal.mirror.watch.divergence import (
+    EpochStart,
+    Judgement,
+    LeaderEpochEnd,
+    judge,
+    judge_unknown,
+)
 from shoal.model.errors import SystemFailure, WireError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
-# With a field for the leader epoch that the asker knows.
+# The first version with the field `current_leader_epoch`.
 _FIRST_VERSION: Final = 2
 _END_S: Final = 5.0
 
 
 class ReadSoFar(NamedTuple):
-    """What was read of a partition: the epochs, and the position behind it."""
+    """What was read of a partition: the epochs, and the next position."""
 
     epochs: tuple[EpochStart, ...]
     position: int
@@ -34,34 +40,34 @@ class ReadSoFar(NamedTuple):
 
 @dataclass(slots=True)
 class Answers:
-    """What leaders said."""
+    """The answers of leaders."""
 
-    # By partition: the leader epoch for which the answer counts.
+    # By partition: the leader epoch for which the answer is valid.
     checked: dict[TopicPartition, int] = field(default_factory=dict)
-    # Of those: from which offset on the leader has other records.
+    # Of those: the offset from which the leader has other records.
     diverged: dict[TopicPartition, int] = field(default_factory=dict)
-    # Not answered, and why.
+    # Not answered, with the reason.
     errors: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def no_epochs(tp: TopicPartition, reason: str) -> SystemFailure:
-    """Why a partition cannot be compared yet."""
+def epochs_unavailable(tp: TopicPartition, reason: str) -> SystemFailure:
+    """The error for a partition that cannot be compared yet."""
     failure = SystemFailure(
-        f"the source's leader of {tp} does not tell whether it has what was copied: {reason}",
-        remedy="bring its brokers back; it is asked again",
+        f"cannot check whether the source leader of {tp} still has the copied records: {reason}",
+        remedy="restart its brokers; the check is retried",
     )
     failure.retriable = True
     return failure
 
 
 def leader_epoch(client: Client, tp: TopicPartition) -> int:
-    """The leader epoch by the client's metadata; -1 if there is none."""
+    """The leader epoch in the client's metadata; -1 if unknown."""
     known = client.cluster.partition(tp)
     return -1 if known is None else known.leader_epoch
 
 
 async def find_divergences(source: Client, read: Mapping[TopicPartition, ReadSoFar]) -> Answers:
-    """Ask the leaders of these partitions; `UnsupportedByBroker` if they cannot tell epochs."""
+    """Ask the leaders of these partitions; raises `UnsupportedByBroker` on old brokers."""
     answers = Answers()
     epochs = {tp: leader_epoch(source, tp) for tp in read}
     questions = {tp: each.epochs[-1].epoch for tp, each in read.items()}
@@ -69,9 +75,9 @@ async def find_divergences(source: Client, read: Mapping[TopicPartition, ReadSoF
         ends = await _ask_leaders(source, questions, epochs, answers)
         asked, questions = questions, {}
         for tp, end in ends.items():
-            judgement = await _judged(source, tp, read[tp], asked=(asked[tp], end))
+            judgement = await _judge_answer(source, tp, read[tp], asked=(asked[tp], end))
             if judgement is None:
-                answers.errors[tp] = "the leader does not tell its epochs or its end"
+                answers.errors[tp] = "the leader returns neither its epochs nor its log end"
             elif judgement.ask_next is not None:
                 questions[tp] = judgement.ask_next
             else:
@@ -81,14 +87,14 @@ async def find_divergences(source: Client, read: Mapping[TopicPartition, ReadSoF
     return answers
 
 
-async def _judged(
-    source: Client, tp: TopicPartition, read: ReadSoFar, *, asked: tuple[int, EpochEnd]
+async def _judge_answer(
+    source: Client, tp: TopicPartition, read: ReadSoFar, *, asked: tuple[int, LeaderEpochEnd]
 ) -> Judgement | None:
-    """By the epoch that was asked for and the answer; None if the leader does not tell enough."""
+    """Judge the answer to the requested epoch; None if the log end is needed and unavailable."""
     asked_epoch, end = asked
     if end.end_offset >= 0:
         return judge(read.epochs, read.position, asked_epoch, end)
-    listed = await source.list_offsets_each({tp: LATEST}, timeout_s=_END_S)
+    listed = await source.list_offsets_or_errors({tp: LATEST}, timeout_s=_END_S)
     if tp in listed.errors:
         return None
     return judge_unknown(read.epochs, read.position, listed.offsets[tp].offset)
@@ -99,15 +105,15 @@ async def _ask_leaders(
     questions: Mapping[TopicPartition, int],
     epochs: Mapping[TopicPartition, int],
     answers: Answers,
-) -> dict[TopicPartition, EpochEnd]:
+) -> dict[TopicPartition, LeaderEpochEnd]:
     by_leader: dict[int, list[TopicPartition]] = {}
     for tp in questions:
         leader = source.cluster.leader(tp)
         if leader is None:
-            answers.errors[tp] = "it has no leader"
+            answers.errors[tp] = "the partition has no leader"
         else:
             by_leader.setdefault(leader, []).append(tp)
-    ends: dict[TopicPartition, EpochEnd] = {}
+    ends: dict[TopicPartition, LeaderEpochEnd] = {}
 
     async def ask(node_id: int, partitions: list[TopicPartition]) -> None:
         values = _values(partitions, questions, epochs)
@@ -126,7 +132,7 @@ async def _ask_leaders(
                 if part.error_code != Code.NONE:
                     answers.errors[tp] = Code(part.error_code).name
                 elif tp in questions:
-                    ends[tp] = EpochEnd(int(part.leader_epoch), int(part.end_offset))
+                    ends[tp] = LeaderEpochEnd(int(part.leader_epoch), int(part.end_offset))
 
     await asyncio.gather(*(ask(node, partitions) for node, partitions in by_leader.items()))
     return ends

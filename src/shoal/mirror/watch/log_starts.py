@@ -1,9 +1,10 @@
-"""Deletes at the target what the source has deleted at the start of its log.
+"""Deletes records at the target that the source has deleted at the start of its log.
 
 Rules:
-- The source's log start is translated by the offset map; what is not copied yet is left alone.
-- Only forwards, and only partitions whose target has more than the source. A topic that is
-  only compacted cannot be cut so; it is left alone.
+- The source's log start is translated by the offset map. Partitions that are not copied that far
+  are skipped.
+- The log start only moves forwards, and only where the target has older records than the source.
+  Topics with cleanup.policy=compact do not allow this and are skipped.
 """
 
 import logging
@@ -18,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogStarts:
-    """Lets the log starts of a target follow those of its source."""
+    """Advances the log starts of a target to those of its source."""
 
     def __init__(self, source: Client, target: Client, translator: Translator) -> None:
         self._source = source
@@ -31,9 +32,9 @@ class LogStarts:
         if not partitions:
             return
         asked = dict.fromkeys(partitions, EARLIEST)
-        firsts = await self._source.list_offsets_each(asked, timeout_s=ANSWER_S)
+        firsts = await self._source.list_offsets_or_errors(asked, timeout_s=ANSWER_S)
         for tp, reason in firsts.errors.items():
-            _log.warning("the log start of %s is not followed: %s", tp, reason)
+            _log.warning("cannot read the log start of source partition %s: %s", tp, reason)
         for tp, first in firsts.offsets.items():
             place = self._translator.translate(tp, first.offset)
             offset = place.target_offset
@@ -43,6 +44,12 @@ class LogStarts:
                 await self._target.admin.delete_records({place.target: offset})
             except KafkaError as error:
                 if error.code != Code.POLICY_VIOLATION:
-                    _log.warning("the log start of %s cannot follow: %s", place.target, error)
+                    _log.warning(
+                        "cannot advance the log start of target partition %s: %s",
+                        place.target,
+                        error,
+                    )
             else:
-                _log.info("%s begins at %d now, as its source does", place.target, offset)
+                _log.info(
+                    "advanced the log start of target partition %s to %d", place.target, offset
+                )

@@ -1,18 +1,18 @@
-"""Starts routes so that one that cannot start holds back no other.
+"""Starts routes so that a route that cannot start delays no other.
 
     wanted ──► probe ──► start together ──► running
                  │              │
                  │         failed: each alone ──► running, refused
                  └──► waiting ◄─┘
-                        └── tried again with backoff, until it runs or is not wanted
+                        └── retried with backoff, until it runs or is no longer wanted
 
 Rules:
-- Routes whose leaders answer start together, which is cheap. If that fails or takes long, each
-  is started alone, at the same time, so that the failing one is known and delays no other.
-- An error that may pass (no leader, no answer) makes a route wait; any other error refuses it
-  until it is wanted again.
-- What is known of a route stays known while it is tried again, which may take a minute: a status
-  must not look as if all was well meanwhile. A reason is logged once.
+- Routes whose leaders answer start together, which is cheap. If that fails or takes long, each is
+  started alone, concurrently, so that the failing one is identified and delays no other.
+- A retriable error (no leader, no answer) makes a route wait; any other error refuses it until the
+  next `start`.
+- The error of a route stays in the status while the route is retried, which may take a minute.
+  Each reason is logged once.
 - `start` returns when every route is decided, or, once some run, after a short time.
 """
 
@@ -27,9 +27,9 @@ from shoal.mirror.watch.waiting import WaitingRoutes
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.runtime.tasks import run_once
 
-# How long routes that start together, and those who wait for them, are delayed by a slow one.
+# How long one slow route may delay the routes that start together with it, and the caller.
 PROMPT_S: Final = 10.0
-# How long one route alone may take: longer than a target's replicas may take to agree.
+# How long one route alone may take: longer than `shoal.mirror.run.resume` waits for replicas.
 ALONE_S: Final = 120.0
 LOOK_EVERY_S: Final = 0.2
 
@@ -51,7 +51,7 @@ class RouteStarts:
         self.refused: dict[Route, ShoalError] = {}
 
     async def start(self, routes: Sequence[Route], *, has_others: bool) -> None:
-        """Start these; `has_others` says that partitions run which must not wait for them."""
+        """Start these; with `has_others`, running partitions must not wait for them."""
         loop = asyncio.get_running_loop()
         prompt_until = loop.time() + PROMPT_S
         self._begin([route for route in routes if route not in self._starting])
@@ -62,19 +62,19 @@ class RouteStarts:
 
     @property
     def not_running(self) -> dict[Route, ShoalError]:
-        """Why each route that is wanted does not run: it waits, is refused, or is being started."""
-        starting = {r: _unfinished(r) for r in self._starting if not self._is_running(r)}
+        """Why each wanted route does not run: it waits, is refused, or is being started."""
+        starting = {r: _starting_error(r) for r in self._starting if not self._is_running(r)}
         return {**starting, **self.waiting.errors, **self.refused}
 
     async def retry(self) -> None:
-        """Try again those that wait, each at its time; endless."""
+        """Retry waiting routes, each at its time; runs until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             now = asyncio.get_running_loop().time()
             self._begin([r for r in self.waiting.due(now) if r not in self._starting])
 
     async def keep_only(self, wanted: Container[Route]) -> None:
-        """Give up those that are no longer wanted."""
+        """Drop routes that are no longer wanted."""
         self.waiting.keep_only(wanted)
         self.refused = {r: error for r, error in self.refused.items() if r in wanted}
         await self._cancel([route for route in self._starting if route not in wanted])
@@ -84,10 +84,10 @@ class RouteStarts:
 
     async def _cancel(self, routes: Sequence[Route]) -> None:
         tasks = {self._starting[route] for route in routes}
-        # Others that start with them are tried again.
+        # Routes that start in the same task are interrupted too, and retried.
         for route in [r for r, task in self._starting.items() if task in tasks]:
             if route not in routes:
-                self._not_started(route, _interrupted(route))
+                self._on_not_started(route, _interruption_error(route))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -98,7 +98,7 @@ class RouteStarts:
         task = run_once(
             "mirror start",
             self._start_group(routes),
-            on_failure=partial(self._failed_unexpectedly, routes),
+            on_failure=partial(self._on_unexpected_error, routes),
         )
         self._starting.update(dict.fromkeys(routes, task))
 
@@ -106,7 +106,7 @@ class RouteStarts:
         try:
             failed = await self._probe(routes)
             for route, error in failed.items():
-                self._not_started(route, error)
+                self._on_not_started(route, error)
             if ready := [route for route in routes if route not in failed]:
                 await self._start_ready(ready)
         finally:
@@ -121,28 +121,28 @@ class RouteStarts:
             if len(ready) > 1:
                 await asyncio.gather(*(self._start_ready([route]) for route in ready))
             else:
-                self._not_started(ready[0], _as_retriable(ready[0], error))
+                self._on_not_started(ready[0], _as_retriable(ready[0], error))
         else:
             for route in ready:
                 self.refused.pop(route, None)
                 if self.waiting.remove(route):
-                    _log.info("%s started after it had to wait", route.source)
+                    _log.info("%s started after waiting", route.source)
 
-    def _not_started(self, route: Route, error: ShoalError) -> None:
+    def _on_not_started(self, route: Route, error: ShoalError) -> None:
         if not error.retriable:
             self.waiting.remove(route)
             if str(self.refused.get(route)) != str(error):
-                _log.error("%s is not copied, others continue: %s", route.source, error)
+                _log.error("%s is not copied, other partitions continue: %s", route.source, error)
             self.refused[route] = error
             return
         self.refused.pop(route, None)
         if self.waiting.put(route, error, asyncio.get_running_loop().time()):
-            _log.warning("%s waits, others continue: %s", route.source, error)
+            _log.warning("%s waits to start, other partitions continue: %s", route.source, error)
 
-    def _failed_unexpectedly(self, routes: Sequence[Route], error: Exception) -> None:
+    def _on_unexpected_error(self, routes: Sequence[Route], error: Exception) -> None:
         for route in routes:
             if not self._is_running(route):
-                self._not_started(route, _as_retriable(route, error))
+                self._on_not_started(route, _as_retriable(route, error))
 
 
 def _as_retriable(route: Route, error: Exception) -> ShoalError:
@@ -150,23 +150,23 @@ def _as_retriable(route: Route, error: Exception) -> ShoalError:
         return error
     what = "took too long" if isinstance(error, TimeoutError) else f"failed: {error!r}"
     failure = SystemFailure(
-        f"the start of {route.source} {what}",
-        remedy="it is tried again; look at the brokers that lead it on both sides",
+        f"the start of partition {route.source} {what}",
+        remedy="it is retried; check the brokers that lead it on both sides",
     )
     failure.retriable = True
     return failure
 
 
-def _unfinished(route: Route) -> ShoalError:
+def _starting_error(route: Route) -> ShoalError:
     failure = SystemFailure(
-        f"{route.source} is being started",
-        remedy="wait; if it stays so, look at the brokers that lead it on both sides",
+        f"partition {route.source} is being started",
+        remedy="wait; if it does not start, check the brokers that lead it on both sides",
     )
     failure.retriable = True
     return failure
 
 
-def _interrupted(route: Route) -> ShoalError:
-    failure = SystemFailure(f"the start of {route.source} was interrupted")
+def _interruption_error(route: Route) -> ShoalError:
+    failure = SystemFailure(f"the start of partition {route.source} was interrupted")
     failure.retriable = True
     return failure

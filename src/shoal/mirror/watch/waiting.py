@@ -1,7 +1,7 @@
-"""Routes that cannot start yet: why, and when each is tried again; pure.
+"""Routes that cannot start yet: why, and when each is retried; pure.
 
 Rules:
-- Each route has its own backoff: one that fails again and again does not delay another.
+- Each route has its own backoff: one that keeps failing does not delay another.
 - A route leaves when it has started, was refused, or is no longer wanted.
 """
 
@@ -19,42 +19,42 @@ LONGEST_RETRY_MS: Final = 5000
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingRoute:
     error: ShoalError
     backoff: Backoff
     not_before: float = 0.0
 
 
 class WaitingRoutes:
-    """The routes of one mirror that wait for a leader, or for an answer."""
+    """The routes of one mirror that wait for a leader or a response."""
 
     def __init__(self, *, chance: Callable[[], float] = random.random) -> None:
         self._chance = chance
-        self._waiting: dict[Route, _Waiting] = {}
+        self._waiting: dict[Route, _WaitingRoute] = {}
 
     @property
     def errors(self) -> dict[Route, ShoalError]:
-        """Why each waits."""
+        """Why each route waits."""
         return {route: each.error for route, each in self._waiting.items()}
 
     def __contains__(self, route: Route) -> bool:
         return route in self._waiting
 
     def put(self, route: Route, error: ShoalError, now: float) -> bool:
-        """A route could not start; returns whether that is new, or for another reason."""
+        """Add a route that could not start; returns whether the reason is new."""
         known = self._waiting.get(route)
         if known is None:
             backoff = Backoff(FIRST_RETRY_MS, LONGEST_RETRY_MS, chance=self._chance)
-            known = self._waiting[route] = _Waiting(error, backoff)
+            known = self._waiting[route] = _WaitingRoute(error, backoff)
             is_news = True
         else:
             is_news = str(known.error) != str(error)
         known.error = error
-        known.not_before = now + known.backoff.failed()
+        known.not_before = now + known.backoff.next_wait_s()
         return is_news
 
     def due(self, now: float) -> list[Route]:
-        """The routes to try now."""
+        """Return the routes to retry now."""
         return sorted(route for route, each in self._waiting.items() if each.not_before <= now)
 
     def remove(self, route: Route) -> bool:

@@ -1,8 +1,8 @@
-"""The data source `shoal`: Kafka topics as Spark tables, read by our own client, no JVM client.
+"""The data source `shoal`: Kafka topics as Spark tables, read by Shoal's client, not a JVM.
 
-options   what a user asks for, by the option names of Spark's own Kafka connector
-places    from those to offsets of partitions, and from ranges to tasks
-columns   from record batches to Arrow, column at a time
-reading   one range of one partition
-source    what Spark calls
+options         parses the options, which have the names of Spark's own Kafka connector
+offset_ranges   resolves a query to offsets of partitions, and splits ranges into tasks
+columns         converts record batches to Arrow, column by column
+reading         reads one range of one partition
+source          the classes that Spark calls
 """

@@ -1,12 +1,12 @@
-"""What a user asks for, by the option names of Spark's own Kafka connector. Pure.
+"""Parses the options of a query, which have the names of Spark's Kafka connector. Pure.
 
 Rules:
-- Names are not case-sensitive, as everywhere in Spark; values are, where Kafka's are.
-- `kafka.NAME` is the client's property NAME. What the connector knows and has no meaning here
-  (its consumer pools and poll time-outs) is accepted and ignored.
-- Anything else that is unknown or wrong is one error that names the option.
-- What the connector refuses is refused: a table that begins at the latest offset or ends at the
-  earliest, a stream with an end, properties of the client that decide what the query decides.
+- Names are not case-sensitive, as everywhere in Spark; values are case-sensitive if Kafka's are.
+- `kafka.NAME` is the client's property NAME. Options of the connector that have no meaning here
+  (its consumer pools and poll time-outs) are accepted and ignored.
+- Any other unknown or invalid option is an error that names it.
+- Queries that the connector refuses are refused: a table that begins at the latest offset or ends
+  at the earliest, a stream with an end, client properties that would override the query.
 """
 
 import difflib
@@ -35,7 +35,7 @@ _IGNORED: Final = frozenset(
         "path",
     }
 )
-# Who sets these means something that would not happen.
+# These properties would have no effect, so setting one is a mistake.
 _NOT_FOR_USERS: Final = (
     "auto.offset.reset",
     "enable.auto.commit",
@@ -76,7 +76,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A whole request."""
+    """A parsed query."""
 
     properties: Mapping[str, str]
     topics: tuple[str, ...] = ()
@@ -96,14 +96,14 @@ class Query:
 
 
 def parse(options: Mapping[str, str], *, is_stream: bool | None = None) -> Query:
-    """The request behind these options; None where it may be a table's or a stream's."""
-    wishes = {name.lower(): value for name, value in options.items()}
+    """Parse the options of a query; `is_stream` is None if it is not known yet."""
+    settings = {name.lower(): value for name, value in options.items()}
     properties = {
         name.removeprefix("kafka."): value
-        for name, value in wishes.items()
+        for name, value in settings.items()
         if name.startswith("kafka.")
     }
-    _refuse_unknown(wishes)
+    _refuse_unknown(settings)
     if "bootstrap.servers" not in properties:
         raise ConfigError(
             "the option kafka.bootstrap.servers is missing",
@@ -112,33 +112,39 @@ def parse(options: Mapping[str, str], *, is_stream: bool | None = None) -> Query
     for name in _NOT_FOR_USERS:
         if name in properties:
             raise ConfigError(f"the option kafka.{name} is not supported")
-    if is_stream and (ends := sorted(name for name in wishes if name.startswith("ending"))):
-        raise ConfigError(f"a stream has no end: the option {ends[0]} is for tables")
+    if is_stream and (ends := sorted(name for name in settings if name.startswith("ending"))):
+        raise ConfigError(f"the option {ends[0]} is for tables only: a stream has no end")
     default = LATEST if is_stream else EARLIEST
-    most, least = _number(wishes, "maxoffsetspertrigger"), _number(wishes, "minoffsetspertrigger")
+    most, least = (
+        _parse_count(settings, "maxoffsetspertrigger"),
+        _parse_count(settings, "minoffsetspertrigger"),
+    )
     if most is not None and least is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
-    start, end = _bound(wishes, "starting", default), _bound(wishes, "ending", LATEST)
+    start, end = (
+        _parse_bound(settings, "starting", default),
+        _parse_bound(settings, "ending", LATEST),
+    )
     if is_stream is False:
         _refuse_end(start, LATEST, "startingOffsets cannot be latest for a table")
         _refuse_end(end, EARLIEST, "endingOffsets cannot be earliest")
     return Query(
         properties=properties,
-        **_strategy(wishes),
-        mode=_one_of(wishes, "mode", (RECORDS, BATCHES), default=RECORDS),
+        **_parse_strategy(settings),
+        mode=_parse_choice(settings, "mode", (RECORDS, BATCHES), default=RECORDS),
         start=start,
         end=end,
-        latest_if_no_time=_one_of(
-            wishes, "startingoffsetsbytimestampstrategy", ("error", "latest"), default="error"
+        latest_if_no_time=_parse_choice(
+            settings, "startingoffsetsbytimestampstrategy", ("error", "latest"), default="error"
         )
         == "latest",
-        min_partitions=_number(wishes, "minpartitions"),
-        max_records_per_partition=_number(wishes, "maxrecordsperpartition"),
+        min_partitions=_parse_count(settings, "minpartitions"),
+        max_records_per_partition=_parse_count(settings, "maxrecordsperpartition"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
-        max_trigger_delay_s=_delay_s(wishes),
-        fail_on_data_loss=_flag(wishes, "failondataloss", default=True),
-        include_headers=_flag(wishes, "includeheaders", default=False),
+        max_trigger_delay_s=_parse_delay_s(settings),
+        fail_on_data_loss=_parse_flag(settings, "failondataloss", default=True),
+        include_headers=_parse_flag(settings, "includeheaders", default=False),
     )
 
 
@@ -147,48 +153,50 @@ def _refuse_end(bound: Bound, end: int, words: str) -> None:
         raise ConfigError(words)
 
 
-def _refuse_unknown(wishes: Mapping[str, str]) -> None:
-    for name in wishes:
+def _refuse_unknown(settings: Mapping[str, str]) -> None:
+    for name in settings:
         if name in _KNOWN or name in _IGNORED or name.startswith(("kafka.", "kafkaconsumer.")):
             continue
         near = difflib.get_close_matches(name, _KNOWN, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN)}"
-        raise ConfigError(f"the option {name} is not known", remedy=hint)
+        hint = f"did you mean {near[0]}?" if near else f"the known options are {', '.join(_KNOWN)}"
+        raise ConfigError(f"the option {name} is unknown", remedy=hint)
 
 
-def _strategy(wishes: Mapping[str, str]) -> dict[str, Any]:
-    given = [name for name in _STRATEGIES if wishes.get(name)]
+def _parse_strategy(settings: Mapping[str, str]) -> dict[str, Any]:
+    given = [name for name in _STRATEGIES if settings.get(name)]
     if len(given) != 1:
         raise ConfigError(
             f"exactly one of {', '.join(_STRATEGIES)} must be given, not {len(given)}",
             remedy='.option("subscribe", "topic")',
         )
     [name] = given
-    value = wishes[name]
+    value = settings[name]
     if name == "subscribe":
         return {"topics": tuple(topic.strip() for topic in value.split(",") if topic.strip())}
     if name == "subscribepattern":
         try:
             re.compile(value)
         except re.error as error:
-            raise ConfigError(f"the option subscribePattern is no pattern: {error}") from error
+            raise ConfigError(
+                f"the option subscribePattern is not a regular expression: {error}"
+            ) from error
         return {"pattern": value}
     try:
-        asked = {topic: [int(p) for p in some] for topic, some in json.loads(value).items()}
+        assigned = {topic: [int(p) for p in some] for topic, some in json.loads(value).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"the option assign cannot be read: {error}", remedy='write {"topic":[0,1]}'
         ) from error
-    return {"partitions": tuple(TopicPartition(t, p) for t, some in asked.items() for p in some)}
+    return {"partitions": tuple(TopicPartition(t, p) for t, some in assigned.items() for p in some)}
 
 
-def _bound(wishes: Mapping[str, str], side: str, default: int) -> Bound:
-    """The connector's order: a time everywhere, a time by partition, then offsets."""
-    if text := wishes.get(f"{side}timestamp"):
-        return Bound(_whole(text, f"{side}Timestamp"), is_time=True)
-    if text := wishes.get(f"{side}offsetsbytimestamp"):
-        return Bound(None, _nested(text, f"{side}OffsetsByTimestamp"), is_time=True)
-    text = wishes.get(f"{side}offsets", "")
+def _parse_bound(settings: Mapping[str, str], side: str, default: int) -> Bound:
+    """Parse a bound; as in the connector, a time comes before times by partition and offsets."""
+    if text := settings.get(f"{side}timestamp"):
+        return Bound(_parse_int(text, f"{side}Timestamp"), is_time=True)
+    if text := settings.get(f"{side}offsetsbytimestamp"):
+        return Bound(None, _parse_offsets(text, f"{side}OffsetsByTimestamp"), is_time=True)
+    text = settings.get(f"{side}offsets", "")
     if not text:
         return Bound(default)
     if text.lower() in _WORDS:
@@ -196,10 +204,10 @@ def _bound(wishes: Mapping[str, str], side: str, default: int) -> Bound:
         if side == "ending" and word == EARLIEST:
             raise ConfigError("endingOffsets cannot be earliest")
         return Bound(word)
-    return Bound(None, _nested(text, f"{side}Offsets"))
+    return Bound(None, _parse_offsets(text, f"{side}Offsets"))
 
 
-def _nested(text: str, name: str) -> dict[TopicPartition, int]:
+def _parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -212,38 +220,40 @@ def _nested(text: str, name: str) -> dict[TopicPartition, int]:
         ) from error
 
 
-def _number(wishes: Mapping[str, str], name: str) -> int | None:
-    text = wishes.get(name)
+def _parse_count(settings: Mapping[str, str], name: str) -> int | None:
+    text = settings.get(name)
     if not text:
         return None
-    number = _whole(text, name)
+    number = _parse_int(text, name)
     if number < 1:
         raise ConfigError(f"the option {name} must be at least 1, not {number}")
     return number
 
 
-def _whole(text: str, name: str) -> int:
+def _parse_int(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError as error:
         raise ConfigError(f"the option {name} must be a whole number, not {text!r:.40}") from error
 
 
-def _delay_s(wishes: Mapping[str, str]) -> float:
-    """As everywhere in Spark, a bare number is milliseconds."""
-    text = wishes.get("maxtriggerdelay", "15m").strip()
+def _parse_delay_s(settings: Mapping[str, str]) -> float:
+    """Parse maxTriggerDelay; as everywhere in Spark, a bare number is milliseconds."""
+    text = settings.get("maxtriggerdelay", "15m").strip()
     try:
         return parse_duration_s(f"{text}ms" if text.isdigit() else text)
     except UsageError as error:
         raise ConfigError(f"the option maxTriggerDelay: {error}") from error
 
 
-def _flag(wishes: Mapping[str, str], name: str, *, default: bool) -> bool:
-    return _one_of(wishes, name, ("true", "false"), default=str(default).lower()) == "true"
+def _parse_flag(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return _parse_choice(settings, name, ("true", "false"), default=str(default).lower()) == "true"
 
 
-def _one_of(wishes: Mapping[str, str], name: str, allowed: tuple[str, ...], *, default: str) -> str:
-    value = wishes.get(name, default).lower()
+def _parse_choice(
+    settings: Mapping[str, str], name: str, allowed: tuple[str, ...], *, default: str
+) -> str:
+    value = settings.get(name, default).lower()
     if value not in allowed:
         raise ConfigError(f"the option {name} must be {' or '.join(allowed)}, not {value!r:.40}")
     return value

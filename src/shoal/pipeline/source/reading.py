@@ -1,11 +1,12 @@
-"""One range of one partition, as Arrow batches.
+"""Reads one range of one partition as Arrow batches.
 
 Rules:
-- The next fetch is on its way before what the last one brought is taken apart.
-- Control batches, and for `read_committed` aborted ones, are no records; batch mode shows
-  every batch whose base offset lies in the range, so that no two tasks show the same one.
-- A leader that moves or dies is looked for again, until the client's own time-out.
-- The range is read to its end, or it is an error: a task never returns less in silence.
+- The next fetch is sent before the last response is decoded.
+- Control batches, and with `read_committed` aborted batches, contain no records to return. Batch
+  mode returns every batch whose base offset is in the range, so that no two tasks return the same
+  one.
+- If the leader moves or dies, the client looks for the new one until its own time-out.
+- The range is read to its end, or the task fails: it never returns less silently.
 """
 
 import asyncio
@@ -13,32 +14,32 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from shoal.audit.memory import keep_freed_memory, spare_what_is_loaded
+from shoal.audit.memory import freeze_loaded_objects, keep_freed_memory
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
-from shoal.client.consume.isolation import Sieve, Standing
+from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.client.errors import error_for
 from shoal.model.errors import SystemFailure
 from shoal.pipeline.source.columns import batch_rows, record_rows
+from shoal.pipeline.source.offset_ranges import Range
 from shoal.pipeline.source.options import BATCHES, Query
-from shoal.pipeline.source.places import Range
 from shoal.runtime.tasks import run_awaited
 from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.fetch import FetchedPartition
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
-# One fetch is being received while Spark takes the last, and what came before is freed late.
+# One buffer is received into, Spark still reads the last, and the one before is freed late.
 _SPARES: Final = {"shoal.receive.spares": "3"}
-_PAUSE_S: Final = 0.1
-_PATIENCE_S: Final = 60.0
+_RETRY_PAUSE_S: Final = 0.1
+_NO_PROGRESS_TIMEOUT_S: Final = 60.0
 
 
 def read_range(query: Query, part: Range) -> Iterator[Any]:
-    """Everything in the range. Runs an event loop of its own."""
+    """Return all rows of the range. Runs its own event loop."""
     keep_freed_memory()
     with asyncio.Runner() as runner:
-        # Not `runner.run`: for Ctrl-C, which is not for Spark's workers, it prints all rows to
-        # a string each time.
+        # Not `runner.run`: it supports Ctrl-C, which Spark's workers do not need, and for that
+        # formats all rows as a string on each call.
         run = runner.get_loop().run_until_complete
         reader = _RangeReader(query, part)
         try:
@@ -48,7 +49,7 @@ def read_range(query: Query, part: Range) -> Iterator[Any]:
                     yield rows
         finally:
             run(reader.close())
-    spare_what_is_loaded()
+    freeze_loaded_objects()
 
 
 class _RangeReader:
@@ -58,32 +59,32 @@ class _RangeReader:
         self._position = part.start
         self._client = Client(_SPARES | dict(query.properties))
         self._isolation = query.properties.get("isolation.level", "read_uncommitted")
-        self._under_way: asyncio.Task[FetchedPartition] | None = None
-        self._progress_s = time.monotonic()
+        self._pending_fetch: asyncio.Task[FetchedPartition] | None = None
+        self._last_progress_s = time.monotonic()
 
     async def open(self) -> None:
         await self._client.__aenter__()
-        self._ask()
+        self._start_fetch()
 
     async def close(self) -> None:
-        if self._under_way is not None:
-            self._under_way.cancel()
-            await asyncio.gather(self._under_way, return_exceptions=True)
+        if self._pending_fetch is not None:
+            self._pending_fetch.cancel()
+            await asyncio.gather(self._pending_fetch, return_exceptions=True)
         await self._client.__aexit__(None, None, None)
 
     async def next(self) -> Any:
-        """Some rows, perhaps none; None at the end of the range."""
-        if self._under_way is None:
+        """Return some rows, perhaps none; None at the end of the range."""
+        if self._pending_fetch is None:
             return None
-        answer = await self._under_way
+        answer = await self._pending_fetch
         if answer.error_code != Code.NONE:
-            await self._complain(answer)
-            self._ask()
+            await self._on_fetch_error(answer)
+            self._start_fetch()
             return batch_rows(self._part.log, [], memoryview(b""))
         start = self._position
         batches, records = self._advance(answer)
-        self._ask()
-        # Lets the request leave before we are busy.
+        self._start_fetch()
+        # Let the request be sent before the decoding blocks the loop.
         await asyncio.sleep(0)
         if self._query.mode == BATCHES or not batches:
             return batch_rows(self._part.log, batches, records)
@@ -95,10 +96,10 @@ class _RangeReader:
             headers=self._query.include_headers,
         )
 
-    def _ask(self) -> None:
-        self._under_way = None
+    def _start_fetch(self) -> None:
+        self._pending_fetch = None
         if self._position < self._part.end:
-            self._under_way = run_awaited("fetch", self._fetch())
+            self._pending_fetch = run_awaited("fetch", self._fetch())
 
     async def _fetch(self) -> FetchedPartition:
         log = self._part.log
@@ -111,48 +112,51 @@ class _RangeReader:
         return fetched[log]
 
     def _advance(self, answer: FetchedPartition) -> tuple[list[Batch], memoryview]:
-        """Moves the position over the answer.
+        """Move the position past the response.
 
-        Returns the batches of it that are asked for, and what of it begins with the first.
+        Return the batches of the response that are wanted, and its bytes from the first of them.
         """
         found: list[Batch] = []
         skipped_bytes = 0
         is_filtered = self._isolation == "read_committed"
-        sieve = Sieve(answer.aborted if is_filtered else ())
+        aborted_filter = AbortedFilter(answer.aborted if is_filtered else ())
         before = self._position
         for batch in iter_batches(answer.records):
             if batch.next_offset <= self._position:
                 skipped_bytes += batch.size
                 continue
             if batch.base_offset >= self._part.end:
-                self._position = self._part.end  # what lay between was compacted away
+                self._position = self._part.end  # compaction removed the records between
                 break
             if self._query.mode == BATCHES:
                 is_wanted = batch.base_offset >= self._part.start
             else:
-                is_wanted = sieve.judge(batch) is Standing.DATA
+                is_wanted = aborted_filter.classify(batch) is BatchKind.DATA
             if is_wanted:
                 found.append(batch)
             elif not found:
                 skipped_bytes += batch.size
             self._position = batch.next_offset
         if self._position > before:
-            self._progress_s = time.monotonic()
-        elif time.monotonic() - self._progress_s > _PATIENCE_S:
+            self._last_progress_s = time.monotonic()
+        elif time.monotonic() - self._last_progress_s > _NO_PROGRESS_TIMEOUT_S:
             raise SystemFailure(
-                f"{self._part.log} gives nothing from offset {self._position} on, and"
-                f" {self._part.end} was its end when the query was planned",
-                remedy="records were deleted meanwhile, or a transaction is still open",
+                f"{self._part.log} returned nothing from offset {self._position} for"
+                f" {_NO_PROGRESS_TIMEOUT_S:g} s, before the end of the range at {self._part.end}",
+                remedy="check whether records were deleted or a transaction is still open",
             )
         return found, answer.records[skipped_bytes:]
 
-    async def _complain(self, answer: FetchedPartition) -> None:
+    async def _on_fetch_error(self, answer: FetchedPartition) -> None:
         log, code = self._part.log, answer.error_code
         is_lost = code == Code.OFFSET_OUT_OF_RANGE
         if is_lost and not self._query.fail_on_data_loss:
             self._position = max(self._position, answer.log_start_offset)
             if answer.log_start_offset >= 0:
                 return
-        if not facts_of(code).retriable or time.monotonic() - self._progress_s > _PATIENCE_S:
+        if (
+            not facts_of(code).retriable
+            or time.monotonic() - self._last_progress_s > _NO_PROGRESS_TIMEOUT_S
+        ):
             raise error_for(code, topic=log.topic, partition=log.partition)
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(_RETRY_PAUSE_S)

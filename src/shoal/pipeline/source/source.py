@@ -1,13 +1,13 @@
-"""What Spark calls: `spark.read.format("shoal")` and `spark.readStream.format("shoal")`.
+"""What Spark calls for `spark.read.format("shoal")` and `spark.readStream.format("shoal")`.
 
 Rules:
-- Spark makes these objects in several Python processes; they hold only the options, and this
+- Spark creates these objects in several Python processes; they hold only the options, and this
   module imports nothing heavy.
 - A stream's offset is `{topic: {partition: next offset}}`, as the connector writes it.
-- A stream waits until there are `minOffsetsPerTrigger`, for `maxTriggerDelay` at most; its first
-  step waits for nothing, and `availableNow` takes all there is.
-- A log that was cut or made anew, where that is allowed, is read on from its end, as the
-  connector does: what stands below may have been read before.
+- A stream waits for `minOffsetsPerTrigger` offsets, at most for `maxTriggerDelay`; its first
+  micro-batch does not wait, and `availableNow` reads everything available.
+- With failOnDataLoss=false, a log that was truncated or recreated is read from its end, as the
+  connector does: records below may have been read before.
 - Partitions that appear after a stream began are read from their beginning.
 """
 
@@ -35,7 +35,7 @@ from shoal.model.topics import TopicPartition
 from shoal.pipeline.source.options import BATCHES, Query, parse
 
 if TYPE_CHECKING:
-    from shoal.pipeline.source.places import Offsets, Range
+    from shoal.pipeline.source.offset_ranges import Offsets, Range
 
 # Offsets by partition, by topic.
 Json = dict[str, dict[str, int]]
@@ -66,7 +66,7 @@ class ShoalSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """A range as Spark carries it to a task."""
+    """A range as Spark sends it to a task."""
 
     def __init__(self, part: "Range") -> None:
         super().__init__(None)
@@ -82,16 +82,18 @@ class ShoalReader(DataSourceReader):
 
     async def _plan(self) -> "list[Range]":
         from shoal.client.client import Client
-        from shoal.pipeline.source import places
+        from shoal.pipeline.source import offset_ranges
 
         query = self._query
         async with Client(dict(query.properties)) as client:
-            logs = await places.partitions_of(client, query)
-            starts = await places.resolve(client, query, query.start, logs)
-            ends = await places.resolve(client, query, query.end, logs)
-            places.refuse_reversed(starts, ends)
-            ranges = await places.checked(client, query, starts, ends)
-        return places.split(ranges, query.min_partitions, most=query.max_records_per_partition)
+            logs = await offset_ranges.partitions_of(client, query)
+            starts = await offset_ranges.resolve(client, query, query.start, logs)
+            ends = await offset_ranges.resolve(client, query, query.end, logs)
+            offset_ranges.refuse_reversed(starts, ends)
+            ranges = await offset_ranges.build_ranges(client, query, starts, ends)
+        return offset_ranges.split(
+            ranges, query.min_partitions, most=query.max_records_per_partition
+        )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._query, partition)
@@ -101,8 +103,8 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, query: Query) -> None:
         self._query = query
         self._target: Offsets | None = None
-        # When there was enough for a step.
-        self._stepped_s = -math.inf
+        # When the last micro-batch was due.
+        self._last_trigger_s = -math.inf
 
     def initialOffset(self) -> Json:  # noqa: N802
         return _to_json(asyncio.run(self._offsets(at_start=True)))
@@ -112,21 +114,24 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        from shoal.pipeline.source import places
+        from shoal.pipeline.source import offset_ranges
 
         ends = self._target or asyncio.run(self._offsets(at_start=False))
         starts = _from_json(start)
-        places.refuse_loss(self._query, starts, ends)
-        if self._target is None and self._is_too_little(starts, ends):
+        offset_ranges.check_data_loss(self._query, starts, ends)
+        if self._target is None and self._should_wait(starts, ends):
             return start
-        self._stepped_s = time.monotonic()
+        self._last_trigger_s = time.monotonic()
         if isinstance(limit, ReadMaxRows):
-            ends = places.limited(starts, ends, limit.max_rows)
+            ends = offset_ranges.limit_ends(starts, ends, limit.max_rows)
         return _to_json(ends)
 
-    def _is_too_little(self, starts: "Offsets", ends: "Offsets") -> bool:
+    def _should_wait(self, starts: "Offsets", ends: "Offsets") -> bool:
         least = self._query.min_offsets_per_trigger
-        if least is None or time.monotonic() - self._stepped_s >= self._query.max_trigger_delay_s:
+        if (
+            least is None
+            or time.monotonic() - self._last_trigger_s >= self._query.max_trigger_delay_s
+        ):
             return False
         return sum(max(end - starts.get(log, 0), 0) for log, end in ends.items()) < least
 
@@ -143,24 +148,24 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._query, partition)
 
     def commit(self, end: Json) -> None:
-        """Nothing is kept outside Spark's own checkpoint."""
+        """Do nothing: all state is in Spark's checkpoint."""
 
     async def _offsets(self, *, at_start: bool) -> "Offsets":
         from shoal.client.client import Client
         from shoal.client.results import LATEST
-        from shoal.pipeline.source import places
+        from shoal.pipeline.source import offset_ranges
         from shoal.pipeline.source.options import Bound
 
         query = self._query
         async with Client(dict(query.properties)) as client:
-            logs = await places.partitions_of(client, query)
+            logs = await offset_ranges.partitions_of(client, query)
             bound = query.start if at_start else Bound(LATEST)
-            return await places.resolve(client, query, bound, logs)
+            return await offset_ranges.resolve(client, query, bound, logs)
 
     async def _ranges(self, start: Json, end: Json) -> "list[Range]":
         from shoal.client.client import Client
         from shoal.client.results import EARLIEST
-        from shoal.pipeline.source import places
+        from shoal.pipeline.source import offset_ranges
 
         query, starts, ends = self._query, _from_json(start), _from_json(end)
         async with Client(dict(query.properties)) as client:
@@ -169,14 +174,18 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 listed = await client.list_offsets(dict.fromkeys(new, EARLIEST))
                 starts |= {log: listed[log].offset for log in new}
             known = {log: starts[log] for log in ends}
-            ranges = await places.checked(client, query, known, ends)
-        return places.split(ranges, query.min_partitions, most=query.max_records_per_partition)
+            ranges = await offset_ranges.build_ranges(client, query, known, ends)
+        return offset_ranges.split(
+            ranges, query.min_partitions, most=query.max_records_per_partition
+        )
 
 
 def _read(query: Query, partition: InputPartition) -> Iterator[Any]:
     from shoal.pipeline.source.reading import read_range
 
-    if not isinstance(partition, RangePartition):  # Spark's own, where we planned nothing to read
+    if not isinstance(
+        partition, RangePartition
+    ):  # Spark's own empty partition if no range was planned
         return iter(())
     return read_range(query, partition.part)
 

@@ -1,13 +1,13 @@
-"""Real Apache Kafka: 1 to n nodes, each in one JVM.
+"""A real Apache Kafka cluster: 1 to n nodes, each in one JVM.
 
 Rules:
 - From 3.3 on (KRaft) a node is broker and controller in one; older versions get a ZooKeeper.
-- The cluster is up when every node lists every broker and a controller, and every process
-  of ours is alive: on a port that another cluster holds, someone else might answer.
-- Each JVM stands under a guardian and dies with us (`guardian.py`); everything it writes,
-  native libraries included, lies in its node's folder.
-- A cluster in a folder of the user's can be started again; its ids and data stay, and its
-  ports too if they are still free.
+- The cluster is up when every node lists every broker and a controller, and every process that was
+  started is alive. The processes are checked because another cluster might answer on the port.
+- Each JVM runs under a guardian and dies with this process (`guardian.py`). Everything it writes,
+  native libraries included, is in its node's folder.
+- A cluster in a folder that the user names can be started again. It keeps its ids and data, and
+  its ports if they are still free.
 """
 
 import fcntl
@@ -29,23 +29,23 @@ from shoal.model.nodes import Node
 from shoal.runtime.java import Java, find_java
 from shoal.systems.apache import files
 from shoal.systems.apache.files import NodePlan
-from shoal.systems.apache.ivy import Progress, Report
+from shoal.systems.apache.ivy import Report, StartProgress
 from shoal.systems.apache.jars import NEWEST_KAFKA, fetch_jars
 from shoal.systems.apache.zookeeper import Ensemble
-from shoal.systems.clusters import Advertised
+from shoal.systems.clusters import AdvertisedPortOf
 from shoal.systems.probe import ask_metadata
-from shoal.systems.processes.guarded import GuardedProcess, last_words
+from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
 from shoal.systems.processes.ports import HOST, free_ports, is_free
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0
 _POLL_EVERY_S: Final = 0.1
-_SESSION_TIMEOUT_S: Final = 60.0  # of a broker at ZooKeeper: 18 s by default
+_SESSION_TIMEOUT_S: Final = 60.0  # longer than a broker's ZooKeeper session: 18 s by default
 _RETRY_EVERY_S: Final = 1.0
 _CLUSTER_FILE: Final = "cluster.json"
 _DEFAULT_HEAP: Final = "-Xms64m -Xmx512m"
-# Kafka's own choice of garbage collector, so that what is measured is Kafka as people run it;
-# and no file outside the node's folder.
+# The garbage collector of Kafka's own start script, so that measurements show Kafka as people run
+# it; and no performance data outside the node's folder.
 _JVM_OPTIONS: Final = (
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -70,7 +70,7 @@ class ApacheCluster:
         version: str | None = None,
         zookeepers: int = 1,
         properties: Mapping[str, str] | None = None,
-        advertised: Advertised | None = None,
+        advertised_port_of: AdvertisedPortOf | None = None,
         report: Report | None = None,
     ) -> None:
         self.name = name or f"apache-{os.getpid()}-{id(self) & 0xFFFF:x}"
@@ -80,7 +80,7 @@ class ApacheCluster:
         self._ensemble: Ensemble | None = None
         self._named_directory = None if directory is None else directory.absolute()
         self._properties = dict(properties or {})
-        self._advertised = advertised or (lambda _node, _listener, port: port)
+        self._advertised_port_of = advertised_port_of or (lambda _node, _listener, port: port)
         self._report = report or (lambda _progress: None)
         self._directory: Path | None = None
         self._lock: IO[str] | None = None
@@ -94,7 +94,7 @@ class ApacheCluster:
         return ",".join(f"{HOST}:{node.advertised_port}" for node in self._plan)
 
     def nodes(self) -> list[Node]:
-        """Every node; the pid of one that is down is 0."""
+        """Every node; the pid of a node that is down is 0."""
         return [
             Node(id=plan.id, host=HOST, port=plan.port, pid=self._pid_of(plan.id))
             for plan in self._plan
@@ -104,13 +104,13 @@ class ApacheCluster:
         return {plan.id: plan.data for plan in self._plan}
 
     def server_logs(self) -> dict[int, Path]:
-        """What each node writes about itself."""
+        """The log file of each node."""
         return {plan.id: plan.log for plan in self._plan}
 
     def start(self) -> Self:
-        """Starts all nodes and returns when each of them serves."""
+        """Start all nodes and return when each of them serves."""
         if self._processes:
-            raise UsageError(f"cluster {self.name} was started before")
+            raise UsageError(f"cluster {self.name} is already started")
         java = find_java()
         jars = fetch_jars(self.version, report=self._report)
         try:
@@ -125,12 +125,12 @@ class ApacheCluster:
                 self._processes[node.id] = self._launch(node)
             self._wait_until_ready(self._plan, {node.id for node in self._plan})
         except BaseException:
-            self._end(patience_s=0)
+            self._shut_down(patience_s=0)
             raise
         return self
 
     def _prepare(self, cluster_id: str, java: Java, jars: Path) -> None:
-        """The folders of nodes that keep the metadata themselves."""
+        """Write the folders of KRaft nodes."""
         checkpoint = files.bootstrap_checkpoint(jars, java, version=self.version)
         for node in self._plan:
             properties = files.server_properties(
@@ -140,7 +140,7 @@ class ApacheCluster:
             files.format_data(node, cluster_id=cluster_id, checkpoint=checkpoint)
 
     def _prepare_with_zookeeper(self, directory: Path, java: Java, jars: Path) -> None:
-        """Starts ZooKeeper, and writes the folders of nodes that keep their metadata there."""
+        """Start ZooKeeper, and write the folders of the brokers that use it."""
         ensemble = Ensemble(directory, self._zookeepers, is_temporary=self._named_directory is None)
         self._ensemble = ensemble
         logging = files.logging_options(directory, self.version)
@@ -152,16 +152,16 @@ class ApacheCluster:
             files.write_node(node, properties)
 
     def stop(self) -> None:
-        """Stops all nodes, gently first; removes the data unless a folder was named."""
-        self._end(patience_s=STOP_TIMEOUT_S)
+        """Stop all nodes, gracefully if possible; delete the data unless a folder was named."""
+        self._shut_down(patience_s=STOP_TIMEOUT_S)
 
     def kill(self, node_id: int) -> None:
         process = self._process(node_id)
         process.send(signal.SIGKILL)
-        process.let_go()
+        process.kill_and_wait()
 
     def stop_node(self, node_id: int) -> None:
-        """Lets the node hand its partitions over and end."""
+        """Shut the node down gracefully: it moves its leaderships first."""
         self._process(node_id).stop(STOP_TIMEOUT_S)
 
     def pause(self, node_id: int) -> None:
@@ -171,15 +171,15 @@ class ApacheCluster:
         self._process(node_id).send(signal.SIGCONT)
 
     def restart(self, node_id: int) -> None:
-        """Stops the node if it runs, starts it on its port and data, waits until it serves."""
+        """Stop the node if it runs, start it with its port and data, and wait until it serves."""
         process = self._process(node_id)
         process.stop(STOP_TIMEOUT_S)
         if self._launch is None:
-            raise UsageError(f"cluster {self.name} was not started")
+            raise UsageError(f"cluster {self.name} is not started")
         node = next(plan for plan in self._plan if plan.id == node_id)
         if not is_free(node.port):
             raise SystemFailure(
-                f"node {node_id} cannot come back: someone else listens on its port {node.port}"
+                f"cannot restart node {node_id}: another program listens on its port {node.port}"
             )
         deadline = time.monotonic() + (0 if self._ensemble is None else _SESSION_TIMEOUT_S)
         while True:
@@ -187,10 +187,11 @@ class ApacheCluster:
             try:
                 return self._wait_until_ready([node], {node_id})
             except SystemFailure:
-                # ZooKeeper takes a broker that was killed for alive until its session is over.
+                # A killed broker stays registered in ZooKeeper until its session times out, and a
+                # new one with the same id exits; so the start is retried.
                 if time.monotonic() > deadline or self._processes[node_id].is_alive():
                     raise
-                self._processes[node_id].let_go()
+                self._processes[node_id].kill_and_wait()
                 time.sleep(_RETRY_EVERY_S)
 
     def __enter__(self) -> Self:
@@ -206,7 +207,9 @@ class ApacheCluster:
 
     def _process(self, node_id: int) -> GuardedProcess:
         if node_id not in self._processes:
-            known = ", ".join(str(plan.id) for plan in self._plan) or "none, it is not running"
+            known = (
+                ", ".join(str(plan.id) for plan in self._plan) or "none, the cluster is not running"
+            )
             raise UsageError(
                 f"cluster {self.name} has no node {node_id}", remedy=f"its nodes are: {known}"
             )
@@ -217,7 +220,7 @@ class ApacheCluster:
         return process.pid if process is not None and process.is_alive() else 0
 
     def _claim_directory(self) -> Path:
-        """The folder of this cluster, ours alone while we live."""
+        """The folder of this cluster, locked against other processes."""
         if self._named_directory is None:
             return Path(tempfile.mkdtemp(prefix="shoal-apache-"))
         directory = self._named_directory
@@ -228,25 +231,26 @@ class ApacheCluster:
         except OSError as error:
             lock.close()
             raise SystemFailure(
-                f"another cluster is running in {directory}", remedy="stop it, or name another"
+                f"another cluster is running in {directory}",
+                remedy="stop it, or name another folder",
             ) from error
         self._lock = lock
         return directory
 
     def _load_or_plan(self) -> dict[str, Any]:
-        """Fills `_plan`; returns what must stay the same when the folder is used again."""
+        """Fill `_plan`; return what must stay the same when the folder is used again."""
         if self._directory is None:
-            raise AssertionError("the folder is claimed first")
+            raise AssertionError("_claim_directory must run first")
         file = self._directory / _CLUSTER_FILE
         saved: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         ports = saved.get("ports", [])
         if ports and len(ports) != self._brokers:
             raise ConfigError(
                 f"{self._directory} holds a cluster of {len(ports)} brokers, not {self._brokers}",
-                remedy="ask for as many, or name another folder",
+                remedy=f"use --brokers {len(ports)}, or name another folder",
             )
         if not all(len(trio) == 3 for trio in ports):
-            ports = []  # of a version of shoal that knew fewer listeners
+            ports = []  # written by a version of shoal with fewer listeners
         if not ports or not all(is_free(port) for trio in ports for port in trio):
             chosen = free_ports(3 * self._brokers)
             ports = [chosen[at : at + 3] for at in range(0, len(chosen), 3)]
@@ -257,9 +261,11 @@ class ApacheCluster:
                 port=clients,
                 controller_port=controllers,
                 broker_port=brokers,
-                advertised_port=self._advertised(number, "clients", clients),
-                advertised_broker_port=self._advertised(number, "brokers", brokers),
-                advertised_controller_port=self._advertised(number, "controllers", controllers),
+                advertised_port=self._advertised_port_of(number, "clients", clients),
+                advertised_broker_port=self._advertised_port_of(number, "brokers", brokers),
+                advertised_controller_port=self._advertised_port_of(
+                    number, "controllers", controllers
+                ),
             )
             for number, (clients, controllers, brokers) in enumerate(ports, start=1)
         ]
@@ -290,41 +296,41 @@ class ApacheCluster:
 
         return launch
 
-    def _wait_until_ready(self, asked: list[NodePlan], expected: set[int]) -> None:
-        """Returns when each of the `asked` nodes lists all `expected` ones and a controller."""
+    def _wait_until_ready(self, nodes: list[NodePlan], expected: set[int]) -> None:
+        """Return when each of `nodes` lists all `expected` brokers and a controller."""
         started = time.monotonic()
-        waiting = list(asked)
+        waiting = list(nodes)
         while waiting:
-            for node in asked:
+            for node in nodes:
                 if not self._processes[node.id].is_alive():
                     raise SystemFailure(
-                        f"node {node.id} of cluster {self.name} ended while starting "
-                        f"({self._processes[node.id].ending()}): {last_words(node.log)}"
+                        f"node {node.id} of cluster {self.name} exited while starting "
+                        f"({self._processes[node.id].exit_description()}): {log_excerpt(node.log)}"
                     )
-            waiting = [node for node in waiting if not _lists(node, expected)]
+            waiting = [node for node in waiting if not _has_all_brokers(node, expected)]
             elapsed_s = time.monotonic() - started
             if waiting and elapsed_s > START_TIMEOUT_S:
                 raise SystemFailure(
                     f"node {waiting[0].id} of cluster {self.name} does not serve after "
-                    f"{elapsed_s:.0f} s: {last_words(waiting[0].log)}"
+                    f"{elapsed_s:.0f} s: {log_excerpt(waiting[0].log)}"
                 )
-            done = len(asked) - len(waiting)
-            self._report(Progress(done, len(asked), "waiting for Kafka to serve"))
+            done = len(nodes) - len(waiting)
+            self._report(StartProgress(done, len(nodes), "waiting for Kafka to serve"))
             if waiting:
                 time.sleep(_POLL_EVERY_S)
 
-    def _end(self, *, patience_s: float) -> None:
-        """Ends what runs, all at the same time, and tidies up."""
+    def _shut_down(self, *, patience_s: float) -> None:
+        """Stop all processes at the same time, and delete temporary data."""
         for process in self._processes.values():
-            with suppress(SystemFailure):  # it may have ended by itself
+            with suppress(SystemFailure):  # it may have exited already
                 process.send(signal.SIGCONT)
                 process.send(signal.SIGTERM if patience_s else signal.SIGKILL)
         deadline = time.monotonic() + patience_s
         for process in self._processes.values():
             process.wait(max(0, deadline - time.monotonic()))
-            process.let_go()
+            process.kill_and_wait()
         self._processes.clear()
-        if self._ensemble is not None:  # last: brokers say good-bye to it
+        if self._ensemble is not None:  # last, since brokers close their sessions there
             self._ensemble.stop(gently=patience_s > 0)
             self._ensemble = None
         if self._directory is not None and self._named_directory is None:
@@ -334,6 +340,6 @@ class ApacheCluster:
             self._lock = None
 
 
-def _lists(node: NodePlan, expected: set[int]) -> bool:
+def _has_all_brokers(node: NodePlan, expected: set[int]) -> bool:
     view = ask_metadata(HOST, node.port)
     return view is not None and expected <= view.broker_ids and view.controller_id >= 0

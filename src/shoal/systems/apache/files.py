@@ -1,12 +1,12 @@
 """The files of an Apache Kafka node: its configuration, and a formatted data folder.
 
 Rules:
-- Kafka's own defaults stay, but for what the size of the cluster or its being on one
-  machine dictates; the user's properties win over ours, except those that name addresses
-  and folders, which are refused.
-- Data folders are formatted without a JVM: the only part of a format that Kafka's tool must
-  compute is `bootstrap.checkpoint` (which features are on), and that is the same for every
-  node of a version. The tool makes it once, and it is kept beside the jars.
+- Kafka's defaults stay, except for what follows from the size of the cluster or from all nodes
+  being on one machine. The user's properties override these, except properties for addresses and
+  folders, which are refused.
+- Data folders are formatted without a JVM. The only part that Kafka's storage tool must compute is
+  `bootstrap.checkpoint` (the enabled features), which is the same for every node of a version. The
+  tool runs once for each version, and the file is cached beside the jars.
 """
 
 import base64
@@ -28,7 +28,7 @@ from shoal.systems.processes.ports import HOST
 
 CHECKPOINT: Final = "bootstrap.checkpoint"
 _FORMAT_TIMEOUT_S: Final = 120
-_OWNED: Final = frozenset(
+_RESERVED_PROPERTIES: Final = frozenset(
     {
         "advertised.listeners",
         "broker.id",
@@ -46,7 +46,7 @@ _OWNED: Final = frozenset(
         "zookeeper.connect",
     }
 )
-# Logging of 4.0 and later, and of older versions.
+# Logging configuration: Log4j 2 for Kafka 4.0 and later, Log4j 1 for older versions.
 _LOG4J_2: Final = """\
 rootLogger.level=INFO
 rootLogger.appenderRef.output.ref=output
@@ -67,7 +67,7 @@ log4j.appender.output.layout.ConversionPattern=[%d] %p %m (%c)%n
 class NodePlan:
     """One node, as planned: broker and controller in one process.
 
-    What others are told to connect to may be another port than the one it listens on.
+    The advertised ports may differ from the ports on which it listens.
     """
 
     id: int
@@ -89,24 +89,24 @@ class NodePlan:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Refuses properties that are not the user's to choose here."""
-    for key in sorted(_OWNED & properties.keys()):
+    """Refuse properties that shoal sets itself."""
+    for key in sorted(_RESERVED_PROPERTIES & properties.keys()):
         raise ConfigError(
-            f"{key} cannot be set: addresses and folders of a cluster on this machine are chosen "
-            "by shoal",
+            f"cannot set the property {key}: shoal chooses the addresses and folders of a cluster "
+            "on this machine",
             remedy=f"leave {key} out",
         )
 
 
 def needs_zookeeper(version: str) -> bool:
-    """Whether that version keeps its metadata in ZooKeeper; KRaft is for 3.3 and later."""
-    return numbers(version) < (3, 3)
+    """Whether that version uses ZooKeeper here; versions from 3.3 on use KRaft."""
+    return parse_version(version) < (3, 3)
 
 
 def server_properties(
     node: NodePlan, plan: list[NodePlan], properties: Mapping[str, str], *, version: str
 ) -> dict[str, str]:
-    """The whole configuration of a node that keeps its metadata itself."""
+    """The whole configuration of a KRaft node."""
     ours = {
         **_common(node, plan),
         "process.roles": "broker,controller",
@@ -118,8 +118,8 @@ def server_properties(
         "listener.security.protocol.map": _protocols("CLIENTS", "BROKERS", "CONTROLLERS"),
         "listeners": f"{_listeners(node)},CONTROLLERS://{HOST}:{node.controller_port}",
     }
-    if numbers(version) >= (4, 0):
-        copies = _copies(plan)
+    if parse_version(version) >= (4, 0):
+        copies = _replication(plan)
         ours["share.coordinator.state.topic.replication.factor"] = copies[0]
         ours["share.coordinator.state.topic.min.isr"] = copies[1]
     return {**ours, **properties, **_rack(node, properties)}
@@ -128,7 +128,7 @@ def server_properties(
 def zookeeper_properties(
     node: NodePlan, plan: list[NodePlan], properties: Mapping[str, str], *, connect: str
 ) -> dict[str, str]:
-    """The whole configuration of a broker whose metadata is in ZooKeeper."""
+    """The whole configuration of a broker that uses ZooKeeper."""
     ours = {
         **_common(node, plan),
         "broker.id": str(node.id),
@@ -140,7 +140,7 @@ def zookeeper_properties(
 
 
 def _common(node: NodePlan, plan: list[NodePlan]) -> dict[str, str]:
-    copies, least = _copies(plan)
+    copies, least = _replication(plan)
     advertised = (
         f"CLIENTS://{HOST}:{node.advertised_port}",
         f"BROKERS://{HOST}:{node.advertised_broker_port}",
@@ -153,13 +153,13 @@ def _common(node: NodePlan, plan: list[NodePlan]) -> dict[str, str]:
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,
         "transaction.state.log.min.isr": least,
-        # Groups on a test cluster are complete at once; nobody wants to wait 3 s for them.
+        # Avoids Kafka's wait of 3 s for more members at the first rebalance of a group.
         "group.initial.rebalance.delay.ms": "0",
     }
 
 
-def _copies(plan: list[NodePlan]) -> tuple[str, str]:
-    """How often Kafka's own topics are kept, and how many copies a write needs."""
+def _replication(plan: list[NodePlan]) -> tuple[str, str]:
+    """Replication factor and min.insync.replicas of Kafka's internal topics."""
     return str(min(3, len(plan))), str(min(2, len(plan)))
 
 
@@ -172,13 +172,13 @@ def _protocols(*names: str) -> str:
 
 
 def _rack(node: NodePlan, properties: Mapping[str, str]) -> dict[str, str]:
-    """One rack of the list, in turn, so that each broker can have its own."""
+    """The rack of this broker: brokers take the racks of the list round-robin."""
     racks = [rack.strip() for rack in properties.get("broker.rack", "").split(",")]
     return {"broker.rack": racks[(node.id - 1) % len(racks)]} if racks != [""] else {}
 
 
 def write_node(node: NodePlan, properties: Mapping[str, str]) -> None:
-    """Makes or renews the node's folder; data that is there stays."""
+    """Create or update the node's folder; existing data stays."""
     (node.folder / "tmp").mkdir(parents=True, exist_ok=True)
     node.data.mkdir(exist_ok=True)
     (node.folder / "server.properties").write_text(
@@ -187,7 +187,7 @@ def write_node(node: NodePlan, properties: Mapping[str, str]) -> None:
 
 
 def format_data(node: NodePlan, *, cluster_id: str, checkpoint: Path) -> None:
-    """Formats the node's data folder, unless it was formatted before."""
+    """Format the node's data folder, unless it is already formatted."""
     if (node.data / "meta.properties").exists():
         return
     shutil.copyfile(checkpoint, node.data / CHECKPOINT)
@@ -197,26 +197,26 @@ def format_data(node: NodePlan, *, cluster_id: str, checkpoint: Path) -> None:
         "cluster.id": cluster_id,
         "directory.id": new_id(),
     }
-    # Written last: a folder with this file counts as formatted.
+    # Written last: this file marks the folder as formatted.
     (node.data / "meta.properties").write_text(javaproperties.dumps(identity, timestamp=False))
 
 
 def new_id() -> str:
-    """A random id as Kafka writes them; one that starts with a dash confuses its tools."""
+    """A random id as Kafka writes them; never with a leading dash, which confuses its tools."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """A version such as 3.9.2, to be compared."""
+def parse_version(version: str) -> tuple[int, ...]:
+    """A version such as 3.9.2 as numbers that can be compared."""
     return tuple(int(part) for part in version.split("."))
 
 
 def logging_options(folder: Path, version: str) -> list[str]:
-    """Java's options to log to standard output; the file that they name is made."""
-    if numbers(version) >= (4, 0):
+    """Write the logging configuration, and return the Java options that name it."""
+    if parse_version(version) >= (4, 0):
         (folder / "log4j2.properties").write_text(_LOG4J_2)
         return [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
     (folder / "log4j.properties").write_text(_LOG4J_1)
@@ -228,7 +228,7 @@ def class_path(jars: Path) -> str:
 
 
 def bootstrap_checkpoint(jars: Path, java: Java, *, version: str) -> Path:
-    """The checkpoint that a freshly formatted node of this version starts from."""
+    """The cached `bootstrap.checkpoint` of this version; Kafka's tool creates it once."""
     kept = jars.with_name(f"{jars.name}.{CHECKPOINT}")
     if not kept.exists():
         with tempfile.TemporaryDirectory(prefix="shoal-format-") as temporary:
@@ -251,6 +251,6 @@ def _format_with_tool(folder: Path, jars: Path, java: Java, *, version: str) -> 
         command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
     )
     if result.returncode != 0:
-        said = (result.stderr or result.stdout).strip()[-500:]
-        raise SystemFailure(f"Kafka's storage tool failed: {said}")
+        output = (result.stderr or result.stdout).strip()[-500:]
+        raise SystemFailure(f"Kafka's storage tool failed: {output}")
     return node.data / CHECKPOINT

@@ -1,12 +1,12 @@
-"""Fetching jars with Apache Ivy, which lies in the pip package of PySpark.
+"""Fetches jars with Apache Ivy, which is part of the pip package of PySpark.
 
 Rules:
-- No address of a registry stands here: Ivy knows Maven Central by itself.
-- Where there is a checked list, every jar is named with its exact version and Ivy resolves
-  nothing on its own, so that it cannot choose other versions, and reads no descriptors
-  (`fetch`). Where there is none it finds out what belongs to a version (`resolve`).
-- The result is not trusted: whoever calls this checks every file by its sha256.
-- A network that is silent or absent ends the attempt after a minute, not after an hour.
+- The address of Maven Central is not configured here: it is Ivy's default.
+- With a checked list of jars (`fetch`), every jar is named with its exact version. Ivy resolves no
+  dependencies and reads no descriptors, so it cannot choose other versions. Without a list
+  (`resolve`), Ivy finds the dependencies of a version.
+- The result is not trusted: the caller checks every file by its sha256.
+- If the network is silent or absent, the attempt fails after a minute.
 """
 
 import importlib.util
@@ -31,8 +31,8 @@ _CONNECT_TIMEOUT_MS: Final = 15_000
 _READ_TIMEOUT_MS: Final = 45_000
 _OUTPUT_KEPT_BYTES: Final = 1_000_000
 _UNKNOWN_HOST: Final = "You probably access the destination server through a proxy server"
-_TLS_TROUBLE: Final = re.compile(r"SSL\w*Exception|PKIX|KeyStore|trustAnchors|CertificateException")
-_AGAIN: Final = "then run the same command again: what has arrived is kept"
+_TLS_ERROR: Final = re.compile(r"SSL\w*Exception|PKIX|KeyStore|trustAnchors|CertificateException")
+_RETRY_HINT: Final = "then run the same command again: downloaded jars are kept"
 _SETTINGS: Final = """<ivysettings>
   <settings defaultResolver="central"/>
   <resolvers>
@@ -55,46 +55,48 @@ class Coordinates(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a download is; a jar counts twice: when found, and when fetched."""
+class StartProgress:
+    """Progress of starting a cluster; in a download each jar counts twice: found, and fetched."""
 
     step: int
     steps: int
     doing: str
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[StartProgress], None]
 
 
 def fetch(
     jars: Sequence[Coordinates], folder: Path, *, java: Java, scratch: Path, report: Report
 ) -> None:
-    """Fetches `jars` into `folder`; `scratch` keeps what arrived, for another attempt."""
+    """Fetch `jars` into `folder`; `scratch` keeps downloaded files for another attempt."""
     settings = _SETTINGS.format(poms="false", checksums="none")
-    said = _attempt(settings, _wish_list(jars), folder, java=java, scratch=scratch, report=report)
+    output = _retrieve(
+        settings, _ivy_module(jars), folder, java=java, scratch=scratch, report=report
+    )
     if not all((folder / jar.file_name).is_file() for jar in jars):
-        raise _explained(said, jars)
+        raise _download_error(output, jars)
 
 
 def resolve(
     jars: Sequence[Coordinates], folder: Path, *, java: Java, scratch: Path, report: Report
 ) -> None:
-    """Fetches `jars` and all that they need to run, each checked by the registry's checksum."""
+    """Fetch `jars` and their dependencies; Ivy checks each by Maven Central's checksum."""
     settings = _SETTINGS.format(poms="true", checksums="sha1")
-    wishes = _wish_list(jars, configuration='conf="default-&gt;default"')
-    said = _attempt(settings, wishes, folder, java=java, scratch=scratch, report=report)
+    module = _ivy_module(jars, configuration='conf="default-&gt;default"')
+    output = _retrieve(settings, module, folder, java=java, scratch=scratch, report=report)
     is_complete = all((folder / jar.file_name).is_file() for jar in jars)
-    if not is_complete or "UNRESOLVED DEPENDENCIES" in said or "FAILED DOWNLOADS" in said:
-        raise _explained(said, jars)
+    if not is_complete or "UNRESOLVED DEPENDENCIES" in output or "FAILED DOWNLOADS" in output:
+        raise _download_error(output, jars)
 
 
-def _attempt(
-    settings: str, wishes: str, folder: Path, *, java: Java, scratch: Path, report: Report
+def _retrieve(
+    settings: str, module: str, folder: Path, *, java: Java, scratch: Path, report: Report
 ) -> str:
-    """Lets Ivy do it, once for each way to trust the other side; returns what it said."""
+    """Run Ivy, with each trust store until TLS works; return its output."""
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "settings.xml").write_text(settings)
-    (scratch / "ivy.xml").write_text(wishes)
+    (scratch / "ivy.xml").write_text(module)
     command = [
         "-XX:-UsePerfData",
         "-jar",
@@ -105,41 +107,41 @@ def _attempt(
     command += ["-cache", str(scratch / "cache"), "-ivy", str(scratch / "ivy.xml")]
     command += ["-types", "jar", "bundle"]
     command += ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
-    said = ""
+    output = ""
     for trust in _trust_options(java, scratch):
         whole = [str(java.executable), *trust, *_network_options(), *command]
-        said = _run(whole, wishes.count("<dependency "), report)
-        if not _TLS_TROUBLE.search(said):
+        output = _run(whole, module.count("<dependency "), report)
+        if not _TLS_ERROR.search(output):
             break
-    return said
+    return output
 
 
 def find_ivy() -> Path:
-    """Ivy's jar inside the pip package of PySpark, which is not imported for this."""
+    """Ivy's jar inside the pip package of PySpark; PySpark itself is not imported."""
     package = importlib.util.find_spec("pyspark")
     if package is not None and package.origin is not None:
         for jar in sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar")):
             return jar
     raise SystemFailure(
-        "Apache Kafka is fetched by the Ivy that comes with PySpark, which is not installed",
+        "cannot download Apache Kafka: that needs Apache Ivy from PySpark, which is not installed",
         remedy="pip install 'shoal[spark]'",
     )
 
 
-def _wish_list(jars: Sequence[Coordinates], configuration: str = 'transitive="false"') -> str:
-    wishes = "".join(
+def _ivy_module(jars: Sequence[Coordinates], configuration: str = 'transitive="false"') -> str:
+    module = "".join(
         f"    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} "
         f"rev={quoteattr(jar.version)} {configuration}/>\n"
         for jar in jars
     )
     return (
         '<ivy-module version="2.0">\n  <info organisation="shoal" module="jars"/>\n'
-        f"  <dependencies>\n{wishes}  </dependencies>\n</ivy-module>\n"
+        f"  <dependencies>\n{module}  </dependencies>\n</ivy-module>\n"
     )
 
 
 def _trust_options(java: Java, scratch: Path) -> Iterator[list[str]]:
-    """Ways to trust the other side, the likeliest first: Java's own store, and the system's."""
+    """Java options for each trust store, the likeliest first: Java's own, and the system's."""
     if java.origin != WHEEL:
         yield []
     certificates = truststore.system_certificates()
@@ -156,7 +158,7 @@ def _trust_options(java: Java, scratch: Path) -> Iterator[list[str]]:
 
 
 def _network_options() -> list[str]:
-    """Time limits, and the proxy that pip uses too: Java does not look for it by itself."""
+    """Timeouts, and the proxy from HTTPS_PROXY, which Java does not read."""
     options = [
         f"-Dsun.net.client.defaultConnectTimeout={_CONNECT_TIMEOUT_MS}",
         f"-Dsun.net.client.defaultReadTimeout={_READ_TIMEOUT_MS}",
@@ -170,30 +172,30 @@ def _network_options() -> list[str]:
 
 
 def _run(command: list[str], count: int, report: Report) -> str:
-    """Runs Ivy to its end, or until it is plainly lost; returns what it said."""
-    said = bytearray()
+    """Run Ivy until it exits or cannot find the host; return its output."""
+    output = bytearray()
     found = fetched = 0
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
         for line in _lines(process):
-            if len(said) < _OUTPUT_KEPT_BYTES:
-                said += line + b"\n"
+            if len(output) < _OUTPUT_KEPT_BYTES:
+                output += line + b"\n"
             found += line.startswith(b"\tfound ")
             fetched += b"[SUCCESSFUL ]" in line
             if line.startswith(_UNKNOWN_HOST.encode()):
                 break
             doing = "fetching jars" if fetched else "looking for jars"
-            report(Progress(found + fetched, max(2 * count, found + fetched + 1), doing))
+            report(StartProgress(found + fetched, max(2 * count, found + fetched + 1), doing))
     finally:
         process.kill()
         process.communicate()
-    return said.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """The lines that a process prints, until it ends or is silent for too long."""
+    """The lines that a process prints, until it exits; raise if it is silent for too long."""
     descriptor = cast("IO[bytes]", process.stdout).fileno()
     pending = b""
     with selectors.DefaultSelector() as selector:
@@ -207,27 +209,27 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
             *lines, pending = (pending + chunk).split(b"\n")
             yield from lines
     raise SystemFailure(
-        f"the download of jars stood still for {SILENCE_LIMIT_S:.0f} s",
-        remedy=f"check the network; {_AGAIN}",
+        f"the download of jars made no progress for {SILENCE_LIMIT_S:.0f} s",
+        remedy=f"check the network; {_RETRY_HINT}",
     )
 
 
-def _explained(said: str, jars: Sequence[Coordinates]) -> SystemFailure:
-    remedy = f"wait a little, {_AGAIN}"
-    refused = re.search(r"Server access error at url \S+ \((.{1,300}?)\)\s", said)
-    missing = re.findall(r"module not found: \S+#(\S+)", said)
-    if _UNKNOWN_HOST in said:
-        why = "Maven Central cannot be found from here"
-        remedy = f"check the network (HTTPS_PROXY names a proxy if you need one); {_AGAIN}"
-    elif _TLS_TROUBLE.search(said):
-        why = "the certificate of the other side is not trusted"
-        remedy = f"set SSL_CERT_FILE to a file with your company's certificates; {_AGAIN}"
+def _download_error(output: str, jars: Sequence[Coordinates]) -> SystemFailure:
+    remedy = f"wait a little, {_RETRY_HINT}"
+    refused = re.search(r"Server access error at url \S+ \((.{1,300}?)\)\s", output)
+    missing = re.findall(r"module not found: \S+#(\S+)", output)
+    if _UNKNOWN_HOST in output:
+        why = "the host name of Maven Central cannot be resolved"
+        remedy = f"check the network (HTTPS_PROXY names a proxy if you need one); {_RETRY_HINT}"
+    elif _TLS_ERROR.search(output):
+        why = "the TLS certificate of the server is not trusted"
+        remedy = f"set SSL_CERT_FILE to a file with your company's certificates; {_RETRY_HINT}"
     elif refused is not None:
         why = refused[1]
-        remedy = f"check the network and the proxy in HTTPS_PROXY; {_AGAIN}"
+        remedy = f"check the network and the proxy in HTTPS_PROXY; {_RETRY_HINT}"
     elif missing:
-        why = f"not there: {', '.join(missing[:3])}"
-        remedy = f"if there is such a version, wait a little; {_AGAIN}"
+        why = f"not found on Maven Central: {', '.join(missing[:3])}"
+        remedy = f"check the version; if it exists, wait a little; {_RETRY_HINT}"
     else:
-        why = f"Ivy said: {said.strip()[-300:] or 'nothing'}"
-    return SystemFailure(f"{len(jars)} jars could not be downloaded: {why}", remedy=remedy)
+        why = f"output of Ivy: {output.strip()[-300:] or 'none'}"
+    return SystemFailure(f"cannot download {len(jars)} jars: {why}", remedy=remedy)

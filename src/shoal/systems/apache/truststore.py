@@ -1,8 +1,8 @@
-"""A Java trust store made of the certificates that the machine trusts.
+"""A Java trust store with the certificates that the machine trusts.
 
-The Java of a wheel brings its own certificates and so lacks whatever authority a company
-adds to its machines. The store is written in Java's old JKS format, because that takes
-twenty lines and no dependency, and every Java reads it.
+The Java of a pip wheel has its own certificates, so it lacks the authorities that a company adds
+to its machines. The store uses Java's old JKS format: writing it takes twenty lines and no
+dependency, and every Java reads it.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-PASSWORD: Final = "changeit"  # noqa: S105  (Java wants one; it protects public certificates)
+PASSWORD: Final = "changeit"  # noqa: S105  (Java needs one; the certificates are public)
 
 _BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
@@ -53,7 +53,7 @@ def java_trust_store(certificates: list[bytes]) -> bytes:
             certificate,
         ]
     content = b"".join(parts)
-    # The phrase is part of the format.
+    # This phrase is part of the JKS format.
     salt = PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite"
     return content + hashlib.sha1(salt + content, usedforsecurity=False).digest()
 

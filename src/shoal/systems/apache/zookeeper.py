@@ -1,7 +1,7 @@
 """ZooKeeper, for versions of Kafka that need it: one server or an ensemble, each in a JVM.
 
-Rules: servers stand under guardians and die with us; they are ready when each of them says
-that it serves; what they write lies in their folder.
+Rules: each server runs under a guardian and dies with this process. The ensemble is ready when
+every server reports that it serves. What a server writes is in its folder.
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.model.errors import SystemFailure
-from shoal.systems.processes.guarded import GuardedProcess, last_words
+from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
 from shoal.systems.processes.ports import HOST, free_ports
 
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -40,9 +40,9 @@ class Ensemble:
         return ",".join(f"{HOST}:{client}" for client, _, _ in self._ports)
 
     def start(self, java: str, class_path: str, logging: Sequence[str]) -> None:
-        """Starts every server and returns when all serve."""
+        """Start every server and return when all serve."""
         for number, folder in enumerate(self._folders, start=1):
-            config = self._write(number, folder)
+            config = self._write_config(number, folder)
             command = [java, *_HEAP, *logging, "-cp", class_path, _MAIN, str(config)]
             scratch = folder if self._is_temporary else None
             log = folder / "server.log"
@@ -50,17 +50,17 @@ class Ensemble:
         self._wait_until_ready()
 
     def stop(self, *, gently: bool) -> None:
-        """Ends every server."""
+        """Stop every server."""
         for process in self._processes:
-            with suppress(SystemFailure):  # it may have ended by itself
+            with suppress(SystemFailure):  # it may have exited already
                 process.send(signal.SIGCONT)
                 process.send(signal.SIGTERM if gently else signal.SIGKILL)
         for process in self._processes:
             process.wait(_STOP_TIMEOUT_S if gently else 0)
-            process.let_go()
+            process.kill_and_wait()
         self._processes.clear()
 
-    def _write(self, number: int, folder: Path) -> Path:
+    def _write_config(self, number: int, folder: Path) -> Path:
         data = folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{number}\n")
@@ -87,16 +87,17 @@ class Ensemble:
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _READY_TIMEOUT_S
         for process, (client, _, _) in zip(self._processes, self._ports, strict=True):
-            while not _serves(client):
+            while not _is_serving(client):
                 if not process.is_alive() or time.monotonic() > deadline:
                     raise SystemFailure(
-                        f"ZooKeeper did not start ({process.ending()}): {last_words(process.log)}"
+                        f"ZooKeeper did not start ({process.exit_description()}): "
+                        f"{log_excerpt(process.log)}"
                     )
                 time.sleep(_POLL_EVERY_S)
 
 
-def _serves(port: int) -> bool:
-    """Whether the server at this port has a place in the ensemble and answers."""
+def _is_serving(port: int) -> bool:
+    """Whether the server at this port is part of the ensemble and answers."""
     try:
         with socket.create_connection((HOST, port), 2.0) as connection:
             connection.sendall(b"srvr")

@@ -1,1 +1,1 @@
-"""Processes under test: started so that they end with their owner, and measured."""
+"""Processes under test: they end with the process that started them, and are measured."""

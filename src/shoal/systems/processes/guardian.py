@@ -1,20 +1,19 @@
-"""A small process that stands between an owner and one child, so that the child never
-outlives the owner.
+"""A small process between an owner and one child, so that the child never outlives the owner.
 
 Run as a script, by path, with nothing but the standard library:
 
     guardian.py OWNER_PID SCRATCH COMMAND ARGUMENT...
 
 Rules:
-- Standard input is the leash: a byte on it is the order to kill the child's process group;
-  its end means that the owner died, in whatever way, and is the same order. The owner's id
-  is watched too, in case a fork of the owner holds the other end open.
+- Standard input is the control pipe: a byte on it is the order to kill the child's process
+  group. The end of the pipe means that the owner died and is the same order. The owner's process
+  id is checked too, in case a fork of the owner holds the other end open.
 - The first and only line on standard output is the child's process id.
-- The child leads a process group of its own, so that signals meant for it (a pause above
-  all) do not reach the guardian, and its output goes where standard error goes.
-- When the child ends, the guardian ends with the same exit code (128 + N for signal N).
-- SCRATCH, unless empty, is a folder inside a temporary folder that nobody would clean up
-  after a dead owner; then the guardian does, and the last one takes the outer folder too.
+- The child leads a process group of its own, so that signals meant for it (above all a pause)
+  do not reach the guardian. The child's output goes to the guardian's standard error.
+- When the child exits, the guardian exits with the same code (128 + N for signal N).
+- SCRATCH, unless empty, is a folder inside a temporary folder. If the owner died, the guardian
+  deletes it, and the last guardian deletes the temporary folder too.
 """
 
 import os
@@ -28,10 +27,10 @@ CHECK_OWNER_EVERY_S = 1.0
 
 
 def main() -> int:
-    """Starts the child and stays until it has ended."""
+    """Start the child and wait until it has exited."""
     owner, scratch, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
-    signal.signal(signal.SIGTERM, _let_go)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C
+    signal.signal(signal.SIGTERM, _on_terminate)
     ended_read, ended_write = os.pipe()
     os.set_blocking(ended_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -42,7 +41,7 @@ def main() -> int:
         os.write(1, b"%d\n" % child)
         orphaned = _watch(child, owner, ended_read)
     except (SystemExit, OSError):
-        pass  # told to end, or nobody heard the id: the child ends with us
+        pass  # SIGTERM, or the owner closed the pipe before it read the id: kill the child
     os.killpg(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     if orphaned and scratch:
@@ -51,7 +50,7 @@ def main() -> int:
     return code if code >= 0 else 128 - code
 
 
-def _let_go(*_: object) -> None:
+def _on_terminate(*_: object) -> None:
     raise SystemExit
 
 
@@ -70,12 +69,12 @@ def _start(command: list[str]) -> int:
 
 
 def _watch(child: int, owner: int, ended: int) -> bool:
-    """Returns once the child has ended or must end; True if the owner is gone."""
+    """Return once the child has exited or must be killed; True if the owner is dead."""
     while os.getppid() == owner:
         ready, _, _ = select.select([0, ended], [], [], CHECK_OWNER_EVERY_S)
         if ended in ready:
             os.read(ended, 4096)
-            # The child is left as a zombie here, so that its id stays its own until the end.
+            # WNOWAIT leaves the child a zombie, so that its id is not reused before `killpg`.
             if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 return False
         if 0 in ready:

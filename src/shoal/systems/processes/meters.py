@@ -1,10 +1,11 @@
-"""What a process tree uses: CPU seconds, and memory at its peak, sampled from outside.
+"""CPU seconds and peak memory of a process tree, sampled from outside.
 
 Rules:
-- CPU is the sum over all that ever were in the tree: of the living what they used themselves,
-  of the dead what they handed to whoever waited for them. The sum never falls.
-- Memory is the resident set of all living processes together, at the worst sample.
-- A process that ends between two looks is simply not there any more.
+- CPU is the sum over all processes that were ever in the tree: the own time of those that run,
+  and for those that exited the time that the kernel adds to the parent that waited for them. The
+  sum never falls.
+- Memory is the resident set of all running processes together, at the highest sample.
+- A process that exits between two samples is skipped, not an error.
 """
 
 import threading
@@ -20,7 +21,7 @@ SAMPLE_EVERY_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process tree used so far, all its starts together."""
+    """What a process tree used so far, over all its starts."""
 
     cpu_s: float = 0.0
     peak_memory_bytes: int = 0
@@ -35,11 +36,11 @@ class Usage:
 
 
 class Meter:
-    """Watches one tree after the other, and remembers them all."""
+    """Measures one process tree after another, and sums them up."""
 
     def __init__(self) -> None:
-        self._before_s = 0.0
-        self._now_s = 0.0
+        self._earlier_cpu_s = 0.0
+        self._current_cpu_s = 0.0
         self._peak_bytes = 0
         self._starts = 0
         self._root: psutil.Process | None = None
@@ -47,32 +48,32 @@ class Meter:
         self._end = threading.Event()
 
     def watch(self, pid: int) -> None:
-        """Begins with a tree, by its first process."""
-        self.leave()
+        """Start sampling the tree below the process `pid`."""
+        self.stop_watching()
         self._starts += 1
         try:
             self._root = psutil.Process(pid)
         except psutil.NoSuchProcess:
             return
         self._end.clear()
-        # What is not measured any more is missing in the sums, and the log says so.
+        # If the thread fails, its error is logged and the sums lack what was used from then on.
         self._thread = start_thread("meter", self._run, on_failure=log_only)
 
-    def leave(self) -> None:
-        """Takes a last look and ends; the sums stay."""
+    def stop_watching(self) -> None:
+        """Take a last sample and stop; the sums stay."""
         if self._thread is not None:
             self._end.set()
             self._thread.join()
             self._thread = None
             self.sample()
-        self._before_s += self._now_s
-        self._now_s, self._root = 0.0, None
+        self._earlier_cpu_s += self._current_cpu_s
+        self._current_cpu_s, self._root = 0.0, None
 
     def usage(self) -> Usage:
-        return Usage(self._before_s + self._now_s, self._peak_bytes, self._starts)
+        return Usage(self._earlier_cpu_s + self._current_cpu_s, self._peak_bytes, self._starts)
 
     def sample(self) -> None:
-        """Looks once, for instance before a kill."""
+        """Take one sample, for example before a kill."""
         cpu_s, memory_bytes = 0.0, 0
         for process in tree_of(self._root):
             try:
@@ -82,7 +83,7 @@ class Meter:
                 continue
             cpu_s += times.user + times.system
             cpu_s += times.children_user + times.children_system
-        self._now_s = max(self._now_s, cpu_s)
+        self._current_cpu_s = max(self._current_cpu_s, cpu_s)
         self._peak_bytes = max(self._peak_bytes, memory_bytes)
 
     def _run(self) -> None:
@@ -91,7 +92,7 @@ class Meter:
 
 
 def tree_of(root: psutil.Process | None) -> list[psutil.Process]:
-    """The living processes of a tree, its root first."""
+    """The running processes of a tree, its root first."""
     if root is None:
         return []
     try:

@@ -1,7 +1,7 @@
 """Ports for clusters on this machine.
 
-Ports are taken at random from below the range that systems give to outgoing connections,
-so that no client's connection can sit on a broker's port while the broker is restarted.
+Ports are chosen at random below the range that the system uses for outgoing connections, so that
+no client's connection can occupy a broker's port while the broker is restarted.
 """
 
 import random
@@ -13,7 +13,7 @@ from typing import Final
 from shoal.model.errors import SystemFailure
 
 HOST: Final = "127.0.0.1"
-WHO_LISTENS: Final = (
+LIST_LISTENERS_COMMAND: Final = (
     "ss --listening --tcp --processes" if sys.platform == "linux" else "lsof -nP -iTCP -sTCP:LISTEN"
 )
 _LOWEST: Final = 20_000
@@ -25,18 +25,18 @@ def free_ports(count: int) -> list[int]:
     """`count` different ports that nobody listens on."""
     chooser = random.SystemRandom()
     chosen: list[int] = []
-    with ExitStack() as held:
+    with ExitStack() as sockets:
         for _ in range(count * _TRIES_PER_PORT):
             if len(chosen) == count:
                 break
             port = chooser.randint(_LOWEST, _HIGHEST)
-            listener = held.enter_context(socket.socket())
-            if _bound(listener, port):
+            listener = sockets.enter_context(socket.socket())
+            if _try_bind(listener, port):
                 chosen.append(port)
     if len(chosen) < count:
         raise SystemFailure(
-            f"no {count} free ports between {_LOWEST} and {_HIGHEST} on {HOST}",
-            remedy=f"end programs that listen there; they are shown by: {WHO_LISTENS}",
+            f"cannot find {count} free ports between {_LOWEST} and {_HIGHEST} on {HOST}",
+            remedy=f"stop programs that listen there; this lists them: {LIST_LISTENERS_COMMAND}",
         )
     return chosen
 
@@ -44,11 +44,11 @@ def free_ports(count: int) -> list[int]:
 def is_free(port: int) -> bool:
     """True if a server could listen on the port now."""
     with socket.socket() as listener:
-        return _bound(listener, port)
+        return _try_bind(listener, port)
 
 
-def _bound(listener: socket.socket, port: int) -> bool:
-    # As servers do, so that connections that lately ended do not count.
+def _try_bind(listener: socket.socket, port: int) -> bool:
+    # Servers set this too: without it, connections in TIME_WAIT would make the port look taken.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))

@@ -1,15 +1,15 @@
 """The compiled loops behind `shoal.wire.records.columns`: importing this module loads numba.
 
-Each kernel has one explicit signature, so it is compiled (or taken from numba's cache) when
-the module is imported and a call only runs it. Kernels raise nothing: they return an error
-code and a position, which `columns` turns into an error.
+Each kernel has one explicit signature, so it is compiled (or loaded from numba's cache) when the
+module is imported, and a call only runs it. Kernels raise nothing: they return an error code and a
+position, which `columns` turns into an error.
 
 Rules of this file:
-- Indices are cast to unsigned where they are used: numba then leaves out the test for
-  negative indices, which costs half of the time and keeps loops from being vectorised.
-  Signed and unsigned integers are never added: numba would make a float of them.
-- Nothing is read before its position was compared with the end of the record, nor the record
-  before it was compared with the end of its section.
+- Indices are cast to unsigned where they are used: numba then omits the test for negative indices,
+  which costs half of the time and prevents vectorisation. Signed and unsigned integers are never
+  added: numba would convert them to float.
+- Every position is compared with the end of the record before it is read, and every record with the
+  end of its section.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,15 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-# numba's own type names; its stubs do not cover them.
+# numba's type names; its stubs do not cover them.
 types: Any = numba.types
 
-# In compiled code every integer has 64 bits; mypy would see Python's and numpy's mixed.
+# In compiled code every integer has 64 bits; mypy would see a mix of Python's and numpy's.
 Int: TypeAlias = Any
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# The header of a batch as it stands on the wire (`shoal.wire.batch`), for whole arrays of them.
+# The header of a batch on the wire (`shoal.wire.batch`), for arrays of headers.
 BATCH_HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -47,13 +47,13 @@ BATCH_HEADER = np.dtype(
     ]
 )
 
-# Columns of the matrix that says what to decode: one row for each batch.
+# Columns of the input matrix of `decode`: one row for each batch.
 SECTION_START, SECTION_END, COUNT = 0, 1, 2
 BASE_OFFSET, LAST_OFFSET_DELTA = 3, 4
 BASE_TIMESTAMP, HAS_APPEND_TIME, APPEND_TIME = 5, 6, 7
 BATCH_FIELDS = 8
 
-# Rows of the matrix that comes out: one column for each record.
+# Rows of the output matrix: one column for each record.
 OFFSET, TIMESTAMP = 0, 1
 KEY_START, KEY_LENGTH = 2, 3
 VALUE_START, VALUE_LENGTH = 4, 5
@@ -71,20 +71,20 @@ BAD_TIMESTAMP = 7
 TRAILING_BYTES = 8
 
 EXPLANATIONS = {
-    BAD_VARINT: "a varint that is cut, too long or too large",
-    BAD_RECORD_LENGTH: "a record longer than its section, or empty",
-    BAD_LENGTH: "a key or value that does not fit where it should lie",
-    BAD_HEADERS: "headers that do not fit where they should lie",
-    LENGTH_MISMATCH: "a record whose fields do not add up to its length",
-    BAD_OFFSET: "an offset that does not rise, or not within its batch",
-    BAD_TIMESTAMP: "a timestamp that does not fit 64 bits",
-    TRAILING_BYTES: "bytes behind the last record",
+    BAD_VARINT: "a varint is truncated, too long or too large",
+    BAD_RECORD_LENGTH: "a record is longer than its section, or empty",
+    BAD_LENGTH: "a key or value does not fit in its record",
+    BAD_HEADERS: "headers do not fit in their record",
+    LENGTH_MISMATCH: "the fields of a record do not add up to its length",
+    BAD_OFFSET: "an offset does not increase, or is not in the range of its batch",
+    BAD_TIMESTAMP: "a timestamp does not fit 64 bits",
+    TRAILING_BYTES: "there are bytes after the last record",
 }
 
-# Length, attributes, two deltas and two lengths at their longest.
+# The largest size of length, attributes, two deltas and two lengths.
 LARGEST_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5
 
-# So many records ahead, if all were as long as this one, the next bytes are asked for.
+# Prefetch the bytes this many records ahead, assuming that all are as long as this one.
 _PREFETCH_RECORDS = 8
 _CACHE_LINE_BYTES = 64
 
@@ -103,10 +103,10 @@ def _kernel(signature: object) -> Callable[[_Function], _Function]:
 
 
 def _part(function: _Function) -> _Function:
-    """A part of kernels that LLVM must inline.
+    """A function that LLVM must inline into kernels.
 
-    Not `inline="always"`: that pastes the source, and every array that is handed over then
-    costs two atomic operations for its reference count, for each record.
+    Not `inline="always"`: that copies the source, and every array argument then costs two
+    atomic operations on its reference count, for each record.
     """
     return cast("_Function", numba.njit(forceinline=True, error_model="numpy")(function))
 
@@ -124,13 +124,13 @@ def _generate_prefetch(_typing_context: object, data: Any, position: Any) -> Any
     return types.void(data, position), generate
 
 
-# `_prefetch(data, position)` asks for a cache line. A prefetch never faults: any position will do.
+# `_prefetch(data, position)` loads a cache line. A prefetch never faults, at any position.
 _prefetch: Any = intrinsic(_generate_prefetch)
 
 
 @_part
 def _read_long_varint(data: Any, position: Int, end: Int, max_bytes: Int) -> tuple[Int, Int]:
-    """As `_read_varint`, for those of more than two bytes."""
+    """`_read_varint` for varints of more than two bytes."""
     raw = np.uint64(0)
     for index in range(max_bytes):
         if position + index >= end:
@@ -148,7 +148,7 @@ def _read_long_varint(data: Any, position: Int, end: Int, max_bytes: Int) -> tup
 
 @_part
 def _read_varint(data: Any, position: Int, end: Int, max_bytes: Int) -> tuple[Int, Int]:
-    """The value and the next position; -1 for that if it is cut, too long or too large."""
+    """The value and the next position, which is -1 if the varint is invalid."""
     if position >= end:
         return 0, -1
     byte = np.int64(data[np.uint64(position)])
@@ -164,7 +164,7 @@ def _read_varint(data: Any, position: Int, end: Int, max_bytes: Int) -> tuple[In
 
 @_part
 def _skip_headers(data: Any, position: Int, end: Int) -> tuple[Int, Int]:
-    """How many headers there are, and the position behind them; -1 for that if they are bad."""
+    """The number of headers and the position after them, which is -1 if they are invalid."""
     count, position = _read_varint(data, position, end, 5)
     if position < 0 or count == 0:
         return count, position
@@ -186,9 +186,9 @@ def _skip_headers(data: Any, position: Int, end: Int) -> tuple[Int, Int]:
 def _decode_record(
     data: Any, position: Int, end: Int, records: Any, row: Int
 ) -> tuple[Int, Int, Int, Int]:
-    """One record behind its length, up to `end`: where key, value and headers are.
+    """Store the positions of key, value and headers of one record that ends at `end`.
 
-    Gives the code, the position, and the two deltas.
+    Returns the code, the position, and the two deltas.
     """
     timestamp_delta, after = _read_varint(data, position + 1, end, 10)
     if after < 0:
@@ -225,7 +225,7 @@ def _decode_record(
 
 @_part
 def _decode_section(data: Any, batch: Any, records: Any, first_row: Int) -> tuple[Int, Int]:
-    """All records of one batch, into the rows from `first_row`."""
+    """Decode all records of one batch, into the rows from `first_row`."""
     position, section_end = batch[SECTION_START], batch[SECTION_END]
     base_offset, last_offset_delta = batch[BASE_OFFSET], batch[LAST_OFFSET_DELTA]
     base_timestamp = batch[BASE_TIMESTAMP]
@@ -265,7 +265,7 @@ def _decode_section(data: Any, batch: Any, records: Any, first_row: Int) -> tupl
 
 @_kernel(_THREE_NUMBERS(_BYTES_IN, _MATRIX, _MATRIX))
 def decode(data: Any, batches: Any, records: Any) -> tuple[Int, Int, Int]:
-    """Fill `records` from all `batches` in turn; an error code, the batch and the position."""
+    """Decode all `batches` into `records`; returns an error code, the batch and the position."""
     row = 0
     for index in range(len(batches)):
         batch = batches[index]
@@ -299,7 +299,7 @@ def _write_varint(output: Any, position: Int, value: Int) -> Int:
 
 @_part
 def _copy(output: Any, position: Int, data: Any, start: Int, length: Int) -> Int:
-    """Copy `length` bytes if it is not negative; where to go on."""
+    """Copy `length` bytes if it is not negative; returns the next position."""
     if length <= 0:
         return position
     for index in range(np.uint64(length)):
@@ -309,7 +309,7 @@ def _copy(output: Any, position: Int, data: Any, start: Int, length: Int) -> Int
 
 @_part
 def _lies_inside(data: Any, start: Int, length: Int) -> Any:
-    """Whether a null (-1) or a span is one of `data`, without overflow."""
+    """Whether a span is null (-1) or inside of `data`, without overflow."""
     return length == -1 or (length >= 0 and 0 <= start <= len(data) and length <= len(data) - start)
 
 
@@ -356,10 +356,10 @@ def encode(output: Any, timestamps: Any, keys: Any, values: Any, headers: Any) -
 
 @_kernel(_TWO_NUMBERS(_BYTES_OUT, types.int32[::1], _SPANS))
 def gather(output: Any, ends: Any, strings: Any) -> tuple[Int, Int]:
-    """Copy strings one behind the other; `OK` and the bytes written, or a code and the row.
+    """Copy strings one after the other; `OK` and the bytes written, or a code and the row.
 
-    `ends` gets 0 and then where each ends; a null takes no room. `output` must have room for all
-    of them: it is not checked here.
+    `ends` gets 0 and then the end of each string; a null takes no space. `output` must be large
+    enough for all of them: it is not checked here.
     """
     data, start, length = strings
     position = 0

@@ -1,11 +1,11 @@
-"""Whole batches as arrays, and arrays as whole batches: the records codec at memory speed.
+"""Batches to arrays, and arrays to batches: the records codec at memory speed.
 
-Decoding tells where each key, value and header section lies and copies none of them: the
-bytes of one or several batches stand in `data`, and every start counts from its beginning.
-The same bytes are accepted and refused as by `shoal.wire.records.records`, which is the reference.
+Decoding returns the position of each key, value and header section and copies none of them: the
+bytes of one or several batches are in `data`, and every start counts from its beginning. It accepts
+and refuses the same bytes as `shoal.wire.records.records`, which is the reference.
 
-numpy and numba are loaded by the first call, not by the import. That first call takes about
-half a second, and some seconds more when numba's cache is empty.
+numpy and numba are loaded by the first call, not by the import. The first call takes about half a
+second, and a few seconds more if numba's cache is empty.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     Int64Array = NDArray[np.int64]
     ByteArray = NDArray[np.uint8]
 
-# What a producer may put into one batch: Kafka's lengths are of 32 bits.
+# The largest batch that a producer may create: Kafka's lengths have 32 bits.
 _BATCH_LIMIT_BYTES = (1 << 31) - 1
 
 
 class ByteColumn(NamedTuple):
-    """Byte strings of any length, or none: where each lies in `data`; length -1 is null."""
+    """Byte strings or nulls: start and length of each in `data`; length -1 is null."""
 
     data: ByteArray
     start: Int64Array
@@ -55,7 +55,7 @@ class ByteColumn(NamedTuple):
 
     @classmethod
     def of_matrix(cls, matrix: ByteArray) -> ByteColumn:
-        """Equally long strings: the rows of a two-dimensional array."""
+        """Strings of equal length: the rows of a two-dimensional array."""
         import numpy as np
 
         count, width = matrix.shape
@@ -64,7 +64,7 @@ class ByteColumn(NamedTuple):
 
     @classmethod
     def of_list(cls, strings: Sequence[bytes | None]) -> ByteColumn:
-        """Copies the strings one behind the other."""
+        """Copy the strings one after the other."""
         import numpy as np
 
         length = np.array([-1 if string is None else len(string) for string in strings], np.int64)
@@ -73,7 +73,7 @@ class ByteColumn(NamedTuple):
         return cls(data, end - np.maximum(length, 0), length)
 
     @classmethod
-    def repeated(cls, string: bytes | None, count: int) -> ByteColumn:
+    def of_repeated(cls, string: bytes | None, count: int) -> ByteColumn:
         """The same string `count` times, stored once."""
         import numpy as np
 
@@ -120,7 +120,7 @@ class RecordColumns:
         return ByteColumn(self.data, self.value_start, self.value_length)
 
     def header_sections(self) -> ByteColumn:
-        """The headers as they stand in the records, not copied; `encode_columns` takes them."""
+        """The encoded header sections, not copied; `encode_columns` accepts them."""
         return ByteColumn(self.data, self.header_start, self.header_length)
 
     def headers(self, index: int) -> tuple[Header, ...]:
@@ -139,14 +139,14 @@ class RecordColumns:
 
 
 def header_section(headers: Sequence[Header]) -> bytes:
-    """Headers as they stand in a record, for the `headers` of `encode_columns`."""
+    """Headers as encoded in a record, for the `headers` of `encode_columns`."""
     output = bytearray()
     append_headers(output, headers)
     return bytes(output)
 
 
 def header_columns(views: Iterable[memoryview]) -> NDArray[Any]:
-    """The headers of batches, field by field (`column_kernels.BATCH_HEADER`)."""
+    """The batch headers as a structured array (`column_kernels.BATCH_HEADER`)."""
     kernels = _load_kernels()
     import numpy as np
 
@@ -158,9 +158,9 @@ def decode_columns(
 ) -> RecordColumns:
     """The records of all batches, one after the other.
 
-    Nothing is copied if there is only one batch, or if none is compressed and all lie in one
-    piece of memory, as those of one fetch response do. `limit_bytes` bounds what all
-    compressed batches together may expand to.
+    Nothing is copied if there is only one batch, or if none is compressed and all are in one
+    buffer, as those of one fetch response are. `limit_bytes` limits the decompressed size of
+    all compressed batches together.
     """
     kernels = _load_kernels()
     import numpy as np
@@ -179,8 +179,8 @@ def decode_columns(
     plan[:, kernels.HAS_APPEND_TIME] = headers["attributes"] & TIMESTAMP_TYPE_BIT
     plan[:, kernels.APPEND_TIME] = headers["max_timestamp"]
     count = int(plan[:, kernels.COUNT].sum())
-    # An odd number of cache lines for each column: with 4096 records, say, the ends of all
-    # columns would otherwise fall into the same few places of the cache and evict each other.
+    # An odd number of cache lines for each column: with 4096 records, for example, the ends of
+    # all columns would otherwise map to the same few cache sets and evict each other.
     columns = np.empty((kernels.RECORD_FIELDS, (count // 8 + 1 | 1) * 8), np.int64)
     code, row, position = kernels.decode(data, plan, columns)
     if code != kernels.OK:
@@ -192,7 +192,7 @@ def decode_columns(
 def _join_sections(
     views: Sequence[memoryview], codecs: Int64Array, limit_bytes: int
 ) -> tuple[ByteArray, Int64Array, Int64Array]:
-    """One array with all records sections, and where each begins and ends in it."""
+    """One array with all records sections, and the start and end of each in it."""
     import numpy as np
 
     if not codecs.any() and len({id(view.obj) for view in views}) == 1:
@@ -217,7 +217,7 @@ def _join_sections(
 
 
 def _check_counts(counts: Int64Array, sizes: Int64Array) -> None:
-    """Refuse more records than there can be, before their rows are allocated."""
+    """Refuse impossible record counts before their rows are allocated."""
     impossible = counts.astype("i8") * LEAST_RECORD_SIZE > sizes
     if impossible.any():
         row = int(impossible.argmax())
@@ -235,16 +235,16 @@ def encode_columns(
 ) -> bytearray:
     """One batch with a record for each timestamp, ready to send.
 
-    `headers` are header sections (`header_section`); without them, and without keys, records
-    have none. Offsets run from `base_offset` without gaps.
+    `headers` are header sections (`header_section`). Keys and headers are optional. Offsets
+    start at `base_offset` and have no gaps.
     """
     kernels = _load_kernels()
     import numpy as np
 
     count = len(timestamps)
-    keys = ByteColumn.repeated(None, count) if keys is None else keys
-    headers = ByteColumn.repeated(b"\x00", count) if headers is None else headers
-    columns = [_checked_column(column, count) for column in (keys, values, headers)]
+    keys = ByteColumn.of_repeated(None, count) if keys is None else keys
+    headers = ByteColumn.of_repeated(b"\x00", count) if headers is None else headers
+    columns = [_validate_column(column, count) for column in (keys, values, headers)]
     timestamps = np.ascontiguousarray(timestamps, np.int64)
     if count == 0:
         raise UsageError("a batch needs at least one record")
@@ -274,26 +274,26 @@ def encode_columns(
 
 
 def gather_columns(strings: ByteColumn) -> tuple[ByteArray, NDArray[np.int32]]:
-    """Strings that lie apart, copied one behind the other, and where each begins and ends.
+    """Copy strings one after the other; returns the bytes and the ends, the first of which is 0.
 
-    A null takes no room. This is how Arrow wants them, so no more than 2 GiB at once.
+    A null takes no space. This is Arrow's format, so the limit is 2 GiB.
     """
     import numpy as np
 
     count = len(strings.start)
     size = int(np.maximum(strings.length, 0).sum())
     if size > _BATCH_LIMIT_BYTES:
-        raise UsageError(f"{size} bytes of strings do not fit one array")
-    column = _checked_column(strings, count)
+        raise UsageError(f"{size} bytes of strings do not fit into one array")
+    column = _validate_column(strings, count)
     output, ends = np.empty(size, np.uint8), np.empty(count + 1, np.int32)
     code, row = _load_kernels().gather(output, ends, tuple(column))
     if code:
-        raise UsageError(f"string {row} lies outside of its data")
+        raise UsageError(f"string {row} is outside of its data")
     return output, ends
 
 
-def _checked_column(column: ByteColumn, count: int) -> ByteColumn:
-    """The column in the types that the kernels are compiled for."""
+def _validate_column(column: ByteColumn, count: int) -> ByteColumn:
+    """The column with the array types that the kernels need; `UsageError` if it is invalid."""
     import numpy as np
 
     if not len(column.start) == len(column.length) == count:
@@ -307,7 +307,7 @@ def _checked_column(column: ByteColumn, count: int) -> ByteColumn:
 
 
 def _readonly_bytes(memory: Any) -> ByteArray:
-    """Any memory as an array of bytes that cannot be written through."""
+    """Any memory as a read-only array of bytes."""
     import numpy as np
 
     array = np.frombuffer(memory, np.uint8)
@@ -316,7 +316,7 @@ def _readonly_bytes(memory: Any) -> ByteArray:
 
 
 def _address(memory: Any) -> int:
-    """Where memory begins. ctypes tells it five times as fast as numpy, but only if writable."""
+    """The address of memory. ctypes is five times as fast as numpy, but needs writable memory."""
     if isinstance(memory, memoryview) and not memory.readonly:
         return ctypes.addressof(ctypes.c_char.from_buffer(memory))
     import numpy as np
@@ -331,7 +331,7 @@ def _load_kernels() -> ModuleType:
         from shoal.wire.records import column_kernels
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"records as columns need numpy and numba: {error}",
+            f"cannot load numpy and numba, which decode records as columns: {error}",
             remedy="pip install 'shoal[workload]'",
         ) from error
     return column_kernels

@@ -1,19 +1,19 @@
-"""The four compressions of record batches, with output bounded whatever the input claims.
+"""The four compression codecs of record batches, with a limit on the size of the output.
 
-What clients write, and so what is read here:
+The formats that clients write, and that are read here:
 
     gzip     one or several members
     snappy   raw block (librdkafka) or blocks in the frame of snappy-java (Java and others)
     lz4      frames; blocks independent or linked, with or without sizes and checksums
     zstd     frames with or without their content size
 
-What is written here is read by all of them: snappy as one raw block; lz4 with independent
-blocks and without a content checksum, because Java refuses linked blocks and has its own idea
-of that checksum.
+The formats written here can be read by all clients: snappy as one raw block; lz4 with independent
+blocks and without a content checksum, because Java refuses linked blocks and computes that checksum
+differently.
 
-Sizes that a frame announces are hints: they choose the first buffer, at most `_FIRST_RATIO`
-times the input, and a buffer that proves too small grows up to the caller's limit. So memory
-follows the bytes that really come out, never an announcement.
+Sizes that a frame announces are hints: they choose the size of the first buffer, at most
+`_FIRST_RATIO` times the input. A buffer that is too small grows up to the caller's limit. So memory
+depends on the actual output, never on an announced size.
 """
 
 import struct
@@ -30,10 +30,10 @@ Bytes = bytes | bytearray | memoryview
 _FIRST_RATIO = 32
 _FIRST_AT_LEAST_BYTES = 4096
 _GROWTH = 4
-# What cramjam says when the output buffer is full; tests pin it for every codec.
+# The message of cramjam for a full output buffer; tests check it for every codec.
 _OUTPUT_FULL = "failed to write whole buffer"
 
-# A snappy copy of 64 bytes takes 3: nothing expands by more than this.
+# A snappy copy of 64 bytes takes 3 bytes, so this is the largest ratio.
 _SNAPPY_RATIO = 22
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
@@ -49,7 +49,7 @@ _GZIP_LEVEL = 6
 
 
 class Codec(IntEnum):
-    """As numbered in a batch's attributes; the names are Kafka's `compression.type`."""
+    """The codecs in a batch's attributes, by the names of Kafka's `compression.type`."""
 
     NONE = 0
     GZIP = 1
@@ -61,7 +61,7 @@ class Codec(IntEnum):
 def compress(codec: int, data: Bytes, *, level: int | None = None) -> bytes:
     """Compress a records section so that every Kafka client can read it.
 
-    Without a level it is that which clients use by default; snappy has none.
+    The default level is that of the clients; snappy has no levels.
     """
     if codec == Codec.NONE:
         return bytes(data)
@@ -73,24 +73,24 @@ def compress(codec: int, data: Bytes, *, level: int | None = None) -> bytes:
         compressor = cramjam.lz4.Compressor(
             level=_LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
         )
-        compressor.compress(bytes(data))  # it takes nothing else
+        compressor.compress(bytes(data))  # it accepts only bytes
         return bytes(compressor.finish())
     if codec == Codec.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
-    raise _unsupported(codec)
+    raise _codec_error(codec)
 
 
 def decompress(codec: int, data: Bytes, *, limit_bytes: int) -> Bytes:
-    """The bytes behind `data`; `LimitExceeded` if they are more than `limit_bytes`.
+    """Decompress `data`; `LimitExceeded` if the result has more than `limit_bytes`.
 
-    Uncompressed data comes back as it is, without a copy.
+    Uncompressed data is returned as it is, without a copy.
     """
     if codec == Codec.NONE:
         return data
     if codec == Codec.SNAPPY:
         return _decompress_snappy(memoryview(data), limit_bytes)
     if codec not in _FORMATS:
-        raise _unsupported(codec)
+        raise _codec_error(codec)
     expected_size, decompress_into = _FORMATS[codec]
     view = memoryview(data)
     hint = min(expected_size(view), _FIRST_RATIO * len(view))
@@ -101,9 +101,9 @@ def decompress(codec: int, data: Bytes, *, limit_bytes: int) -> Bytes:
             written = decompress_into(view, output)
         except cramjam.DecompressionError as error:
             if _OUTPUT_FULL not in str(error):
-                raise Malformed(f"not {Codec(codec).name.lower()} data: {error}") from None
+                raise Malformed(f"invalid {Codec(codec).name.lower()} data: {error}") from None
             if size >= limit_bytes:
-                raise _over_limit(limit_bytes) from None
+                raise _limit_error(limit_bytes) from None
             size = min(limit_bytes, size * _GROWTH)
         else:
             del output[written:]
@@ -117,20 +117,20 @@ def _decompress_snappy(view: memoryview, limit_bytes: int) -> bytearray:
         blocks = list(_xerial_blocks(view))
     total_bytes = sum(size for _, size in blocks)
     if total_bytes > limit_bytes:
-        raise _over_limit(limit_bytes)
+        raise _limit_error(limit_bytes)
     output = bytearray(total_bytes)
     free = memoryview(output)
     for block, size in blocks:
         try:
             cramjam.snappy.decompress_raw_into(block, free[:size])
         except cramjam.DecompressionError as error:
-            raise Malformed(f"not snappy data: {error}") from None
+            raise Malformed(f"invalid snappy data: {error}") from None
         free = free[size:]
     return output
 
 
 def _xerial_blocks(view: memoryview) -> list[tuple[memoryview, int]]:
-    """The blocks in snappy-java's frame: magic, two versions, then length and block in turn."""
+    """The blocks in snappy-java's frame: magic, two versions, then length and block each."""
     if len(view) < _XERIAL_HEADER_SIZE:
         raise Truncated("the bytes end inside the header of snappy-java", position=len(view))
     blocks = []
@@ -141,7 +141,7 @@ def _xerial_blocks(view: memoryview) -> list[tuple[memoryview, int]]:
             raise Truncated("the bytes end inside a snappy block's length", position=position)
         (length,) = _INT32.unpack_from(view, position)
         if not 0 < length <= len(view) - start:
-            message = f"a snappy block of {length} bytes where {len(view) - start} are left"
+            message = f"a snappy block of {length} bytes, but {len(view) - start} bytes are left"
             raise Malformed(message, position=position)
         block = view[start : start + length]
         blocks.append((block, _snappy_size(block, start)))
@@ -150,11 +150,11 @@ def _xerial_blocks(view: memoryview) -> list[tuple[memoryview, int]]:
 
 
 def _snappy_size(block: memoryview, position: int) -> int:
-    """What a raw block announces, refused if it cannot be true."""
+    """The announced size of a raw block; refused if it is impossible."""
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
-        raise Malformed(f"not snappy data: {error}", position=position) from None
+        raise Malformed(f"invalid snappy data: {error}", position=position) from None
     if size > _SNAPPY_RATIO * len(block):
         message = f"a snappy block of {len(block)} bytes cannot hold {size}"
         raise Malformed(message, position=position)
@@ -164,7 +164,7 @@ def _snappy_size(block: memoryview, position: int) -> int:
 
 
 def _gzip_size(view: memoryview) -> int:
-    """The last member's size as its trailer has it: right whenever there is one member."""
+    """The size of the last member from its trailer: correct if there is only one member."""
     return int.from_bytes(view[-4:], "little")
 
 
@@ -213,12 +213,12 @@ def _zstd_size(view: memoryview) -> int:
     return total_bytes
 
 
-def _over_limit(limit_bytes: int) -> LimitExceeded:
+def _limit_error(limit_bytes: int) -> LimitExceeded:
     return LimitExceeded(f"decompresses to more than the limit of {limit_bytes} bytes")
 
 
-def _unsupported(codec: int) -> UnsupportedCodec:
-    return UnsupportedCodec(f"{codec} is no compression that Kafka defines", position=21)
+def _codec_error(codec: int) -> UnsupportedCodec:
+    return UnsupportedCodec(f"unknown compression codec {codec}", position=21)
 
 
 _FORMATS: dict[int, tuple[Callable[[memoryview], int], Callable[[Any, Any], int]]] = {

@@ -2,12 +2,12 @@
 
 A CRC is linear: for bytes A followed by B, `crc(A+B) = shift(crc(A), len(B)) ^ crc(B)`, where
 `shift` advances a CRC over zero bytes. So when A becomes A', the new CRC is the old one XOR
-`shift(crc(A) ^ crc(A'), len(B))`: B is never touched, and damage in B still shows afterwards.
+`shift(crc(A) ^ crc(A'), len(B))`: B is never read, and damage in B is still detected.
 
-`shift` costs about the same for 16 KiB and for 1 MiB. It goes over the odd `count & 4095`
-bytes with the C function, and over the multiple of 4096 by four table lookups. The tables of
-a multiple are made when first needed, by composing the shifts over 4096, 8192, 16384, …
-bytes. Batches come in few sizes, so the tables are kept, up to a bound.
+`shift` costs about the same for 16 KiB and for 1 MiB. It handles the remaining `count & 4095` bytes
+with the C function, and the multiple of 4096 with four table lookups. The tables of a multiple are
+built when first needed, by composing the shifts over 4096, 8192, 16384, … bytes. Batches have few
+different sizes, so the tables are cached, up to a limit.
 """
 
 from array import array

@@ -1,4 +1,4 @@
-"""Message sets of the formats 0 and 1, which logs from before Kafka 0.11 hold, as batches.
+"""Converts message sets of formats 0 and 1, written before Kafka 0.11, to batches.
 
     message = offset 8, size 4, CRC-32 4, magic 1, attributes 1, timestamp 8 (format 1 only),
               key, value (each a length of 4 bytes, -1 for null, and bytes)
@@ -8,12 +8,12 @@ is a wrapper: its value is a message set of the same format. The wrapper's offse
 last message; in format 1 the offsets inside are relative.
 
 Rules of this file:
-- Offsets, keys, values and codec stay. Format 0 has no timestamps: they are -1, as when a broker
-  converts. An append time becomes the create time: it differs from message to message, and a batch
-  has only one.
-- A wrapper becomes one batch; messages that are not compressed are gathered up to `RUN_BYTES`.
-- Every CRC is checked, and every length before anything is cut out.
-- A last message that is cut is left out: a fetch answers with a slice of the log.
+- Offsets, keys, values and codec are kept. Format 0 has no timestamps: they become -1, as in a
+  conversion by a broker. An append time becomes the create time, because it differs from message to
+  message, and a batch has only one append time.
+- A wrapper becomes one batch; uncompressed messages are collected into batches of `RUN_BYTES`.
+- Every CRC is checked, and every length is checked before it is used.
+- An incomplete last message is left out: a fetch returns a slice of the log.
 """
 
 import struct
@@ -40,7 +40,7 @@ RUN_BYTES: Final = 128 << 10
 
 _MAGIC_AT: Final = 16
 _ENTRY: Final = struct.Struct(">qi")
-_MESSAGE: Final = struct.Struct(">Ibb")  # behind offset and size
+_MESSAGE: Final = struct.Struct(">Ibb")  # after offset and size
 _TIMESTAMP: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _LEAST_SIZE: Final = {0: 14, 1: 22}
@@ -48,7 +48,7 @@ _CRC_SIZE: Final = 4
 
 
 class ReadBatch(NamedTuple):
-    """A batch, and the format of the messages that it was made of; 2 where it is as stored."""
+    """A batch, and the stored format of its messages; 2 if it was not converted."""
 
     batch: Batch
     stored_format: int
@@ -68,7 +68,7 @@ class _Message(NamedTuple):
 
 
 def read_batches(record_set: memoryview) -> Iterator[ReadBatch]:
-    """The whole batches of a record set in order; messages of an old format are converted."""
+    """The complete batches of a record set in order; old formats are converted."""
     position = 0
     run: list[_Message] = []
     run_bytes = 0
@@ -100,19 +100,23 @@ def read_batches(record_set: memoryview) -> Iterator[ReadBatch]:
 
 
 def _read_message(view: memoryview, position: int) -> tuple[_Message | None, int]:
-    """A message and the position behind it; None if it is cut."""
+    """A message and the position after it; None if it is incomplete."""
     offset, size = _ENTRY.unpack_from(view, position)
     start = position + LENGTH_END
     magic = view[position + _MAGIC_AT]
     if magic not in OLD_FORMATS or size < _LEAST_SIZE[magic]:
-        raise Malformed(f"a message of format {magic} and {size} bytes", position=position + 8)
+        raise Malformed(
+            f"a message of format {magic} has an invalid size: {size} bytes", position=position + 8
+        )
     end = start + size
     if end > len(view):
         return None, position
     crc, _, attributes = _MESSAGE.unpack_from(view, start)
     computed = zlib.crc32(view[start + _CRC_SIZE : end])
     if computed != crc:
-        message = f"checksum of the message at offset {offset} is {computed:#010x}, not {crc:#010x}"
+        message = (
+            f"the checksum of offset {offset} is {computed:#010x}, its message has {crc:#010x}"
+        )
         raise CorruptBatch(message, position=start)
     body = start + _MESSAGE.size
     timestamp = NO_TIMESTAMP
@@ -122,7 +126,7 @@ def _read_message(view: memoryview, position: int) -> tuple[_Message | None, int
     key, body = _read_bytes(view, body, end)
     value, body = _read_bytes(view, body, end)
     if body != end:
-        raise Malformed(f"{end - body} bytes behind a message's value", position=body)
+        raise Malformed(f"{end - body} bytes after the value of a message", position=body)
     is_stamped = bool(magic and attributes & TIMESTAMP_TYPE_BIT)
     codec = attributes & CODEC_MASK
     return _Message(offset, magic, codec, is_stamped, timestamp, key, value), end
@@ -136,7 +140,7 @@ def _read_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None
     if length == -1:
         return None, start
     if not 0 <= length <= end - start:
-        message = f"{length} bytes where the message has {end - start} left"
+        message = f"a field of {length} bytes, but the message has {end - start} left"
         raise Malformed(message, position=position)
     return bytes(view[start : start + length]), start + length
 
@@ -148,13 +152,13 @@ def _convert_run(run: Sequence[_Message]) -> Iterator[ReadBatch]:
 
 
 def _convert_wrapper(wrapper: _Message) -> ReadBatch:
-    """The messages inside a compressed one."""
+    """Convert the messages inside a compressed one to a batch."""
     data = b"" if wrapper.value is None else wrapper.value
     if wrapper.magic == 0 and wrapper.codec == Codec.LZ4:
-        data = _with_right_lz4_checksum(data)
+        data = _correct_lz4_checksum(data)
     inner = list(_read_inner(wrapper, data))
     if not inner:
-        raise Malformed(f"the compressed message at offset {wrapper.offset} holds none")
+        raise Malformed(f"the compressed message at offset {wrapper.offset} contains no messages")
     base = wrapper.offset - inner[-1].offset if wrapper.magic else 0
     timestamp = wrapper.timestamp if wrapper.is_stamped else None
     records = [
@@ -177,23 +181,27 @@ def _read_inner(wrapper: _Message, data: bytes) -> Iterator[_Message]:
         if message is None:
             raise Truncated("a compressed message ends inside a message", position=position)
         if message.codec != Codec.NONE or message.magic != wrapper.magic:
-            raise Malformed(f"a message inside that of {wrapper.offset} is compressed again")
+            raise Malformed(
+                f"the compressed message at offset {wrapper.offset} contains a compressed one"
+            )
         yield message
 
 
 def _encode(records: list[Record], codec: int) -> Batch:
     first = records[0].offset
     if first < 0 or any(one.offset >= other.offset for one, other in pairwise(records)):
-        raise Malformed(f"the offsets of messages do not rise from {first} on")
+        raise Malformed(f"the offsets of messages do not increase from {first} on")
     try:
         encoded = encode_batch(records, codec=codec, base_offset=first, keep_offsets=True)
     except UsageError as error:
-        raise Malformed(f"messages from offset {first} on do not fit a batch: {error}") from None
+        raise Malformed(
+            f"messages from offset {first} on do not fit into a batch: {error}"
+        ) from None
     return Batch(memoryview(encoded))
 
 
 # Kafka before 0.10 computed the checksum of an LZ4 frame's header over the magic number too
-# (KAFKA-3160), and no other decoder takes that.
+# (KAFKA-3160), which no other decoder accepts.
 
 _LZ4_MAGIC_SIZE: Final = 4
 _LZ4_HAS_SIZE_BIT: Final = 0b1000
@@ -201,16 +209,16 @@ _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK: Final = 0xFFFFFFFF
 
 
-def _with_right_lz4_checksum(data: bytes) -> bytes:
+def _correct_lz4_checksum(data: bytes) -> bytes:
     if len(data) < 7:
         return data
     end = _LZ4_MAGIC_SIZE + (10 if data[_LZ4_MAGIC_SIZE] & _LZ4_HAS_SIZE_BIT else 2)
-    checksum = xxh32_of_few(data[_LZ4_MAGIC_SIZE:end]) >> 8 & 0xFF
+    checksum = xxh32_short(data[_LZ4_MAGIC_SIZE:end]) >> 8 & 0xFF
     return data[:end] + bytes([checksum]) + data[end + 1 :]
 
 
-def xxh32_of_few(data: bytes) -> int:
-    """XXH32 with seed 0 of less than 16 bytes."""
+def xxh32_short(data: bytes) -> int:
+    """XXH32 with seed 0 for fewer than 16 bytes."""
     prime_1, prime_2, prime_3, prime_4, prime_5 = _PRIMES
     result = prime_5 + len(data)
     whole = len(data) & ~3

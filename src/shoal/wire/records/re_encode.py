@@ -1,11 +1,11 @@
-"""Batches that must be encoded again: with other timestamps, or without their first records.
+"""Re-encodes batches: with other timestamps, or without their first records.
 
 Rules of this file:
-- The CRC is checked first: encoding again would make damage valid.
-- Codec, offsets, keys, values and headers stay as they are.
-- `with_append_time` touches timestamps only. It copies each record as a block of bytes, and
-  compresses again only if a record's own time differs from the first one's.
-- `trim` keeps what a consumer sees in the header: producer, sequence, transaction, leader epoch
+- The CRC is checked first: a new CRC would hide damage.
+- Codec, offsets, keys, values and headers are kept.
+- `with_append_time` changes timestamps only. It copies each record as a block of bytes, and
+  compresses again only if the records have different timestamps.
+- `trim` keeps the header fields that a consumer sees: producer, sequence, transaction, leader epoch
   and timestamp type.
 """
 
@@ -33,7 +33,7 @@ from shoal.wire.records.varint import append_varint, read_varint, read_varlong
 def with_append_time(batch: Batch) -> Batch:
     """A copy in which the broker's append time is the create time of every record.
 
-    With the timestamp type LogAppendTime the batch's maximum is the time of all its records.
+    With the timestamp type LogAppendTime all records have the batch's maximum timestamp.
     """
     batch.check_crc()
     section = _with_equal_times(batch)
@@ -55,7 +55,7 @@ def with_append_time(batch: Batch) -> Batch:
 
 
 def _with_equal_times(batch: Batch) -> bytearray | None:
-    """The records with a timestamp delta of 0 each, not compressed; None if they have it."""
+    """The uncompressed records with timestamp deltas of 0; None if they already are 0."""
     data = bytes(decompress(batch.codec, batch.records, limit_bytes=DEFAULT_LIMIT_BYTES))
     output = bytearray()
     position, is_changed = 0, False
@@ -64,11 +64,11 @@ def _with_equal_times(batch: Batch) -> bytearray | None:
         length, position = read_varint(data, position)
         end = position + length
         if length < 2 or end > len(data):
-            message = f"a record of {length} bytes where {len(data) - position} are left"
+            message = f"a record of {length} bytes, but {len(data) - position} bytes are left"
             raise (Truncated if length >= 2 else Malformed)(message, position=start)
         delta, rest = read_varlong(data, position + 1)
         if rest > end:
-            raise Malformed("a timestamp that reaches beyond its record", position=start)
+            raise Malformed("a timestamp reaches past the end of its record", position=start)
         if not delta:
             output += data[start:end]
         else:
@@ -79,13 +79,13 @@ def _with_equal_times(batch: Batch) -> bytearray | None:
             output += data[rest:end]
         position = end
     if position != len(data):
-        message = f"{len(data) - position} bytes behind the last of {batch.record_count} records"
+        message = f"{len(data) - position} bytes after the last of {batch.record_count} records"
         raise Malformed(message, position=position)
     return output if is_changed else None
 
 
 def trim(batch: Batch, *, from_offset: int) -> Batch | None:
-    """The records at and above an offset, at their offsets, or None if there are none."""
+    """A batch with the records from an offset on, at their offsets; None without any."""
     batch.check_crc()
     records = [record for record in decode_records(batch) if record.offset >= from_offset]
     if not records:
@@ -111,7 +111,7 @@ def trim(batch: Batch, *, from_offset: int) -> Batch | None:
 
 
 def keep_timestamp_type(batch: Batch, *, like: Batch) -> None:
-    """Mark a batch that was made of another one's records with that one's append time."""
+    """Give a batch the append time of the batch `like`, if that has one."""
     if like.timestamp_type == LOG_APPEND_TIME:
         batch.edit(
             attributes=batch.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=like.max_timestamp

@@ -1,19 +1,19 @@
-"""The records of a batch, one at a time: the careful codec, and the reference for `columns`.
+"""The records of a batch, one at a time: the simple codec, and the reference for `columns`.
 
     record = length, attributes (1 byte), timestamp delta, offset delta, key, value, headers
     key, value = length (-1 for null), bytes
     headers = count, then key (never null) and value of each
 
-Lengths, deltas and counts are zigzag varints. Offsets and timestamps are relative to the
-batch's base; where the batch carries the broker's append time, that is every record's.
+Lengths, deltas and counts are zigzag varints. Offsets and timestamps are relative to the batch's
+base; if the batch has the broker's append time, that is the timestamp of every record.
 
 Rules of this file:
-- Every length is checked against the record's own end, and the record against the section,
-  before anything is cut out; counts are checked against the bytes before a list is made.
+- Every length is checked against the end of the record, and the record against the section, before
+  it is used; counts are checked against the bytes before a list is created.
 - Positions in errors count from the start of the decompressed records section.
-- A decoded batch is exact: as many records as announced, nothing behind the last one,
-  offsets rising and within what the header spans. Compaction gaps are kept.
-- The CRC is the caller's business (`Batch.check_crc`): mirrors and brokers check it once.
+- A decoded batch is exact: as many records as announced, nothing after the last one, increasing
+  offsets in the range of the header. Gaps of compaction are kept.
+- The CRC is not checked here (see `Batch.check_crc`): mirrors and brokers check it once.
 """
 
 import struct
@@ -41,11 +41,11 @@ from shoal.wire.records.compression import Codec, compress, decompress
 from shoal.wire.records.crc import crc32c
 from shoal.wire.records.varint import append_varint, read_varint, read_varlong
 
-# What one batch may decompress to unless the caller says otherwise.
+# The default limit of a batch's decompressed size.
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 # Length, attributes, two deltas, two nulls, no headers.
 LEAST_RECORD_SIZE = 7
-# Header keys are UTF-8 by convention only: this keeps the bytes of those that are not.
+# Header keys are UTF-8 by convention only: this preserves the bytes of those that are not.
 KEY_ERRORS = "surrogateescape"
 
 _INT64_LEAST, _INT64_MOST = -(1 << 63), (1 << 63) - 1
@@ -69,7 +69,7 @@ class Record(NamedTuple):
 
 
 class BatchOptions(TypedDict, total=False):
-    """What goes into the header of a new batch beside what the records say."""
+    """The header fields of a new batch that do not follow from its records."""
 
     codec: int
     base_offset: int
@@ -89,7 +89,7 @@ class _Base(NamedTuple):
 
 
 def decode_records(batch: Batch, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
-    """All records of a batch; `limit_bytes` bounds what it may decompress to."""
+    """All records of a batch; `limit_bytes` limits its decompressed size."""
     data = bytes(decompress(batch.codec, batch.records, limit_bytes=limit_bytes))
     if batch.record_count * LEAST_RECORD_SIZE > len(data):
         raise Malformed(f"{batch.record_count} records in {len(data)} bytes", position=0)
@@ -106,12 +106,12 @@ def decode_records(batch: Batch, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> l
         start = position
         record, position = _decode_record(data, position, base)
         if record.offset <= previous_offset:
-            message = f"offset {record.offset} after {previous_offset}"
+            message = f"offset {record.offset} follows {previous_offset}"
             raise Malformed(message, position=start)
         previous_offset = record.offset
         records.append(record)
     if position != len(data):
-        message = f"{len(data) - position} bytes behind the last of {len(records)} records"
+        message = f"{len(data) - position} bytes after the last of {len(records)} records"
         raise Malformed(message, position=position)
     return records
 
@@ -121,7 +121,7 @@ def _decode_record(data: bytes, position: int, base: _Base) -> tuple[Record, int
     length, position = read_varint(data, position)
     end = position + length
     if length < 0 or end > len(data):
-        message = f"a record of {length} bytes where {len(data) - position} are left"
+        message = f"a record of {length} bytes, but {len(data) - position} bytes are left"
         raise (Malformed if length < 0 else Truncated)(message, position=start)
     if length == 0:
         raise Malformed("an empty record", position=start)
@@ -151,7 +151,7 @@ def _decode_record(data: bytes, position: int, base: _Base) -> tuple[Record, int
 def _decode_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     length, start = read_varint(data, position)
     if length > end - start or length < -1:
-        message = f"{length} bytes where the record has {end - start} left"
+        message = f"a field of {length} bytes, but the record has {end - start} left"
         raise Malformed(message, position=position)
     if length == -1:
         return None, start
@@ -162,7 +162,7 @@ def _decode_headers(
     data: bytes, position: int, end: int, count: int
 ) -> tuple[tuple[Header, ...], int]:
     if not 0 <= count <= (end - position) // 2:
-        message = f"{count} headers where the record has {end - position} bytes left"
+        message = f"{count} headers, but the record has {end - position} bytes left"
         raise Malformed(message, position=position)
     headers = []
     for _ in range(count):
@@ -176,11 +176,11 @@ def _decode_headers(
 
 
 def decode_headers(section: bytes) -> tuple[Header, ...]:
-    """A header section by itself: the count, then keys and values."""
+    """Decode a header section: the count, then keys and values."""
     count, position = read_varint(section, 0)
     headers, position = _decode_headers(section, position, len(section), count)
     if position != len(section):
-        raise Malformed("bytes behind the last header", position=position)
+        raise Malformed("bytes after the last header", position=position)
     return headers
 
 
@@ -194,11 +194,11 @@ def encode_batch(
 ) -> bytearray:
     """One batch of all the records, ready to send or to store.
 
-    Offset deltas are 0, 1, 2, … whatever the records' own offsets, as brokers demand of
-    producers. With `keep_offsets` they are the distances to `base_offset`, so that a batch
-    with compaction gaps can be written again as it was; `last_offset_delta` then keeps a gap
-    at its end. `base_timestamp` is the first record's unless it is told: compaction keeps the
-    delete horizon there.
+    Offset deltas are 0, 1, 2, … and ignore the offsets of the records, as brokers require of
+    producers. With `keep_offsets` they are the distances to `base_offset`, so that a batch with
+    gaps of compaction can be written again unchanged; `last_offset_delta` then keeps a gap at
+    its end. `base_timestamp` defaults to that of the first record; compaction stores the delete
+    horizon there.
     """
     if not records:
         raise UsageError("a batch needs at least one record")
@@ -211,13 +211,17 @@ def encode_batch(
         previous_delta = offset_delta
         offset_delta = record.offset - base_offset if keep_offsets else previous_delta + 1
         if offset_delta <= previous_delta:
-            message = f"offset {record.offset} does not follow in a batch from {base_offset}"
+            message = (
+                f"offset {record.offset} is out of order in a batch with base offset {base_offset}"
+            )
             raise UsageError(message)
         body = _encode_record(record, offset_delta, record.timestamp - base_timestamp)
         append_varint(output, len(body))
         output += body
     if last_offset_delta is not None and last_offset_delta < offset_delta:
-        raise UsageError(f"last delta {last_offset_delta} is below a record's, {offset_delta}")
+        raise UsageError(
+            f"last offset delta {last_offset_delta} is below that of a record, {offset_delta}"
+        )
     timestamps = [record.timestamp for record in records]
     check_timestamps(min(*timestamps, base_timestamp), max(*timestamps, base_timestamp))
     compress_section(output, options.get("codec", Codec.NONE))
@@ -251,7 +255,7 @@ def _append_bytes(output: bytearray, value: bytes | None) -> None:
 
 
 def append_headers(output: bytearray, headers: Sequence[Header]) -> None:
-    """The header section of one record: the count, then keys and values."""
+    """Append the header section of one record: the count, then keys and values."""
     append_varint(output, len(headers))
     for key, value in headers:
         _append_bytes(output, key.encode(errors=KEY_ERRORS))
@@ -265,7 +269,7 @@ def check_timestamps(least: int, most: int) -> None:
 
 
 def compress_section(output: bytearray, codec: int) -> None:
-    """Replace the records behind the header's place by their compressed form."""
+    """Replace the records after the header by their compressed form."""
     if codec != Codec.NONE:
         with memoryview(output) as view, view[HEADER_SIZE:] as section:
             compressed = compress(codec, section)
@@ -281,7 +285,7 @@ def write_header(
     max_timestamp: int,
     **options: Unpack[BatchOptions],
 ) -> None:
-    """Fill in the first 61 bytes, CRC included, for the records that already follow them."""
+    """Write the first 61 bytes, CRC included, for the records that already follow them."""
     attributes = int(options.get("codec", Codec.NONE))
     attributes |= TRANSACTIONAL_BIT if options.get("is_transactional") else 0
     attributes |= CONTROL_BIT if options.get("is_control") else 0
@@ -314,7 +318,7 @@ def write_header(
 
 
 class ControlType(IntEnum):
-    """What a control record says. Only the first two stand in ordinary topics."""
+    """The type of a control record. Only the first two occur in ordinary topics."""
 
     ABORT = 0
     COMMIT = 1
@@ -326,23 +330,27 @@ class ControlType(IntEnum):
 
 
 class ControlMarker(NamedTuple):
-    """A control record; `type` is a plain number where it is none that we know."""
+    """A control record; `type` is a plain number if it is unknown."""
 
     type: int
     coordinator_epoch: int | None
 
 
 def decode_control(record: Record) -> ControlMarker:
-    """What a record of a control batch says."""
+    """Decode the record of a control batch."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
-        raise Malformed(f"a control record at offset {record.offset} without a type")
+        raise Malformed(f"the control record at offset {record.offset} has no type")
     version, kind = _CONTROL_KEY.unpack_from(record.key)
     if version < 0:
-        raise Malformed(f"a control record at offset {record.offset} of version {version}")
+        raise Malformed(
+            f"the control record at offset {record.offset} has invalid version {version}"
+        )
     if kind not in {ControlType.ABORT, ControlType.COMMIT}:
         return ControlMarker(kind, None)
     if record.value is None or len(record.value) < _CONTROL_VALUE.size:
-        raise Malformed(f"a transaction marker at offset {record.offset} without an epoch")
+        raise Malformed(
+            f"the transaction marker at offset {record.offset} has no coordinator epoch"
+        )
     return ControlMarker(ControlType(kind), _CONTROL_VALUE.unpack_from(record.value)[1])
 
 
@@ -353,7 +361,7 @@ def encode_control_batch(
     coordinator_epoch: int,
     **options: Unpack[BatchOptions],
 ) -> bytearray:
-    """The marker that a broker writes where a transaction ends."""
+    """The control batch that a broker writes at the end of a transaction."""
     record = Record(
         offset=options.get("base_offset", 0),
         timestamp=timestamp,

@@ -1,8 +1,8 @@
 """Variable-length integers of the record format: zigzag, seven bits a byte, lowest first.
 
-A varint holds 32 bits in at most 5 bytes, a varlong 64 bits in at most 10. Readers take a
-position and give back the value and the next position. Bits beyond the type are an error:
-no encoder writes them, and dropping them (as Java does) would read one value for another.
+A varint has 32 bits in at most 5 bytes, a varlong 64 bits in at most 10. Readers take a position,
+and return the value and the next position. Bits beyond the type are an error: no encoder writes
+them, and dropping them, as Java does, would decode a wrong value.
 """
 
 from shoal.wire.errors import Malformed, Truncated
@@ -12,7 +12,7 @@ _VARLONG_MAX_BYTES = 10
 
 
 def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The 32-bit value at `position`, and the position behind it."""
+    """The 32-bit value at `position`, and the position after it."""
     try:
         byte = data[position]
         if byte < 0x80:
@@ -22,12 +22,12 @@ def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[in
             raw = byte & 0x7F | second << 7
             return (raw >> 1) ^ -(raw & 1), position + 2
     except IndexError:
-        raise _truncated(position) from None
+        raise _truncation_error(position) from None
     return _read_long(data, position, _VARINT_MAX_BYTES, 32)
 
 
 def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The 64-bit value at `position`, and the position behind it."""
+    """The 64-bit value at `position`, and the position after it."""
     try:
         byte = data[position]
         if byte < 0x80:
@@ -37,12 +37,12 @@ def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[i
             raw = byte & 0x7F | second << 7
             return (raw >> 1) ^ -(raw & 1), position + 2
     except IndexError:
-        raise _truncated(position) from None
+        raise _truncation_error(position) from None
     return _read_long(data, position, _VARLONG_MAX_BYTES, 64)
 
 
 def append_varint(output: bytearray, value: int) -> None:
-    """Write a value of any width that zigzags into 64 bits."""
+    """Append a value whose zigzag form fits into 64 bits."""
     raw = value << 1 if value >= 0 else ~(value << 1)
     while raw > 0x7F:
         output.append(raw & 0x7F | 0x80)
@@ -57,7 +57,7 @@ def _read_long(
     end = len(data)
     for index in range(max_bytes):
         if position + index >= end:
-            raise _truncated(position)
+            raise _truncation_error(position)
         byte = data[position + index]
         raw |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
@@ -69,5 +69,5 @@ def _read_long(
     )
 
 
-def _truncated(position: int) -> Truncated:
+def _truncation_error(position: int) -> Truncated:
     return Truncated("the bytes end inside a varint", position=position)

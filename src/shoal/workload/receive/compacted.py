@@ -1,4 +1,4 @@
-"""Which topics are compacted: there a record goes when a later one of its key has come."""
+"""Finds compacted topics, where a later record of the same key supersedes an earlier one."""
 
 import logging
 from collections.abc import Iterable
@@ -11,17 +11,19 @@ _CLEANUP = "cleanup.policy"
 _log = logging.getLogger(__name__)
 
 
-async def compacted_topics(client: Client, topics: Iterable[str]) -> set[str]:
-    """Topics whose records may be superseded; one whose settings we may not see counts as not."""
+async def find_compacted_topics(client: Client, topics: Iterable[str]) -> set[str]:
+    """The compacted ones of `topics`; a topic whose settings cannot be read counts as not."""
     found = set()
     for topic in topics:
         resource = Resource(ResourceType.TOPIC, topic)
         try:
-            told = await client.admin.describe_configs([resource], names=[_CLEANUP])
+            configs = await client.admin.describe_configs([resource], names=[_CLEANUP])
         except ClientError as error:
-            _log.warning("whether topic %s is compacted is not known: %s", topic, error)
+            _log.warning(
+                "cannot find out whether topic %s is compacted, assuming not: %s", topic, error
+            )
             continue
-        entry = told[resource].get(_CLEANUP)
+        entry = configs[resource].get(_CLEANUP)
         if entry is not None and "compact" in (entry.value or ""):
             found.add(topic)
     return found

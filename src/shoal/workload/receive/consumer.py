@@ -1,11 +1,11 @@
-"""A consumer, with a fixed assignment or in a group: reads raw batches, records every delivery.
+"""A consumer, with a fixed assignment or in a group: reads batches and records every delivery.
 
 Rules:
-- Every record that arrives is one row, repeated ones too, in the order of arrival. Records of
-  other runs are counted; markers go to a table of their own.
-- A lane is called drained only when its marker is here and everything that came before the
-  marker is sealed: a consumer that dies takes no receipt with it that others relied on.
-- Where it stands at the end is recorded after all receipts are.
+- Every record that arrives is one row, in the order of arrival, including repeated ones. Records
+  of other runs are counted; markers go to a table of their own.
+- A lane is reported as drained only when its marker has arrived and everything before the marker
+  is sealed. So a consumer that dies loses no receipt that others rely on.
+- Its final positions are recorded after all receipts.
 """
 
 import asyncio
@@ -17,27 +17,27 @@ from typing import Annotated, Any
 import numpy as np
 
 from shoal.client.client import Client
-from shoal.client.cluster.replica_choice import ReadPlaces
+from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import run_awaited
 from shoal.workload.control import Arrival, Control
-from shoal.workload.envelope import Kind
+from shoal.workload.envelope import MessageKind
 from shoal.workload.receive.fetcher import Fetcher
 from shoal.workload.receive.live import LiveCheck
-from shoal.workload.receive.members import GroupReader, Owner, Partitions
-from shoal.workload.receive.polls import Polls
-from shoal.workload.receive.reading import Delivered, FoundBatch, LogReader
-from shoal.workload.record.chores import Chore
+from shoal.workload.receive.members import GroupReader, Partitions, ReaderCallbacks
+from shoal.workload.receive.polls import PollRecorder
+from shoal.workload.receive.reading import DeliveredRecords, FoundBatch, LogReader
+from shoal.workload.record.background_task import BackgroundTask
 from shoal.workload.record.recorder import Recorder
 from shoal.workload.record.rows import Names
 from shoal.workload.specs import ConsumerSpec, JsonSpec
 
 _REPORT_INTERVAL_S = 0.5
 _ASSIGNMENTS_PER_EPOCH = 1000
-# Small answers are taken apart together: for each by itself it would cost a multiple. Not too
-# many, though, because meanwhile nobody looks at the clock for the next answer.
-_TAKE_APART_BYTES = 1024 * 1024
-_TAKE_APART_S = 0.05
+# Small responses are decoded together, which is several times cheaper than one by one. Not too many
+# at once, because decoding delays the time stamp of the next response.
+_DECODE_AFTER_BYTES = 1024 * 1024
+_DECODE_AFTER_S = 0.05
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -46,16 +46,16 @@ Longs = np.ndarray[Any, np.dtype[np.int64]]
 class ConsumerSummary(JsonSpec):
     """What a consumer did."""
 
-    run: Annotated[str, "run"]  # as it was told, or found out
+    run: Annotated[str, "run"]  # as in the spec, or that of the first message
     consumer: Annotated[str, "consumer"]
     group: Annotated[str, "group"]
-    partitions: Annotated[int, "partitions"]  # that it reads at the moment
-    rebalances: Annotated[int, "rebalances"]  # that gave it partitions, or took some away
+    partitions: Annotated[int, "partitions"]  # that it reads now
+    rebalances: Annotated[int, "rebalances"]  # that assigned or revoked partitions
     received: Annotated[int, "received"]
     unreadable: Annotated[int, "unreadable"]
     markers: Annotated[int, "markers"]
     foreign: Annotated[int, "foreign"]
-    # First impressions; see `live`.
+    # Estimates of the live check; see `live`.
     open_gaps: Annotated[int, "open_gaps"]
     duplicates: Annotated[int, "duplicates"]
     late: Annotated[int, "late"]
@@ -68,7 +68,7 @@ class ConsumerSummary(JsonSpec):
 async def consume(
     spec: ConsumerSpec, client: Client, recorder: Recorder, control: Control
 ) -> ConsumerSummary:
-    """Read until told to stop. The client must be configured with `spec.client_properties()`."""
+    """Read until the control stops it. The client must have `spec.client_properties()`."""
     return await _Consumer(spec, client, recorder, control).run()
 
 
@@ -79,38 +79,40 @@ class _Consumer:
         self._spec = spec
         self._recorder = recorder
         self._control = control
-        self._names = spec.recorded_names()
+        self._names = spec.producer_topic_names()
         fixed = () if spec.in_group else spec.partitions
         positions = {start.log: start.offset for start in fixed}
         self._logs = LogReader(spec.run, spec.topics, positions, isolation=spec.fetching.isolation)
-        # Counts how often the position of each log was set. After a restart it begins
-        # above everything that this process can reach.
+        # The number of each log's assignment; it grows when the position is reset. After a restart
+        # it starts above all numbers of the earlier process.
         self._assignments = dict.fromkeys(positions, recorder.epoch * _ASSIGNMENTS_PER_EPOCH)
         self._rebalances = 0
         self._member: GroupReader | None = None
         if spec.in_group:
-            owner = Owner(self._receive, self._given, self._given_up, self._seal)
-            self._member = GroupReader(spec, client, self._logs, owner)
-        self._polls = Polls()
+            callbacks = ReaderCallbacks(
+                self._receive, self._on_assigned, self._on_released, self._seal
+            )
+            self._member = GroupReader(spec, client, self._logs, callbacks)
+        self._polls = PollRecorder()
         self._fetcher = Fetcher(
             client,
             self._logs,
             spec.fetching,
             channel=f"consumer {spec.group} {spec.consumer}",
             receive=self._receive,
-            moved=self._moved,
-            places=ReadPlaces(broker_id=spec.broker_id, rack=spec.fetching.rack),
+            on_reset=self._on_position_reset,
+            places=ReplicaSelector(broker_id=spec.broker_id, rack=spec.fetching.rack),
             polls=self._polls,
         )
         self.live = LiveCheck(from_start=spec.from_start)
-        self._sealing = Chore()
+        self._sealing = BackgroundTask()
         self._arrived: set[Arrival] = set()
-        self._told: set[Arrival] = set()
-        self._counts = np.zeros(len(Kind), np.int64)
+        self._reported: set[Arrival] = set()
+        self._counts = np.zeros(len(MessageKind), np.int64)
         self._found: list[FoundBatch] = []
         self._received_us: list[int] = []
         self._found_bytes = 0
-        self._alarm: asyncio.TimerHandle | None = None
+        self._decode_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> ConsumerSummary:
         for tp in self._logs.positions:
@@ -120,20 +122,20 @@ class _Consumer:
         reading = run_awaited("reading", reader.run())
         try:
             await self._until_stopped(reading)
-            await _ended(reading)
-            # Not cancelled: rows that are on their way to the disk must get there.
+            await _cancel(reading)
+            # Not cancelled, because rows that are being sealed must reach the disk.
             await self._sealing.finish()
-            return await self._end()
+            return await self._finish()
         finally:
-            await _ended(reading)
+            await _cancel(reading)
             await self._sealing.cancel()
-            self._take_apart()
+            self._decode_pending()
 
     async def _until_stopped(self, reading: "asyncio.Task[None]") -> None:
         stop = run_awaited("wait for the stop", self._control.wait_stop())
         try:
-            while not self._control.stopping():
-                # A consumer without partitions has read everything, and waits for its end.
+            while not self._control.is_stopping():
+                # A consumer without partitions has nothing to read, and waits for the stop.
                 await asyncio.wait(
                     (stop,) if reading.done() else (reading, stop),
                     timeout=_REPORT_INTERVAL_S,
@@ -147,20 +149,20 @@ class _Consumer:
             stop.cancel()
 
     def _receive(self, found: list[FoundBatch], received_us: int) -> None:
-        """Note what arrived and when; taken apart a little later, together with others."""
+        """Keep the batches and their time of arrival; they are decoded a little later, together."""
         self._found += found
         self._received_us += [received_us] * len(found)
         self._found_bytes += sum(item.batch.size for item in found)
-        if self._found_bytes >= _TAKE_APART_BYTES:
-            self._take_apart_and_seal()
-        elif self._alarm is None:
+        if self._found_bytes >= _DECODE_AFTER_BYTES:
+            self._decode_and_seal()
+        elif self._decode_timer is None:
             loop = asyncio.get_running_loop()
-            self._alarm = loop.call_later(_TAKE_APART_S, self._take_apart_and_seal)
+            self._decode_timer = loop.call_later(_DECODE_AFTER_S, self._decode_and_seal)
 
-    def _take_apart(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _decode_pending(self) -> None:
+        if self._decode_timer is not None:
+            self._decode_timer.cancel()
+            self._decode_timer = None
         if not self._found:
             return
         received_us = np.array(self._received_us, np.int64)
@@ -168,26 +170,26 @@ class _Consumer:
         self._found, self._received_us, self._found_bytes = [], [], 0
         self._record(delivered, received_us[delivered.batch])
 
-    def _take_apart_and_seal(self) -> None:
-        self._take_apart()
+    def _decode_and_seal(self) -> None:
+        self._decode_pending()
         self._seal_if_due()
 
-    def _record(self, delivered: Delivered, received_us: Longs) -> None:
+    def _record(self, delivered: DeliveredRecords, received_us: Longs) -> None:
         kinds = delivered.messages.kind
-        counts = np.bincount(kinds, minlength=len(Kind))
+        counts = np.bincount(kinds, minlength=len(MessageKind))
         self._counts += counts
-        ours = counts[Kind.MESSAGE] + counts[Kind.UNREADABLE]
+        ours = counts[MessageKind.MESSAGE] + counts[MessageKind.UNREADABLE]
         if ours == len(delivered):
             self._record_receipts(delivered, received_us)
         elif ours:
-            chosen = (kinds == Kind.MESSAGE) | (kinds == Kind.UNREADABLE)
+            chosen = (kinds == MessageKind.MESSAGE) | (kinds == MessageKind.UNREADABLE)
             self._record_receipts(delivered.only(chosen), received_us[chosen])
-        if counts[Kind.MARKER]:
-            chosen = kinds == Kind.MARKER
+        if counts[MessageKind.MARKER]:
+            chosen = kinds == MessageKind.MARKER
             self._record_markers(delivered.only(chosen), received_us[chosen])
 
-    def _columns(self, delivered: Delivered) -> dict[str, Any]:
-        """The columns that receipts and markers have in common."""
+    def _common_columns(self, delivered: DeliveredRecords) -> dict[str, Any]:
+        """The columns that receipts and markers share."""
         messages, names = delivered.messages, self._logs.messages
         return {
             "group": self._spec.group,
@@ -200,22 +202,22 @@ class _Consumer:
             "lane": messages.lane,
         }
 
-    def _topic_names(self, delivered: Delivered) -> Names:
-        """What the message says; for one that says nothing, the log that it was in."""
+    def _topic_names(self, delivered: DeliveredRecords) -> Names:
+        """The topic in the message; for an unreadable one, the topic of its log."""
         topic, names = delivered.messages.topic, self._logs.messages.topics
         if topic.all():
             return Names(topic, names)
         logs = [self._names[tp.topic] for tp in self._logs.logs]
         return Names(np.where(topic, topic, delivered.log + len(names)), [*names, *logs])
 
-    def _record_receipts(self, delivered: Delivered, received_us: Longs) -> None:
-        # Only the logs that it has at the moment can have brought anything.
+    def _record_receipts(self, delivered: DeliveredRecords, received_us: Longs) -> None:
+        # Only records of logs that are assigned now can arrive.
         numbers = [self._assignments.get(tp, 0) for tp in self._logs.logs]
         assignments = np.array(numbers, np.int32)
-        self._look_at(delivered, received_us)
+        self._update_live_check(delivered, received_us)
         self._recorder.append(
             "receipts",
-            **self._columns(delivered),
+            **self._common_columns(delivered),
             assignment=assignments[delivered.log],
             sequence=delivered.messages.sequence,
             timestamp_us=delivered.timestamp_us,
@@ -223,10 +225,10 @@ class _Consumer:
             intact=delivered.messages.intact,
         )
 
-    def _look_at(self, delivered: Delivered, received_us: Longs) -> None:
+    def _update_live_check(self, delivered: DeliveredRecords, received_us: Longs) -> None:
         messages = delivered.messages
         readable = messages.sequence >= 0
-        self.live.saw(
+        self.live.add_messages(
             messages.producer[readable],
             messages.topic[readable],
             messages.lane[readable],
@@ -236,17 +238,17 @@ class _Consumer:
         known = sent_us >= 0
         self.live.latency.add((received_us - sent_us)[known])
 
-    def _record_markers(self, delivered: Delivered, received_us: Longs) -> None:
+    def _record_markers(self, delivered: DeliveredRecords, received_us: Longs) -> None:
         messages = delivered.messages
         sent_us = np.where(messages.sent_us < 0, delivered.timestamp_us, messages.sent_us)
-        columns = self._columns(delivered)
+        columns = self._common_columns(delivered)
         self._recorder.append("markers", **columns, sent_us=sent_us, received_us=received_us)
         names = self._logs.messages
         columns_read = (messages.producer, messages.topic, messages.lane, messages.sequence)
         rows = zip(*columns_read, messages.intact, strict=True)
         for producer, topic, lane, count, is_intact in rows:
             if is_intact:
-                self.live.marker(producer, topic, lane, count)
+                self.live.add_marker(producer, topic, lane, count)
                 who = (names.producers[producer], names.incarnations[producer])
                 where = (names.topics[topic], int(lane))
                 self._arrived.add(Arrival(*who, *where, self._spec.group))
@@ -273,40 +275,40 @@ class _Consumer:
 
     def _seal_if_due(self) -> None:
         self._sealing.check()
-        has_news = bool(self._arrived - self._told)
-        if (self._recorder.seal_is_due() or has_news) and not self._sealing.is_running:
+        has_arrivals = bool(self._arrived - self._reported)
+        if (self._recorder.is_seal_due() or has_arrivals) and not self._sealing.is_running:
             self._sealing.start(self._seal())
 
     async def _seal(self) -> None:
-        self._take_apart()
+        self._decode_pending()
         self._record_polls()
-        news = sorted(self._arrived - self._told)
+        arrived = sorted(self._arrived - self._reported)
         positions = {} if self._member is None else self._member.positions
         await self._recorder.seal()
         if self._member is not None:
-            self._member.sealed(positions)
-        if news:
-            await self._control.drained(news)
-            self._told |= set(news)
+            self._member.mark_sealed(positions)
+        if arrived:
+            await self._control.commit_drained(arrived)
+            self._reported |= set(arrived)
 
-    def _moved(self, tp: TopicPartition) -> None:
-        self._take_apart()  # under the number of the assignment that it came by
+    def _on_position_reset(self, tp: TopicPartition) -> None:
+        self._decode_pending()  # so that its rows get the number of the old assignment
         self._assignments[tp] += 1
         self._assign(tp)
 
-    def _given(self, tp: TopicPartition, number: int, is_beginning: bool) -> None:
-        """The group gave it a partition, or its position there was set anew."""
-        self._take_apart()
+    def _on_assigned(self, tp: TopicPartition, number: int, is_beginning: bool) -> None:
+        """The group assigned a partition, or reset the position in it."""
+        self._decode_pending()
         self._rebalances += tp not in self._assignments
         if not is_beginning:
-            self.live.begin_anew()
+            self.live.reset_streams()
         self._assignments[tp] = number
         self._assign(tp)
 
-    def _given_up(self, partitions: Partitions) -> None:
-        self._take_apart()
+    def _on_released(self, partitions: Partitions) -> None:
+        self._decode_pending()
         self._rebalances += 1
-        self.live.begin_anew()
+        self.live.reset_streams()
         for tp in partitions:
             self._assignments.pop(tp, None)
 
@@ -327,27 +329,27 @@ class _Consumer:
 
     def _summary(self) -> ConsumerSummary:
         counts = self._counts.tolist()
-        latency, impression = self.live.latency, self.live.impression()
+        latency, live = self.live.latency, self.live.counts()
         return ConsumerSummary(
             run=self._logs.messages.run,
             consumer=self._spec.consumer,
             group=self._spec.group,
             partitions=len(self._assignments),
             rebalances=self._rebalances,
-            received=counts[Kind.MESSAGE],
-            unreadable=counts[Kind.UNREADABLE],
-            markers=counts[Kind.MARKER],
-            foreign=counts[Kind.FOREIGN],
-            open_gaps=impression.open_gaps,
-            duplicates=impression.duplicates,
-            late=impression.late,
-            missing_tails=impression.missing_tails,
+            received=counts[MessageKind.MESSAGE],
+            unreadable=counts[MessageKind.UNREADABLE],
+            markers=counts[MessageKind.MARKER],
+            foreign=counts[MessageKind.FOREIGN],
+            open_gaps=live.open_gaps,
+            duplicates=live.duplicates,
+            late=live.late,
+            missing_tails=live.missing_tails,
             latency_p50_us=latency.percentile_us(50),
             latency_p99_us=latency.percentile_us(99),
             latency_max_us=latency.max_us,
         )
 
-    async def _end(self) -> ConsumerSummary:
+    async def _finish(self) -> ConsumerSummary:
         await self._seal()
         positions = self._logs.positions if self._member is None else self._member.positions
         for tp, position in positions.items():
@@ -358,12 +360,14 @@ class _Consumer:
                 partition=tp.partition,
                 offset=position,
             )
-        await self._recorder.foreign(self._spec.cluster, int(self._counts[Kind.FOREIGN]))
+        await self._recorder.record_foreign(
+            self._spec.cluster, int(self._counts[MessageKind.FOREIGN])
+        )
         await self._recorder.seal()
         self._control.progress(self._report())
         return self._summary()
 
 
-async def _ended(reading: "asyncio.Task[None]") -> None:
+async def _cancel(reading: "asyncio.Task[None]") -> None:
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)

@@ -1,16 +1,17 @@
-"""What a consumer can say of correctness while it runs. Pure; no clock, no I/O.
+"""Estimates of losses and duplicates while a consumer runs. Pure; no clock, no I/O.
 
 Rules:
 - A stream is (producer, topic, lane), where two incarnations of one id are two producers. Its
-  *floor* is the sequence below which everything is here; above it a window of flags says what is.
-- Open gaps: sequences below the highest received of their stream that are not here (yet).
-  Duplicates: deliveries of what was here. Late: first deliveries below the highest so far.
-  Missing tails: sequences above the highest received, once a marker tells the stream's count.
-- These are first impressions: the audit, which knows the logs and the attempts, decides.
-- Memory is bounded: of a window that grows too long the older half is given up, and what is
-  missing in it stays an open gap for good.
-- Latencies go into buckets that are a sixteenth of an octave wide, so that percentiles are
-  within 4.5 % of the exact ones, which the audit gives.
+  *floor* is the sequence below which everything has arrived; a window of flags above it says what
+  has arrived there.
+- Open gaps: sequences below the highest received of their stream that have not arrived (yet).
+  Duplicates: repeated deliveries. Late: first deliveries below the highest so far. Missing tails:
+  sequences above the highest received, once a marker has given the stream's count.
+- These are estimates: the audit, which knows the logs and the attempts, decides.
+- Memory is bounded: of a window that grows too long the older half is dropped, and what is missing
+  in it stays an open gap.
+- Latencies are counted in buckets of a sixteenth of an octave, so that percentiles are within
+  4.5 % of the exact ones, which the audit gives.
 """
 
 from dataclasses import dataclass, field
@@ -28,8 +29,8 @@ _BUCKETS = 64 * _PER_OCTAVE
 
 
 @dataclass(frozen=True, slots=True)
-class Impression:
-    """How it looks so far."""
+class LiveCounts:
+    """The counts of the live check so far."""
 
     streams: int
     open_gaps: int
@@ -42,12 +43,12 @@ class Impression:
 class _Stream:
     floor: int = 0
     highest: int = -1
-    given_up: int = 0  # gaps below the floor that stay open
-    count: int = 0  # what a marker said; 0: none did
+    abandoned_gaps: int = 0  # missing sequences below the floor
+    count: int = 0  # from a marker; 0: no marker yet
     window: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
 
-    def saw(self, sequences: Longs) -> tuple[int, int]:
-        """Take note of deliveries in order of arrival; how many were duplicates, and late."""
+    def add_messages(self, sequences: Longs) -> tuple[int, int]:
+        """Add deliveries in order of arrival; return how many were duplicates, and late."""
         first, last = int(sequences[0]), int(sequences[-1])
         if first == self.floor == self.highest + 1 and (np.diff(sequences) == 1).all():
             self.floor, self.highest = last + 1, last
@@ -62,7 +63,7 @@ class _Stream:
         return len(sequences) - len(fresh), int((fresh < before[:-1]).sum())
 
     def _first_deliveries(self, sequences: Longs) -> Longs:
-        """The places of what was not here before; marks it as here."""
+        """The indices of first deliveries; marks them as arrived."""
         _, places = np.unique(sequences, return_index=True)
         places = np.sort(places)
         places = places[sequences[places] >= self.floor]
@@ -80,13 +81,13 @@ class _Stream:
         here = int(missing[0]) if len(missing) else len(self.window)
         if len(self.window) - here > LONGEST_WINDOW:
             here = len(self.window) // 2
-            self.given_up += int((~self.window[:here]).sum())
+            self.abandoned_gaps += int((~self.window[:here]).sum())
         self.floor += here
         self.window = self.window[here:].copy() if here else self.window
 
     @property
     def open_gaps(self) -> int:
-        return self.given_up + int((~self.window).sum())
+        return self.abandoned_gaps + int((~self.window).sum())
 
     @property
     def missing_tail(self) -> int:
@@ -114,22 +115,22 @@ class LatencyBuckets:
         return int(self._counts.sum())
 
     def percentile_us(self, percent: float) -> int:
-        """The upper end of the bucket in which it lies."""
+        """The upper end of the bucket of that percentile."""
         rank = self.count * percent / 100
         place = int(np.searchsorted(self._counts.cumsum(), rank))
         return min(int(2 ** ((place + 1) / _PER_OCTAVE)), self.max_us)
 
     def octaves(self) -> list[tuple[int, int]]:
-        """(upper end in µs, how many) for each power of two that has any."""
+        """(upper end in µs, count) for each power of two with a count."""
         counts = self._counts.reshape(-1, _PER_OCTAVE).sum(axis=1)
         return [(1 << (i + 1), int(count)) for i, count in enumerate(counts) if count]
 
 
 class LiveCheck:
-    """All streams that one consumer meets.
+    """The streams of one consumer.
 
-    One that did not begin where its streams did takes the first sequence that it sees of each
-    for its beginning.
+    If the consumer did not start where the streams start, the first sequence that arrives of a
+    stream counts as its start.
     """
 
     def __init__(self, *, from_start: bool) -> None:
@@ -139,8 +140,8 @@ class LiveCheck:
         self._duplicates = 0
         self._late = 0
 
-    def saw(self, producers: Ints, topics: Ints, lanes: Ints, sequences: Longs) -> None:
-        """Take note of messages in order of arrival, named by numbers."""
+    def add_messages(self, producers: Ints, topics: Ints, lanes: Ints, sequences: Longs) -> None:
+        """Add messages in order of arrival; producers and topics are given by index."""
         order = np.lexsort((lanes, topics, producers))
         names = np.stack([producers[order], topics[order], lanes[order]])
         ends = np.flatnonzero((names[:, 1:] != names[:, :-1]).any(axis=0)) + 1
@@ -148,12 +149,12 @@ class LiveCheck:
             if len(rows):
                 row = rows[0]
                 stream = self._stream((producers[row], topics[row], lanes[row]), sequences[row])
-                duplicates, late = stream.saw(sequences[rows])
+                duplicates, late = stream.add_messages(sequences[rows])
                 self._duplicates += duplicates
                 self._late += late
 
-    def marker(self, producer: int, topic: int, lane: int, count: int) -> None:
-        """A marker says how many messages of a stream came before it."""
+    def add_marker(self, producer: int, topic: int, lane: int, count: int) -> None:
+        """Add a marker, which has the count of messages before it in its stream."""
         stream = self._stream((producer, topic, lane), count)
         stream.count = max(stream.count, int(count))
 
@@ -164,14 +165,14 @@ class LiveCheck:
             stream = self._streams[name] = _Stream(start, start - 1)
         return stream
 
-    def begin_anew(self) -> None:
-        """Others have read, or will read, parts of its streams: what is known of them is void."""
+    def reset_streams(self) -> None:
+        """Forget all streams: other members of the group read parts of them."""
         self._from_start = False
         self._streams.clear()
 
-    def impression(self) -> Impression:
+    def counts(self) -> LiveCounts:
         streams = self._streams.values()
-        return Impression(
+        return LiveCounts(
             streams=len(streams),
             open_gaps=sum(stream.open_gaps for stream in streams),
             duplicates=self._duplicates,

@@ -1,14 +1,14 @@
-"""A consumer that is a member of a group: what it reads changes while it runs.
+"""Reads as a member of a group: its partitions change while it runs.
 
 Rules:
-- An offset is committed only when all receipts below it are sealed. So whoever reads on behind
-  a member that was killed reads again what it may not have recorded: re-reads, never a gap.
-- Before a partition is given up, what was received of it is sealed and committed.
-- A first offset is committed as soon as it is set: a member that dies before it has received
-  anything must not make the next one begin elsewhere.
-- The number of an assignment grows with the group's generation, which the coordinator counts
-  for all members: so assignments of one partition are in order, whoever had it.
-- A commit that is refused, or that nobody answers, costs nothing but re-reads.
+- An offset is committed only when all receipts below it are sealed. So the member that takes over
+  from a killed one reads again what that may not have recorded: re-reads, never a gap.
+- Before a partition is revoked, what was received from it is sealed and committed.
+- The first offset of a partition is committed as soon as it is set: if a member dies before it has
+  received anything, the next one must start at the same offset.
+- The number of an assignment grows with the group's generation, which the coordinator counts for
+  all members. So the assignments of one partition are in order across members.
+- A commit that fails or gets no response only causes re-reads.
 """
 
 import asyncio
@@ -36,38 +36,40 @@ Partitions = frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """What a member calls: the consumer that it reads for."""
+class ReaderCallbacks:
+    """The callbacks of a `GroupReader` into its consumer."""
 
     receive: Receive
-    # A position was set: partition, number of the assignment, and whether the group began there.
-    assigned: Callable[[TopicPartition, int, bool], None]
-    given_up: Callable[[Partitions], None]
-    # Everything received so far is sealed when it returns.
+    # A position was set: partition, number of the assignment, and whether the group starts there.
+    on_assigned: Callable[[TopicPartition, int, bool], None]
+    on_released: Callable[[Partitions], None]
+    # Seals everything received so far.
     seal: Callable[[], Awaitable[None]]
 
 
 class GroupReader:
-    """Reads whatever the group gives it, until it is cancelled."""
+    """Reads the partitions that the group assigns, until it is cancelled."""
 
-    def __init__(self, spec: ConsumerSpec, client: Client, logs: LogReader, owner: Owner) -> None:
+    def __init__(
+        self, spec: ConsumerSpec, client: Client, logs: LogReader, callbacks: ReaderCallbacks
+    ) -> None:
         self._spec = spec
         self._client = client
         self._logs = logs
-        self._owner = owner
+        self._callbacks = callbacks
         self._sealed: Positions = {}
         self._numbers: dict[TopicPartition, int] = {}
-        # Behind what was received of the partitions that it had last.
+        # The offsets after what was received, of the partitions that it last had.
         self.positions: Positions = {}
 
     async def run(self) -> None:
         consumer = GroupConsumer(
             self._client,
-            self._spec.recorded_names(),
-            on_assigned=self._assigned,
-            on_revoked=self._revoked,
-            on_lost=self._lost,
-            on_reset=self._reset,
+            self._spec.producer_topic_names(),
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            on_lost=self._on_lost,
+            on_reset=self._on_reset,
             broker_id=self._spec.broker_id,
         )
         self._consumer = consumer
@@ -78,7 +80,7 @@ class GroupReader:
                 except ClientError as error:
                     if not error.retriable:
                         raise
-                    _log.warning("group %s: %s", self._spec.group, error)
+                    _log.warning("poll of group %s failed, retrying: %s", self._spec.group, error)
                     await asyncio.sleep(_POLL_MS / 1000)
                     continue
                 received_us = time.time_ns() // 1000
@@ -92,11 +94,11 @@ class GroupReader:
                         )
                         for item in batches
                     ]
-                    self._owner.receive(found, received_us)
+                    self._callbacks.receive(found, received_us)
                 await self._commit_sealed()
 
-    def sealed(self, positions: Mapping[TopicPartition, int]) -> None:
-        """All receipts below these positions are sealed."""
+    def mark_sealed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Note that all receipts below these positions are sealed."""
         self._sealed = dict(positions)
 
     async def _commit_sealed(self) -> None:
@@ -107,44 +109,44 @@ class GroupReader:
         try:
             await self._consumer.commit(positions)
         except ClientError as error:
-            _log.warning("group %s could not commit: %s", self._spec.group, error)
+            _log.warning("commit of group %s failed: %s", self._spec.group, error)
 
-    async def _assigned(self, partitions: Partitions) -> None:
+    async def _on_assigned(self, partitions: Partitions) -> None:
         if not partitions:
             return
         known = self._consumer.positions
         unknown = [tp for tp in partitions if tp not in known]
-        firsts = await self._firsts(unknown)
-        for tp, offset in firsts.items():
+        first_offsets = await self._first_offsets(unknown)
+        for tp, offset in first_offsets.items():
             self._consumer.seek(tp, offset)
         generation = self._consumer.member.generation_id
         for tp in sorted(partitions):
-            self._logs.positions[tp] = firsts.get(tp, known.get(tp, -1))
+            self._logs.positions[tp] = first_offsets.get(tp, known.get(tp, -1))
             self._numbers[tp] = generation * _ASSIGNMENTS_PER_GENERATION
-            self._owner.assigned(tp, self._numbers[tp], tp in firsts)
+            self._callbacks.on_assigned(tp, self._numbers[tp], tp in first_offsets)
         self.positions = self._consumer.positions
-        await self._owner.seal()
-        await self._commit(firsts)
+        await self._callbacks.seal()
+        await self._commit(first_offsets)
 
-    async def _firsts(self, partitions: list[TopicPartition]) -> Positions:
-        """Where to begin if the group has committed nothing; a partition may be new."""
-        told = {start.log: start.offset for start in self._spec.partitions}
-        new = {tp: EARLIEST for tp in partitions if tp not in told}
+    async def _first_offsets(self, partitions: list[TopicPartition]) -> Positions:
+        """The first offsets of partitions without a committed offset; a partition may be new."""
+        configured = {start.log: start.offset for start in self._spec.partitions}
+        new = {tp: EARLIEST for tp in partitions if tp not in configured}
         listed = await self._client.list_offsets(new) if new else {}
-        return {tp: listed[tp].offset if tp in listed else told[tp] for tp in partitions}
+        return {tp: listed[tp].offset if tp in listed else configured[tp] for tp in partitions}
 
-    def _reset(self, tp: TopicPartition, offset: int) -> None:
-        _log.warning("%s: the log does not hold the position; reading goes on at %d", tp, offset)
+    def _on_reset(self, tp: TopicPartition, offset: int) -> None:
+        _log.warning("%s: the position is outside the log; continuing at %d", tp, offset)
         self._logs.positions[tp] = offset
         self._numbers[tp] += 1
-        self._owner.assigned(tp, self._numbers[tp], False)
+        self._callbacks.on_assigned(tp, self._numbers[tp], False)
 
-    async def _revoked(self, partitions: Partitions) -> None:
+    async def _on_revoked(self, partitions: Partitions) -> None:
         self.positions = self._consumer.positions
-        await self._owner.seal()
+        await self._callbacks.seal()
         await self._commit({tp: at for tp, at in self.positions.items() if tp in partitions})
-        self._owner.given_up(partitions)
+        self._callbacks.on_released(partitions)
 
-    def _lost(self, partitions: Partitions) -> None:
+    def _on_lost(self, partitions: Partitions) -> None:
         self._sealed = {}
-        self._owner.given_up(partitions)
+        self._callbacks.on_released(partitions)

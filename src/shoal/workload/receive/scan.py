@@ -1,12 +1,12 @@
-"""A scan: reads logs in full, and records every message of the run that stands in them.
+"""A scan: reads logs completely, and records every message of the run in them.
 
 Rules:
-- A scan covers [start, end) of each log: from the offset asked for, or the log's first if
-  that is later, to where the log ended when the scan began. Only inside it may anyone say
-  that a message is absent.
-- The row that says what was covered is written after everything in it was read and sealed.
-- The id of a topic is recorded with it: a topic made again is another log.
-- Where batches are to be compared their headers are recorded too, with a checksum of the rest.
+- A scan covers [start, end) of each log: from the requested offset, or the log's first offset if
+  that is higher, to the log's end when the scan started. Only a message inside that range can be
+  judged as absent.
+- The row with the range is written after everything in it is read and sealed.
+- The topic id is recorded too: a topic that was created again is another log.
+- If batches are compared, their headers are recorded too, with a checksum of the rest.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import run_awaited
 from shoal.wire.batch import LOG_APPEND_TIME
 from shoal.wire.records.crc import crc32c
-from shoal.workload.envelope import Kind
-from shoal.workload.receive.compacted import compacted_topics
+from shoal.workload.envelope import MessageKind
+from shoal.workload.receive.compacted import find_compacted_topics
 from shoal.workload.receive.fetcher import Fetcher
-from shoal.workload.receive.reading import Delivered, Flags, FoundBatch, LogReader, Longs
+from shoal.workload.receive.reading import DeliveredRecords, Flags, FoundBatch, LogReader, Longs
 from shoal.workload.record.recorder import Recorder
 from shoal.workload.record.rows import Names
 from shoal.workload.specs import JsonSpec, ScanSpec
@@ -46,16 +46,16 @@ class ScanSummary(JsonSpec):
 
 
 async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummary:
-    """Read all logs to their end; `UnreachableError` if that takes longer than allowed."""
-    asked = {start.log: start.offset for start in spec.partitions}
-    topics = (await client.metadata({tp.topic for tp in asked}, refresh=True)).topics
+    """Read all logs to their ends; `UnreachableError` after `timeout_s`."""
+    requested = {start.log: start.offset for start in spec.partitions}
+    topics = (await client.metadata({tp.topic for tp in requested}, refresh=True)).topics
     isolation = spec.fetching.isolation
-    firsts = await client.list_offsets(dict.fromkeys(asked, EARLIEST), isolation=isolation)
-    lasts = await client.list_offsets(dict.fromkeys(asked, LATEST), isolation=isolation)
+    firsts = await client.list_offsets(dict.fromkeys(requested, EARLIEST), isolation=isolation)
+    lasts = await client.list_offsets(dict.fromkeys(requested, LATEST), isolation=isolation)
     ends = {tp: listed.offset for tp, listed in lasts.items()}
-    # A log that was cut short since the run began may end before the start: an empty range.
-    starts = {tp: min(max(o, firsts[tp].offset), ends[tp]) for tp, o in asked.items()}
-    compacted = await compacted_topics(client, topics)
+    # A log that was truncated since the run started may end before `start`: an empty range.
+    starts = {tp: min(max(o, firsts[tp].offset), ends[tp]) for tp, o in requested.items()}
+    compacted = await find_compacted_topics(client, topics)
     scanner = _Scanner(spec, client, recorder, starts=starts, ends=ends)
     await scanner.read()
     await recorder.seal()
@@ -71,7 +71,7 @@ async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummar
             compacted=start.topic in compacted,
         )
     summary = scanner.summary()
-    await recorder.foreign(spec.cluster, summary.foreign)
+    await recorder.record_foreign(spec.cluster, summary.foreign)
     await recorder.seal()
     return summary
 
@@ -94,14 +94,14 @@ class _Scanner:
         self._logs = LogReader(spec.run, spec.topics, starts, isolation=spec.fetching.isolation)
         self._partition_of_log = np.array([tp.partition for tp in self._logs.logs], np.int32)
         self._end_of_log = np.array([ends[tp] for tp in self._logs.logs], np.int64)
-        self._counts = np.zeros(len(Kind), np.int64)
+        self._counts = np.zeros(len(MessageKind), np.int64)
         self._fetcher = Fetcher(
             client,
             self._logs,
             spec.fetching,
             channel=f"scan {spec.cluster}",
             receive=self._receive,
-            moved=self._moved,
+            on_reset=self._on_position_reset,
         )
         self._retire_finished()
 
@@ -110,14 +110,14 @@ class _Scanner:
         try:
             async with asyncio.timeout(self._spec.timeout_s):
                 while not reading.done():
-                    if self._recorder.seal_is_due():
+                    if self._recorder.is_seal_due():
                         await self._recorder.seal()
                     await asyncio.wait([reading], timeout=_WATCH_INTERVAL_S)
                 reading.result()
         except TimeoutError as error:
-            left = ", ".join(str(tp) for tp in self._unfinished())
+            left = ", ".join(str(tp) for tp in self._list_unfinished())
             raise UnreachableError(
-                f"{left} could not be read to the end in {self._spec.timeout_s:g} s"
+                f"cannot read {left} to the end within {self._spec.timeout_s:g} s"
             ) from error
         finally:
             reading.cancel()
@@ -128,13 +128,13 @@ class _Scanner:
         return ScanSummary(
             cluster=self._spec.cluster,
             logs=len(self._ends),
-            messages=counts[Kind.MESSAGE],
-            unreadable=counts[Kind.UNREADABLE],
-            markers=counts[Kind.MARKER],
-            foreign=counts[Kind.FOREIGN],
+            messages=counts[MessageKind.MESSAGE],
+            unreadable=counts[MessageKind.UNREADABLE],
+            markers=counts[MessageKind.MARKER],
+            foreign=counts[MessageKind.FOREIGN],
         )
 
-    def _unfinished(self) -> list[TopicPartition]:
+    def _list_unfinished(self) -> list[TopicPartition]:
         return [tp for tp, end in self._ends.items() if self._logs.positions[tp] < end]
 
     def _retire_finished(self) -> None:
@@ -142,23 +142,23 @@ class _Scanner:
             if self._logs.positions[tp] >= end:
                 self._fetcher.retire(tp)
 
-    def _moved(self, tp: TopicPartition) -> None:
-        """Retention passed the scan: what it did not see is not covered by it."""
+    def _on_position_reset(self, tp: TopicPartition) -> None:
+        """Retention deleted records before the scan read them: its range starts after them."""
         self._starts[tp] = min(max(self._starts[tp], self._logs.positions[tp]), self._ends[tp])
 
     def _receive(self, found: list[FoundBatch], _received_us: int) -> None:
         delivered = self._logs.decode(found)
         inside = delivered.only(delivered.offset < self._end_of_log[delivered.log])
         kinds = inside.messages.kind
-        self._counts += np.bincount(kinds, minlength=len(Kind))
-        ours = inside.only((kinds == Kind.MESSAGE) | (kinds == Kind.UNREADABLE))
+        self._counts += np.bincount(kinds, minlength=len(MessageKind))
+        ours = inside.only((kinds == MessageKind.MESSAGE) | (kinds == MessageKind.UNREADABLE))
         if len(ours):
             self._record(ours)
         if self._spec.batches:
-            self._record_batches(found, inside.only(kinds == Kind.MESSAGE))
+            self._record_batches(found, inside.only(kinds == MessageKind.MESSAGE))
         self._retire_finished()
 
-    def _record(self, found: Delivered) -> None:
+    def _record(self, found: DeliveredRecords) -> None:
         messages, names = found.messages, self._logs.messages
         logs = [self._names[tp] for tp in self._logs.logs]
         topics = np.where(messages.topic, messages.topic, found.log + len(names.topics))
@@ -179,8 +179,8 @@ class _Scanner:
             headers_check=messages.headers_check,
         )
 
-    def _record_batches(self, found: list[FoundBatch], messages: Delivered) -> None:
-        """The headers of all batches that lie wholly inside and hold a message of ours."""
+    def _record_batches(self, found: list[FoundBatch], messages: DeliveredRecords) -> None:
+        """Record the headers of all batches inside the range with a message of the run."""
         numbers, first = np.unique(messages.batch, return_index=True)
         whole = [
             item.first_offset <= item.batch.base_offset
@@ -190,7 +190,7 @@ class _Scanner:
         kept = np.array(whole, np.bool_)[numbers]
         if not kept.any():
             return
-        leaders, names = messages.only(_chosen(len(messages), first[kept])), self._logs.messages
+        leaders, names = messages.only(_row_mask(len(messages), first[kept])), self._logs.messages
         batches = [found[number].batch for number in numbers[kept].tolist()]
         checks = np.array([crc32c(batch.records) for batch in batches], np.uint32)
         times = [(batch.base_timestamp, batch.max_timestamp) for batch in batches]
@@ -214,7 +214,7 @@ class _Scanner:
         )
 
 
-def _chosen(count: int, rows: Longs) -> Flags:
+def _row_mask(count: int, rows: Longs) -> Flags:
     chosen = np.zeros(count, np.bool_)
     chosen[rows] = True
     return chosen

@@ -1,1 +1,1 @@
-"""Ledgers: rows, segments, commit log."""
+"""Ledgers: rows, segments, the commit log."""

@@ -1,14 +1,13 @@
 """A run folder on disk: the commit log, sealed Parquet segments, `run.json`.
 
-`model/ledger.py` is the format; this file writes it and reads it back.
+`model/ledger.py` defines the format; this module writes and reads it.
 
 Rules:
-- What was said to be durable is durable: files and their folders are flushed to the disk
-  before anyone is told of them.
-- A folder stays readable wherever its writers died. A last line of the commit log that was
-  cut is ignored; a segment that does not stand in the commit log does not exist.
-- Anything else that is wrong with a folder is a `LedgerError` that says where.
-- A segment is created, never opened again for writing. Nothing is overwritten.
+- A commit is durable: files and their folders are flushed to the disk before a commit returns.
+- A folder stays readable wherever its writers die. An incomplete last line of the commit log is
+  ignored; a segment that is not in the commit log does not exist.
+- Any other defect of a folder is a `LedgerError` that says where.
+- A segment is written once, and never opened for writing again. Nothing is overwritten.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, TABLES, read_format
-from shoal.workload.control import Commit, CommitLine, settle
+from shoal.workload.control import Commit, CommitLine, await_commit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,9 +47,9 @@ _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class CommitLog:
-    """The commit log of a run, open for its one writer: the driver, or a command alone.
+    """The commit log of a run, open for its only writer: the driver, or a standalone command.
 
-    The file is locked: two producers that reserve in one log would use the same sequences.
+    The file is locked, because two producers that reserve in one log would use the same sequences.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -58,27 +57,27 @@ class CommitLog:
         self._lock = threading.Lock()
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         _lock(self._file, run_dir)
-        _drop_cut_line(self._file)
+        _drop_partial_line(self._file)
         _flush_folder(run_dir)
 
     def append(self, line: CommitLine) -> None:
-        """Add one line; it is durable when this returns. `at_us` is added if it is not there."""
+        """Add one line; it is durable when this returns. A missing `at_us` is added."""
         if line.get("kind") not in COMMIT_KINDS:
-            raise UsageError(f"{line.get('kind')!r:.40} is no kind of line of a commit log")
+            raise UsageError(f"{line.get('kind')!r:.40} is not a kind of line of the commit log")
         stamped = {"at_us": time.time_ns() // 1000, **line}
         text = json.dumps(stamped, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
         if len(text) > LONGEST_LINE_BYTES:
-            raise UsageError(f"a line of {len(text)} bytes is too long for a commit log")
+            raise UsageError(f"a line of {len(text)} bytes is too long for the commit log")
         with self._lock:
             _write_all(self._file, text)
             os.fsync(self._file)
 
-    async def append_aside(self, line: CommitLine) -> None:
-        """The same in a thread: a slow disk must not make messages late."""
+    async def append_in_thread(self, line: CommitLine) -> None:
+        """Like `append`, in a thread: a slow disk must not delay messages."""
         await asyncio.to_thread(self.append, line)
 
     def lines(self) -> list[CommitLine]:
-        """Everything so far, what earlier writers left included."""
+        """All lines, including those of earlier writers."""
         return read_commits(self.path.parent)
 
     def close(self) -> None:
@@ -100,7 +99,7 @@ class CommitLog:
 
 
 def read_commits(run_dir: Path) -> list[CommitLine]:
-    """Every whole line of the commit log, in order."""
+    """All complete lines of the commit log, in order."""
     path = run_dir / COMMITS_FILE
     lines: list[CommitLine] = []
     try:
@@ -121,15 +120,15 @@ def _commit_line(text: bytes, *, where: str) -> CommitLine:
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{where} is not JSON") from error
     if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
-        raise LedgerError(f"{where} is of no kind that ledger format {FORMAT} has")
+        raise LedgerError(f"{where} has a kind that ledger format {FORMAT} does not have")
     return line
 
 
 class LedgerWriter:
     """Collects the rows of one table of one worker, and seals them into segments.
 
-    Of several calls of `seal` at once, each returns when all rows that were there when it
-    was called are committed.
+    If `seal` is called several times at once, each call returns when all rows that were appended
+    before it are committed.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class LedgerWriter:
         from shoal.workload.record.rows import Rows
 
         if _WORKER.fullmatch(worker) is None:
-            raise UsageError(f"{worker!r:.80} cannot be a worker's name")
+            raise UsageError(f"{worker!r:.80} is not a valid name for a worker")
         self._run_dir = run_dir
         self._stem = f"{worker}-{epoch}"
         self._table = table
@@ -163,10 +162,10 @@ class LedgerWriter:
             rows, self._rows = self._rows, self._rows.successor()
             number, self._number = self._number, self._number + 1
             path = PurePosixPath(LEDGER_FOLDER, self._table, f"{self._stem}-{number}.parquet")
-            # In a thread: a slow disk must not make messages late.
+            # In a thread, because a slow disk must not delay messages.
             await asyncio.to_thread(_write_segment, self._run_dir / path, rows)
             line = {"kind": "segment", "table": self._table, "number": number}
-            await settle(self._commit({**line, "path": str(path), "rows": len(rows)}))
+            await await_commit(self._commit({**line, "path": str(path), "rows": len(rows)}))
 
 
 def _write_segment(path: Path, rows: "Rows") -> None:
@@ -190,7 +189,7 @@ def _write_all(file: int, content: Any) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make new names in a folder durable."""
+    """Make new files in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -199,21 +198,21 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _lock(file: int, run_dir: Path) -> None:
-    """Until the file is closed, or the process ends."""
+    """Lock the commit log until it is closed or the process ends."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(file)
         raise UsageError(
-            f"another process writes to the ledgers in {run_dir}",
+            f"another process is writing to the ledgers in {run_dir}",
             remedy="choose another folder, or wait until that process has ended",
         ) from error
     except OSError as error:  # a file system without locks
         _log.warning("cannot lock the ledgers in %s: %s", run_dir, error.strerror)
 
 
-def _drop_cut_line(file: int) -> None:
-    """Cut off what a writer that died left of its last line, so that the next one is whole."""
+def _drop_partial_line(file: int) -> None:
+    """Remove the incomplete last line of a writer that died, so that the next line is complete."""
     size = os.fstat(file).st_size
     start = max(size - LONGEST_LINE_BYTES, 0)
     tail = os.pread(file, size - start, start)
@@ -227,8 +226,8 @@ def _drop_cut_line(file: int) -> None:
 
 
 @dataclass(frozen=True)
-class Segment:
-    """One committed segment. Sorted, those of one worker stand in the order of writing."""
+class LedgerSegment:
+    """One committed segment; sorted, the segments of a worker are in the order of writing."""
 
     worker: str
     epoch: int
@@ -238,31 +237,33 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run folder, read: what was planned, and what was committed."""
+class LedgerFolder:
+    """A run folder: its plan (`run.json`) and its commit log."""
 
     directory: Path
     plan: Mapping[str, Any]
     commits: list[CommitLine]
 
-    def segments(self, table: str) -> list[Segment]:
+    def segments(self, table: str) -> list[LedgerSegment]:
         """The committed segments of one table, by worker, epoch and number."""
         lines = (line for line in self.commits if line["kind"] == "segment")
         found = [self._segment(line) for line in lines if line.get("table") == table]
         return sorted(found, key=lambda s: (s.worker, s.epoch, s.number))
 
-    def _segment(self, line: CommitLine) -> Segment:
+    def _segment(self, line: CommitLine) -> LedgerSegment:
         path = PurePosixPath(str(line.get("path")))
         if path.is_absolute() or ".." in path.parts or path.parts[:1] != (LEDGER_FOLDER,):
-            raise LedgerError(f"{self.directory}: segment path {str(path)!r:.200} is not in it")
+            raise LedgerError(
+                f"{self.directory}: segment path {str(path)!r:.200} is outside its ledger folder"
+            )
         try:
             worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
-            return Segment(worker, epoch, number, self.directory / path, int(line["rows"]))
+            return LedgerSegment(worker, epoch, number, self.directory / path, int(line["rows"]))
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
 
     def read(self, table: str) -> "pa.Table":
-        """All committed rows of one table, segment after segment."""
+        """All committed rows of one table, in the order of the segments."""
         import pyarrow as pa
 
         from shoal.workload.record.rows import arrow_schema, read_segment
@@ -273,17 +274,17 @@ class Run:
 
 
 def create_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
-    """Make the folder and its `run.json`; there must be none yet."""
+    """Create the folder and its `run.json`, which must not exist."""
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / RUN_FILE).exists():
-        raise UsageError(f"{run_dir} already holds a run", remedy="choose another folder")
+        raise UsageError(f"{run_dir} already contains a run", remedy="choose another folder")
     for table in TABLES:
         (run_dir / LEDGER_FOLDER / table).mkdir(parents=True, exist_ok=True)
     update_run(run_dir, {**plan, "format": FORMAT})
 
 
 def update_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
-    """Replace `run.json` in one step."""
+    """Replace `run.json` atomically."""
     fresh = run_dir / (RUN_FILE + ".new")
     with fresh.open("w", encoding="utf-8") as file:
         json.dump(plan, file, indent=2)
@@ -293,13 +294,13 @@ def update_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
     _flush_folder(run_dir)
 
 
-def open_run(run_dir: Path) -> Run:
-    """Read a run folder; segments are read when asked for."""
-    return Run(run_dir, read_plan(run_dir), read_commits(run_dir))
+def open_run(run_dir: Path) -> LedgerFolder:
+    """Read the plan and the commit log of a run folder; segments are read later."""
+    return LedgerFolder(run_dir, read_plan(run_dir), read_commits(run_dir))
 
 
 def read_plan(run_dir: Path) -> dict[str, Any]:
-    """What `run.json` says, in any format that this version reads."""
+    """Read `run.json`, in any format that this version reads."""
     path = run_dir / RUN_FILE
     try:
         if path.stat().st_size > LARGEST_RUN_FILE_BYTES:
@@ -307,24 +308,24 @@ def read_plan(run_dir: Path) -> dict[str, Any]:
         plan = json.loads(path.read_bytes())
     except OSError as error:
         raise LedgerError(
-            f"{path} cannot be read: {error.strerror}", remedy="name the folder of a run"
+            f"{path} cannot be read: {error.strerror}", remedy="give the folder of a run"
         ) from error
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{path} is not JSON") from error
-    told = plan if isinstance(plan, dict) else {}
-    read_format(told.get("format"), str(path))
-    return told
+    content = plan if isinstance(plan, dict) else {}
+    read_format(content.get("format"), str(path))
+    return content
 
 
 def draw_incarnation() -> int:
-    """A number for a new producer ledger: 32 random bits, never 0."""
+    """Draw the incarnation of a new producer ledger: 32 random bits, never 0."""
     return secrets.randbelow((1 << 32) - 1) + 1
 
 
 def earlier_incarnation(commits: Iterable[CommitLine], producer: str) -> int:
-    """What a producer that is restarted must keep; 0 if it has reserved nothing so far.
+    """The incarnation that a restarted producer must keep; 0 if it has reserved nothing.
 
-    Without a reservation nothing was sent, so a new number confuses nobody.
+    Without a reservation nothing was sent, so a new incarnation is safe.
     """
     lines = _reservations(commits, producer)
     return max((int(line.get("incarnation", NO_INCARNATION)) for line in lines), default=0)
@@ -333,9 +334,9 @@ def earlier_incarnation(commits: Iterable[CommitLine], producer: str) -> int:
 def first_free_numbers(
     commits: Iterable[CommitLine], producer: str, lanes: Mapping[str, int]
 ) -> dict[str, int]:
-    """Per topic the first message number that a producer may use after a restart.
+    """The first message number that a producer may use after a restart, by topic.
 
-    What it reserved before stays reserved: it may have been sent.
+    Numbers that were reserved before are not used again: they may have been sent.
     """
     rows = dict.fromkeys(lanes, 0)
     for line in _reservations(commits, producer):

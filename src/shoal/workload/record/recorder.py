@@ -1,11 +1,11 @@
-"""Everything that one worker writes into the ledgers of its run.
+"""Writes the ledgers of one worker.
 
 Rules:
-- One recorder for one (worker, epoch). Several producers or consumers of that worker share
-  it; all of them live in one event loop.
+- One recorder for one (worker, epoch). Several producers or consumers of that worker share it, in
+  one event loop.
 - A reservation is durable before `reserve` returns: only then may its numbers be sent.
-- `seal` returns when every row that was there when it was called is durable and committed:
-  only then may anyone act on those rows (commit an offset, call a lane drained).
+- `seal` returns when every row appended before the call is durable and committed: only then may a
+  caller act on those rows (commit an offset, report a lane as drained).
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.model.errors import LedgerError
-from shoal.workload.control import Commit, settle
+from shoal.workload.control import Commit, await_commit
 from shoal.workload.record.ledger import LedgerWriter
 
-# The order in which tables are sealed: what others refer to comes first.
+# The order in which tables are sealed: a table comes before those that refer to it.
 _SEAL_ORDER = (
     "assignments",
     "transactions",
@@ -34,8 +34,8 @@ _SEAL_ORDER = (
     "positions",
 )
 
-# With rows kept back for longer than this something is wrong with the disk or the driver.
-MOST_UNSEALED_ROWS = 20_000_000
+# With more unsealed rows than this, something is wrong with the disk or the driver.
+MAX_UNSEALED_ROWS = 20_000_000
 
 
 class Recorder:
@@ -64,28 +64,30 @@ class Recorder:
 
     async def _commit_as_worker(self, line: dict[str, Any]) -> None:
         kind = line.pop("kind")
-        await settle(
+        await await_commit(
             self._commit({"kind": kind, "worker": self.worker, "epoch": self.epoch, **line})
         )
 
     async def reserve(
         self, producer: str, topic: str, *, lanes: Iterable[int], until: int, incarnation: int
     ) -> None:
-        """Make it known that sequences below `until` of these lanes may be sent from now on."""
+        """Commit that sequences below `until` of these lanes may be sent from now on."""
         line = {"kind": "reserve", "producer": producer, "incarnation": incarnation}
         line |= {"topic": topic, "until": until}
         await asyncio.gather(*(self._commit_as_worker({**line, "lane": lane}) for lane in lanes))
 
-    async def foreign(self, cluster: str, count: int) -> None:
-        """Record that so many records of that cluster were not of this run."""
+    async def record_foreign(self, cluster: str, count: int) -> None:
+        """Commit how many records of that cluster were not messages of this run."""
         if count:
             await self._commit_as_worker({"kind": "foreign", "cluster": cluster, "count": count})
 
     def append(self, table: str, **columns: Any) -> None:
         """Add a group of rows; columns are arrays, single values, or `rows.Names`."""
         writer = self._writers[table]
-        if writer.unsealed_rows > MOST_UNSEALED_ROWS:
-            raise LedgerError(f"{writer.unsealed_rows} rows of table {table} could not be sealed")
+        if writer.unsealed_rows > MAX_UNSEALED_ROWS:
+            raise LedgerError(
+                f"cannot seal {writer.unsealed_rows} rows of table {table} fast enough"
+            )
         writer.append(**columns)
 
     async def seal(self) -> None:
@@ -94,6 +96,6 @@ class Recorder:
         for writer in self._writers.values():
             await writer.seal()
 
-    def seal_is_due(self) -> bool:
-        """Whether the last seal began so long ago that another should begin."""
+    def is_seal_due(self) -> bool:
+        """Whether the last seal started longer ago than the seal interval."""
         return time.monotonic() - self._sealed_at_s >= self._seal_interval_s

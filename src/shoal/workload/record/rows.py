@@ -1,15 +1,15 @@
 """Rows of one ledger table in memory, and as Parquet.
 
 Rules:
-- Rows come in groups: a column is an array, or one value for the whole group. There is no
-  Python for each row.
-- Names (the columns of type `dictionary`) are numbers inside; a group brings one name, or
-  `Names`: numbers into a list.
-- Every column of the table must be given, and nothing else.
+- Rows are appended in groups: a column is an array, or one value for the whole group. No Python
+  code runs for each row.
+- Names (the columns of type `dictionary`) are stored as numbers. A group has one name, or `Names`:
+  indices into a list.
+- All columns of the table must be given, and no others.
 
-Parquet: names and incarnations by dictionary (their differences would be as random as they
-are), other numbers by their differences (`DELTA_BINARY_PACKED`), zstd;
-6 bytes before and under 1 byte after compression for a row of neat receipts, 0.1 µs each.
+Parquet: names and incarnations by dictionary (their differences would be as random as the values),
+other numbers by their differences (`DELTA_BINARY_PACKED`), zstd. A row of regular receipts takes
+6 bytes before compression, under 1 byte after it, and 0.1 µs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from shoal.model.ledger import (
 )
 
 _FIRST_CAPACITY = 1024
-# Small enough that a reader of a range of sequences reads little besides.
+# Small enough that reading a range of sequences reads little else.
 ROWS_PER_GROUP = 1 << 18
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
     "dictionary": np.int32,
@@ -48,7 +48,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A column of names: row `i` is `names[index[i]]`. The list may grow, never change."""
+    """A column of names: row `i` is `names[index[i]]`. The list may only grow."""
 
     index: Array
     names: Sequence[str]
@@ -59,7 +59,7 @@ class Rows:
 
     def __init__(self, table: str) -> None:
         if table not in TABLES:
-            raise UsageError(f"{table!r:.40} is no table of a ledger")
+            raise UsageError(f"{table!r:.40} is not a ledger table")
         self.table = table
         self._types = dict(TABLES[table])
         self._count = 0
@@ -73,28 +73,30 @@ class Rows:
         return self._count
 
     def successor(self) -> "Rows":
-        """An empty one, with room for as many rows as this one has."""
+        """An empty `Rows` of the same table, with capacity for as many rows as this one has."""
         fresh = Rows(self.table)
         fresh._reserve(self._count)
         return fresh
 
     def append(self, columns: Mapping[str, Any]) -> None:
-        """Add a group of rows: one array at least says how many; without any it is one row."""
+        """Add a group of rows; without any array it is one row."""
         if columns.keys() != self._types.keys():
             odd = sorted(columns.keys() ^ self._types.keys())
-            raise UsageError(f"table {self.table} and these rows differ in columns {odd}")
-        plain = {name: self._plain(name, value) for name, value in columns.items()}
+            raise UsageError(f"rows for table {self.table} have missing or unknown columns: {odd}")
+        plain = {name: self._encode_names(name, value) for name, value in columns.items()}
         lengths = {len(value) for value in plain.values() if isinstance(value, np.ndarray)} or {1}
         if len(lengths) > 1:
-            raise UsageError(f"columns of {sorted(lengths)} rows in one group")
+            raise UsageError(
+                f"the columns of one group of rows differ in length: {sorted(lengths)}"
+            )
         end = self._count + lengths.pop()
         self._reserve(end)
         for name, value in plain.items():
             self._arrays[name][self._count : end] = value
         self._count = end
 
-    def _plain(self, name: str, value: Any) -> Any:
-        """Names become numbers; all else stays."""
+    def _encode_names(self, name: str, value: Any) -> Any:
+        """Convert names to numbers; other values stay."""
         codes = self._codes.get(name)
         if codes is None:
             return value
@@ -130,7 +132,7 @@ class Rows:
 
 
 def arrow_schema(table: str, table_format: int = FORMAT) -> pa.Schema:
-    """The Arrow schema of a table, with the format's version in its metadata."""
+    """The Arrow schema of a table, with the ledger format in its metadata."""
     names = pa.dictionary(pa.int32(), pa.string())
     fields = [
         pa.field(name, names if kind == "dictionary" else pa.type_for_alias(kind), nullable=False)
@@ -140,7 +142,7 @@ def arrow_schema(table: str, table_format: int = FORMAT) -> pa.Schema:
 
 
 def to_parquet(rows: Rows) -> pa.Buffer:
-    """The content of a segment."""
+    """Encode rows as the content of a segment."""
     columns = TABLES[rows.table]
     listed = {n for n, kind in columns if kind == "dictionary" or n == "incarnation"}
     sink = pa.BufferOutputStream()
@@ -162,7 +164,7 @@ def to_parquet(rows: Rows) -> pa.Buffer:
 
 
 def _in_new_format(rows: pa.Table, table: str) -> pa.Table:
-    """Rows of any format that is read, as this version writes them."""
+    """Convert rows of an older format to the current one."""
     names = [name for name, _ in TABLES[table]]
     if rows.column_names != names:
         column = pa.array(np.full(len(rows), NO_INCARNATION, np.int64))
@@ -171,11 +173,13 @@ def _in_new_format(rows: pa.Table, table: str) -> pa.Table:
 
 
 def read_segment(path: Path, table: str) -> pa.Table:
-    """The rows of one segment; `LedgerError` if it is cut, or not what it should be."""
+    """Read the rows of one segment; `LedgerError` if it is truncated or has other columns."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            told = read_format((file.schema_arrow.metadata or {}).get(FORMAT_KEY), str(path))
-            if not file.schema_arrow.equals(arrow_schema(table, told)):
+            table_format = read_format(
+                (file.schema_arrow.metadata or {}).get(FORMAT_KEY), str(path)
+            )
+            if not file.schema_arrow.equals(arrow_schema(table, table_format)):
                 raise LedgerError(f"{path} does not have the columns of table {table}")
             return _in_new_format(file.read(), table)
     except (OSError, pa.ArrowException) as error:

@@ -1,11 +1,12 @@
-"""Who carries a producer's messages: our own client (`raw`), or librdkafka (`confluent`).
+"""The drivers that send a producer's messages: shoal's client (`raw`) or librdkafka (`confluent`).
 
 Rules:
-- A driver takes the messages of one partition at once and answers with what became of them, as
-  a future that never fails: one result for all of them, or parts.
-- What is refused before it leaves has failed; what the client cannot tell is unknown.
-- Transactions: `begin`, send, `end`. The end is committed, aborted, or open, which also means
-  that nobody knows; after that the driver can begin again, under the same transactional id.
+- A driver takes several messages of one partition at once. It returns a future with their
+  outcomes, which never raises: one result for all messages, or one for each part.
+- A message that is rejected before it is sent has failed; if the client does not know, its outcome
+  is unknown.
+- Transactions: `begin`, send, `end`. A transaction ends as committed, aborted, or open, which
+  includes unknown. After that the driver can begin again, with the same transactional id.
 """
 
 import asyncio
@@ -27,48 +28,48 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from shoal.wire.records.columns import encode_columns
 from shoal.wire.records.compression import Codec
-from shoal.workload.envelope_columns import WrittenMessages
+from shoal.workload.envelope_columns import EncodedMessages
 from shoal.workload.specs import ProducerSpec
 
 
-class Part(NamedTuple):
-    """What became of some messages in a row."""
+class PartResult(NamedTuple):
+    """The outcome of some consecutive messages."""
 
     messages: int
     result: ProduceResult
     acked_us: int  # -1: not acknowledged
 
 
-Answer = asyncio.Future[ProduceResult] | asyncio.Future[list[Part]]
+Answer = asyncio.Future[ProduceResult] | asyncio.Future[list[PartResult]]
 
 
 class Driver(Protocol):
-    """Carries the messages of one producer."""
+    """Sends the messages of one producer."""
 
     @property
-    def most_unanswered(self) -> int:
-        """How many shares of one partition may wait for an answer at a time."""
+    def max_unanswered(self) -> int:
+        """How many calls of `send` for one partition may wait for their outcomes."""
 
     async def start(self) -> None:
-        """Be ready to send; fences an older producer of the same transactional id."""
+        """Get ready to send; fences an older producer with the same transactional id."""
 
     async def send(
-        self, log: TopicPartition, messages: WrittenMessages, sent_ns: int
-    ) -> "asyncio.Future[ProduceResult] | asyncio.Future[list[Part]]":
-        """Take messages on, in this order; waits for room only."""
+        self, log: TopicPartition, messages: EncodedMessages, sent_ns: int
+    ) -> "asyncio.Future[ProduceResult] | asyncio.Future[list[PartResult]]":
+        """Queue messages in this order; waits only for room in the queue."""
 
     def begin(self) -> None:
         """Begin a transaction."""
 
     async def end(self, *, is_commit: bool) -> int:
-        """End the transaction; its fate, as an index into `ledger.FATES`."""
+        """End the transaction; return its fate, an index into `ledger.FATES`."""
 
     async def close(self) -> None:
-        """Stop: everything without an answer gets one."""
+        """Stop; all messages without an outcome get one."""
 
 
 def make_driver(spec: ProducerSpec, client: Client) -> Driver:
-    """The driver that the spec asks for."""
+    """The driver that the spec names."""
     if spec.driver == "confluent":
         from shoal.workload.send.librdkafka import ConfluentDriver
 
@@ -76,19 +77,19 @@ def make_driver(spec: ProducerSpec, client: Client) -> Driver:
     return RawDriver(spec, client)
 
 
-def parts_of(answer: ProduceResult | list[Part], count: int) -> list[Part]:
-    """The answer to so many messages, part by part; it has just come."""
+def to_parts(answer: ProduceResult | list[PartResult], count: int) -> list[PartResult]:
+    """An answer that has just arrived for `count` messages, as parts."""
     if isinstance(answer, list):
         return answer
     acked_us = time.time_ns() // 1000 if answer.outcome is Outcome.OK else -1
-    return [Part(count, answer, acked_us)]
+    return [PartResult(count, answer, acked_us)]
 
 
 class RawDriver:
-    """Whole batches, made by compiled loops."""
+    """Sends whole batches, encoded by compiled loops, with shoal's own client."""
 
     def __init__(self, spec: ProducerSpec, client: Client) -> None:
-        self.most_unanswered = spec.max_in_flight
+        self.max_unanswered = spec.max_in_flight
         self._spec = spec
         self._client = client
         self._codec = Codec[spec.codec.upper()]
@@ -106,7 +107,7 @@ class RawDriver:
         await self._session.start()
 
     async def send(
-        self, log: TopicPartition, messages: WrittenMessages, sent_ns: int
+        self, log: TopicPartition, messages: EncodedMessages, sent_ns: int
     ) -> "asyncio.Future[ProduceResult]":
         batch = encode_columns(
             values=messages.values,
@@ -120,7 +121,7 @@ class RawDriver:
         except ClientError as error:
             if not self._spec.is_transactional:
                 raise
-            # The transaction broke before: this never left.
+            # The transaction had already failed: this batch was not sent.
             answer: asyncio.Future[ProduceResult] = asyncio.get_running_loop().create_future()
             code = getattr(error, "code", -1)
             answer.set_result(ProduceResult(Outcome.FAILED, code, cause=error))
@@ -131,14 +132,14 @@ class RawDriver:
 
     async def end(self, *, is_commit: bool) -> int:
         session = self._transactional
-        if is_commit and await _works(session.commit):
+        if is_commit and await _succeeds(session.commit):
             return COMMITTED
         if session.phase in {Phase.OPEN, Phase.BROKEN}:
-            await _works(session.abort)
+            await _succeeds(session.abort)
         if session.phase is Phase.READY:
             return ABORTED
         if not self._is_closed:
-            # A session of the same name makes the coordinator finish what is left.
+            # A new session with the same transactional id makes the coordinator abort the open one.
             await session.close()
             self._session = self._make_session()
             await self._session.start()
@@ -154,7 +155,7 @@ class RawDriver:
         await self._session.close()
 
 
-async def _works(call: Callable[[], Awaitable[None]]) -> bool:
+async def _succeeds(call: Callable[[], Awaitable[None]]) -> bool:
     try:
         await call()
     except ClientError:

@@ -1,16 +1,15 @@
-"""Keys of messages: those that Kafka's default partitioner sends to the lane's very partition.
+"""Keys of messages, which Kafka's default partitioner sends to the partition of their lane.
 
-Plain keys "0", "1", … would leave many partitions without a lane, and a mirror that
-partitions by key would then mix lanes. So keys are searched. All of them begin with
-`KEY_PREFIX`, by which a reader knows a record of ours even if its value is damaged.
+Plain keys "0", "1", … would leave many partitions without a lane, and a mirror that partitions by
+key would then mix lanes. So suitable keys are searched. All start with `KEY_PREFIX`, by which a
+reader recognises a message of shoal even if its value is damaged.
 
 - A lane has one key (`lane_keys`).
-- Where the topic is compacted it has many, and most are written once: of eight messages in a
-  row the last has the key of an earlier one (`first_of_key`). No two producers share a key,
-  nor do two incarnations of one id,
-  nor two topics, as a mirror may merge them.
-- Markers have a key of their own, one for each producer, topic and lane: where a log is
-  compacted they must not supersede messages, nor one producer's markers another's.
+- On a compacted topic a lane has many keys, most of them used once: the last of eight successive
+  messages has the key of an earlier one (`first_of_key`). Two producers never share a key, nor do
+  two incarnations of one id, nor two topics, since a mirror may merge topics.
+- Markers have a key of their own for each producer, topic and lane: on a compacted topic they must
+  not supersede messages, or markers of other producers.
 """
 
 from functools import lru_cache
@@ -25,15 +24,15 @@ from shoal.wire.records.crc import crc32c
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
 KEY_PREFIX = b"shoal."
-MOST_LANES = 10_000
+MAX_LANES = 10_000
 _MESSAGES_PER_REPEAT = 8
 
 
 @lru_cache(maxsize=64)
 def lane_keys(lanes: int) -> tuple[bytes, ...]:
-    """For each lane, the first key that belongs to the partition of the same number."""
-    if not 1 <= lanes <= MOST_LANES:
-        raise UsageError(f"{lanes} lanes", remedy=f"use 1 to {MOST_LANES}")
+    """For each lane, the first key that belongs to the partition with the number of the lane."""
+    if not 1 <= lanes <= MAX_LANES:
+        raise UsageError(f"{lanes} lanes are out of range", remedy=f"use 1 to {MAX_LANES}")
     keys: dict[int, bytes] = {}
     candidate = 0
     while len(keys) < lanes:
@@ -46,8 +45,8 @@ def lane_keys(lanes: int) -> tuple[bytes, ...]:
 def first_of_key(sequences: Longs) -> Longs:
     """For each message of a lane with many keys, the sequence of the first one of the same key.
 
-    Every other repeat is of a key eight messages old, the rest reach back over half of all
-    messages: so some are superseded at once, and some when they have long been copied.
+    Every other repeat has a key that is eight messages old; the others reach back over half of all
+    messages. So some messages are superseded soon, and some long after they were copied.
     """
     block, place = np.divmod(sequences, _MESSAGES_PER_REPEAT)
     repeated = np.where(block % 2 == 0, block, block // 2) * _MESSAGES_PER_REPEAT
@@ -55,7 +54,7 @@ def first_of_key(sequences: Longs) -> Longs:
 
 
 def own_key_start(producer: str, topic: str, *, incarnation: int, of_marker: bool) -> bytes:
-    """What all keys of one producer to one topic begin with; a number of 13 digits follows."""
+    """The start of all keys of one producer to one topic; a number of 13 digits follows."""
     owner = crc32c(f"{producer};{topic}".encode())
     if incarnation:  # two producers that share an id must not supersede each other's messages
         owner = crc32c(b";%d" % incarnation, owner)

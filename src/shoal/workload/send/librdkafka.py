@@ -1,13 +1,13 @@
 """The driver `confluent`: messages through librdkafka, as most users send them.
 
 Rules:
-- librdkafka makes the batches and repeats them; nothing here waits for it but a thread, which
-  hears of deliveries. Every message has an outcome of its own, with its own offset.
-- librdkafka does not tell whether a message that it gave up may be in the log. So it has failed
-  only if it was never taken on, or was refused for what it is; all else is unknown. Without
-  acknowledgements (acks 0) everything is.
-- A full queue is waited for: the schedule notes when a message was meant to leave.
-- A producer that cannot go on (fenced, or a commit without an answer) is replaced by a new one.
+- librdkafka makes batches and retries them. A thread polls it for delivery reports. Every message
+  has an outcome of its own, with its own offset.
+- librdkafka does not report whether a message that it gave up may be in the log. So a message has
+  failed only if it was never queued, or the broker rejected it for its content; all others are
+  unknown. Without acknowledgements (acks 0) every outcome is unknown.
+- A full queue is waited for; the schedule still has the intended time of each message.
+- A producer that cannot continue (fenced, or a commit without a response) is replaced by a new one.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from shoal.model.ledger import ABORTED, COMMITTED, OPEN
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import log_only, record_failure, start_thread
 from shoal.wire.records.records import Header, decode_headers
-from shoal.workload.envelope_columns import WrittenMessages
-from shoal.workload.send.drivers import Part
+from shoal.workload.envelope_columns import EncodedMessages
+from shoal.workload.send.drivers import PartResult
 from shoal.workload.specs import ProducerSpec
 
 if TYPE_CHECKING:
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Shares, each of what was due at one time; librdkafka's own queue is the real limit.
-_MOST_UNANSWERED = 1000
+# Calls of `send` for one partition; librdkafka's own queue is the real limit.
+_MAX_UNANSWERED = 1000
 _QUEUE_MESSAGES = 500_000
 _QUEUE_KBYTES = 256 * 1024
-_LISTEN_S = 0.1
-_ROOM_S = 0.005
+_POLL_S = 0.1
+_QUEUE_FULL_WAIT_S = 0.005
 _CALL_S = 30.0
-# What a message can do nothing about: it is too large, or no record that the topic takes.
-_REFUSED = frozenset({10, 18, 32, 87})
-# What librdkafka and the record format must be told beside the value.
+# Errors of the message itself: it is too large, or the topic does not accept it.
+_REJECTED_CODES = frozenset({10, 18, 32, 87})
+# Room for the overhead of a batch and its records.
 _OVERHEAD_BYTES = 64 * 1024
 
 
 def librdkafka_properties(spec: ProducerSpec, config: ClientConfig) -> dict[str, Any]:
-    """The spec and the client's configuration by librdkafka's names."""
+    """The spec and the client's configuration as librdkafka's properties."""
     properties: dict[str, Any] = {
         "bootstrap.servers": ",".join(config.bootstrap_servers),
         "client.id": config.client_id,
@@ -97,21 +97,21 @@ def _security(config: ClientConfig) -> dict[str, Any]:
     return found
 
 
-class _Share:
-    """Messages that were handed over together, until each has its outcome."""
+class _PendingDeliveries:
+    """Messages that were sent together, until each has its outcome."""
 
     def __init__(self, count: int, *, is_acknowledged: bool) -> None:
         self.loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[list[Part]] = self.loop.create_future()
+        self.answer: asyncio.Future[list[PartResult]] = self.loop.create_future()
         self._is_acknowledged = is_acknowledged
         self._results: list[tuple[ProduceResult, int] | None] = [None] * count
         self._left = count
 
-    def delivered(self, place: int, error: "KafkaError | None", message: "Message") -> None:
-        """Called by the thread that listens."""
+    def on_delivery(self, place: int, error: "KafkaError | None", message: "Message") -> None:
+        """The delivery report of one message; called by the polling thread."""
         now_us = time.time_ns() // 1000
         if error is not None:
-            self.settle(place, _given_up(error), -1)
+            self.settle(place, _failure_result(error), -1)
         elif not self._is_acknowledged:
             self.settle(place, ProduceResult(Outcome.UNKNOWN), -1)
         else:
@@ -124,32 +124,32 @@ class _Share:
         self._results[place] = (result, acked_us)
         self._left -= 1
         if not self._left:
-            self.loop.call_soon_threadsafe(self._tell)
+            self.loop.call_soon_threadsafe(self._set_answer)
 
-    def _tell(self) -> None:
+    def _set_answer(self) -> None:
         if not self.answer.done():
             self.answer.set_result(
-                [Part(1, *settled) for settled in self._results if settled is not None]
+                [PartResult(1, *settled) for settled in self._results if settled is not None]
             )
 
 
-def _given_up(error: "KafkaError") -> ProduceResult:
+def _failure_result(error: "KafkaError") -> ProduceResult:
     code = error.code()
-    outcome = Outcome.FAILED if code in _REFUSED else Outcome.UNKNOWN
-    # Codes of librdkafka's own are negative, and not Kafka's.
+    outcome = Outcome.FAILED if code in _REJECTED_CODES else Outcome.UNKNOWN
+    # librdkafka's own error codes are negative, and not Kafka's.
     return ProduceResult(outcome, code if code > 0 else -1, error_message=error.str())
 
 
 class ConfluentDriver:
-    """One librdkafka producer, and the thread that listens to it."""
+    """One librdkafka producer, and the thread that polls its delivery reports."""
 
     def __init__(self, spec: ProducerSpec, config: ClientConfig) -> None:
-        self.most_unanswered = _MOST_UNANSWERED
+        self.max_unanswered = _MAX_UNANSWERED
         self._spec = spec
         self._properties = librdkafka_properties(spec, config)
         self._producer = self._make()
         self._ending = threading.Event()
-        self._listener: threading.Thread | None = None
+        self._poll_thread: threading.Thread | None = None
 
     def _make(self) -> "Producer":
         try:
@@ -161,50 +161,54 @@ class ConfluentDriver:
             ) from error
         return Producer(self._properties, logger=_log)
 
-    def _listen(self) -> None:
+    def _poll_deliveries(self) -> None:
         while not self._ending.is_set():
             try:
-                self._producer.poll(_LISTEN_S)
+                self._producer.poll(_POLL_S)
             except Exception as error:  # noqa: BLE001 - other messages wait for their outcomes
                 record_failure("librdkafka listener", error, "it continues")
 
     async def start(self) -> None:
-        # Unheard messages stay without an outcome until `close` gives them up.
-        self._listener = start_thread("librdkafka", self._listen, on_failure=log_only)
+        # If the thread fails, messages have no outcome until `close` purges them.
+        self._poll_thread = start_thread("librdkafka", self._poll_deliveries, on_failure=log_only)
         if self._spec.is_transactional:
             await self._call(partial(self._producer.init_transactions, _CALL_S))
 
     async def send(
-        self, log: TopicPartition, messages: WrittenMessages, sent_ns: int
-    ) -> "asyncio.Future[list[Part]]":
+        self, log: TopicPartition, messages: EncodedMessages, sent_ns: int
+    ) -> "asyncio.Future[list[PartResult]]":
         values, keys = messages.values, messages.keys
-        share = _Share(len(values.start), is_acknowledged=self._spec.acks != 0)
+        pending = _PendingDeliveries(len(values.start), is_acknowledged=self._spec.acks != 0)
         for place in range(len(values.start)):
             fields: dict[str, Any] = {
                 "key": keys.at(place),
                 "partition": log.partition,
                 "timestamp": sent_ns // 1_000_000,
-                "on_delivery": partial(share.delivered, place),
+                "on_delivery": partial(pending.on_delivery, place),
             }
             if self._spec.use_headers:
                 fields["headers"] = list(_headers(messages, place))
-            await self._take_on(
-                share, place, partial(self._producer.produce, log.topic, values.at(place), **fields)
+            await self._produce_with_retry(
+                pending,
+                place,
+                partial(self._producer.produce, log.topic, values.at(place), **fields),
             )
-        return share.answer
+        return pending.answer
 
-    async def _take_on(self, share: _Share, place: int, produce: Callable[[], None]) -> None:
+    async def _produce_with_retry(
+        self, pending: _PendingDeliveries, place: int, produce: Callable[[], None]
+    ) -> None:
         from confluent_kafka import KafkaException
 
         while True:
             try:
                 produce()
             except BufferError:
-                await asyncio.sleep(_ROOM_S)
+                await asyncio.sleep(_QUEUE_FULL_WAIT_S)
                 continue
             except KafkaException as error:
-                refused = _given_up(error.args[0])
-                share.settle(place, refused._replace(outcome=Outcome.FAILED), -1)
+                refused = _failure_result(error.args[0])
+                pending.settle(place, refused._replace(outcome=Outcome.FAILED), -1)
             return
 
     def begin(self) -> None:
@@ -219,21 +223,21 @@ class ConfluentDriver:
         except KafkaException as error:
             if is_commit and error.args[0].txn_requires_abort():
                 return await self.end(is_commit=False)
-            _log.warning("a transaction was left open: %s", error)
+            _log.warning("cannot end a transaction, it is left open: %s", error)
             if not self._ending.is_set():
-                await self._begin_anew()
+                await self._replace_producer()
             return OPEN
         return COMMITTED if is_commit else ABORTED
 
-    async def _begin_anew(self) -> None:
-        """What the old producer still holds is given up first, so that all of it is told."""
+    async def _replace_producer(self) -> None:
+        """Purge the old producer first, so that all its messages get an outcome."""
         old = self._producer
-        await asyncio.to_thread(_give_up_all, old)
+        await asyncio.to_thread(_purge, old)
         self._producer = self._make()
         await self._call(partial(self._producer.init_transactions, _CALL_S))
 
     async def _call(self, call: Callable[[], Any]) -> None:
-        """Repeat what librdkafka says may be repeated, for a while."""
+        """Retry a call while its errors are retriable, up to a deadline."""
         from confluent_kafka import KafkaException
 
         deadline_s = time.monotonic() + 2 * _CALL_S
@@ -243,23 +247,23 @@ class ConfluentDriver:
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline_s:
                     raise
-                await asyncio.sleep(_LISTEN_S)
+                await asyncio.sleep(_POLL_S)
             else:
                 return
 
     async def close(self) -> None:
-        await asyncio.to_thread(_give_up_all, self._producer)
+        await asyncio.to_thread(_purge, self._producer)
         self._ending.set()
-        if self._listener is not None:
-            await asyncio.to_thread(self._listener.join)
+        if self._poll_thread is not None:
+            await asyncio.to_thread(self._poll_thread.join)
 
 
-def _give_up_all(producer: "Producer") -> None:
-    """Everything without an outcome gets one now."""
+def _purge(producer: "Producer") -> None:
+    """Give every message without an outcome one now."""
     if len(producer):
         producer.purge()
         producer.flush(_CALL_S)
 
 
-def _headers(messages: WrittenMessages, place: int) -> tuple[Header, ...]:
+def _headers(messages: EncodedMessages, place: int) -> tuple[Header, ...]:
     return decode_headers(messages.headers.at(place) or b"")

@@ -1,12 +1,12 @@
-"""What fills a message behind its identity: a pool of bytes that payloads are cut from.
+"""The payload of a message after its identity: slices of a pool of bytes.
 
-    random              nothing that compression could find
+    random              not compressible
     compressible:RATIO  compresses to about a RATIOth, with any codec
-    file:PATH           the bytes of a file, over and over
+    file:PATH           the bytes of a file, repeated
 
 Rules:
-- Pieces are cut one after the other, so the pool is longer than any batch: no piece comes
-  twice in one, and compression finds only what is meant to be found.
+- Messages take successive slices. The pool is longer than any batch, so no slice occurs twice in a
+  batch, and only the intended redundancy can be compressed.
 - The same settings give the same pool in every run.
 """
 
@@ -21,17 +21,17 @@ from shoal.model.errors import UsageError
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 POOL_BYTES = 4 * 1024 * 1024
-# Runs shorter than this cost a codec more than they save.
+# Shorter runs of random bytes cost a codec more than they save.
 _LEAST_RANDOM_BYTES = 32
 _LEAST_GRAIN_BYTES = 256
-# What is left of the identity of a message when it is compressed.
+# The size of a message's identity after compression.
 _IDENTITY_BYTES = 45
 _HIGHEST_RATIO = 1000.0
 _REMEDY = "use random, compressible:RATIO (1 to 1000) or file:PATH"
 
 
 class Payload(NamedTuple):
-    """What to fill messages with."""
+    """The kind of payload, with its parameter."""
 
     kind: str
     ratio: float = 1.0
@@ -42,7 +42,7 @@ RANDOM = Payload("random")
 
 
 def parse_payload(text: str) -> Payload:
-    """Read what a user or an experiment says."""
+    """Parse the setting `payload` of a command or an experiment."""
     kind, _, detail = text.partition(":")
     if text == "random":
         return RANDOM
@@ -55,12 +55,12 @@ def parse_payload(text: str) -> Payload:
             ratio = 0.0
         if 1 <= ratio <= _HIGHEST_RATIO:
             return Payload(kind, ratio)
-    raise UsageError(f"{text!r:.80} is no payload", remedy=_REMEDY)
+    raise UsageError(f"{text!r:.80} is not a valid payload", remedy=_REMEDY)
 
 
 @cache
 def payload_pool(payload: Payload, size_bytes: int) -> Bytes:
-    """The pool; its last `size_bytes` are there to cut from."""
+    """The pool of bytes, longer than `POOL_BYTES` by one message."""
     length = POOL_BYTES + size_bytes
     if payload.kind == "file":
         return np.resize(_file_bytes(Path(payload.path)), length)
@@ -74,14 +74,16 @@ def payload_pool(payload: Payload, size_bytes: int) -> Bytes:
 
 
 def _file_bytes(path: Path) -> Bytes:
-    """As much of a file as a pool holds."""
+    """The first bytes of a file, at most as many as a pool has."""
     try:
         with path.open("rb") as file:
             content = file.read(POOL_BYTES)
     except OSError as error:
         raise UsageError(
-            f"payloads cannot be read from {path}: {error.strerror}", remedy="name a file"
+            f"cannot read payloads from {path}: {error.strerror}", remedy="give a readable file"
         ) from error
     if not content:
-        raise UsageError(f"payloads cannot be cut from {path}: it is empty", remedy="name another")
+        raise UsageError(
+            f"cannot take payloads from {path}: the file is empty", remedy="give another file"
+        )
     return np.frombuffer(content, np.uint8)

@@ -1,13 +1,15 @@
-"""A producer's messages in transactions, some of which are aborted on purpose.
+"""Sends a producer's messages in transactions, some of which are aborted on purpose.
 
 Rules:
-- Which transaction a message belongs to follows from its number, and is in the ledger before
-  the message is sent, as open: a producer that is killed leaves no message of which nobody
-  knows that it was never to be seen.
-- The outcome of a message is its transaction's: committed, its own; aborted, failed; without
-  an answer, unknown. So it is known, and recorded, when the transaction has ended.
-- Of `abort_every` transactions the last is aborted. One that broke is aborted too.
-- Transactions are numbered within one lease of one producer; numbers of others differ.
+- The number of a message determines its transaction. The ledger has the transaction, as open,
+  before the message is sent: so after a kill it is known which messages were in a transaction that
+  did not commit.
+- The outcome of a message follows from its transaction: committed, its own outcome; aborted,
+  failed; without a response, unknown. So it is recorded when the transaction has ended.
+- Of every `abort_every` transactions the last is aborted. A transaction with an error is aborted
+  too.
+- Transactions are numbered within one lease of one producer; the numbers of other leases and
+  producers differ.
 """
 
 import hashlib
@@ -18,16 +20,16 @@ import numpy as np
 from shoal.model.findings import Outcome
 from shoal.model.ledger import ABORTED, COMMITTED, FATES, OPEN
 from shoal.workload.record.recorder import Recorder
-from shoal.workload.send.drivers import Driver, Part
+from shoal.workload.send.drivers import Driver, PartResult
 from shoal.workload.send.outbox import TopicOutbox
-from shoal.workload.send.outcomes import Answered
+from shoal.workload.send.outcomes import AnsweredBatch
 from shoal.workload.specs import ProducerSpec
 
 _INDEX_BITS = 32
 
 
-class Transactions:
-    """The transactions of one producer under one lease, one after the other."""
+class ProducerTransactions:
+    """The successive transactions of one producer under one lease."""
 
     def __init__(
         self,
@@ -41,14 +43,14 @@ class Transactions:
         self._recorder = recorder
         self._outboxes = outboxes
         self._first = {topic: outbox.first_number for topic, outbox in outboxes.items()}
-        self._base = _first_transaction(spec, recorder.epoch)
+        self._base = _first_transaction_number(spec, recorder.epoch)
         self._index = -1
         self._is_open = False
-        self._held: list[Answered] = []
+        self._held: list[AnsweredBatch] = []
         self.counts = dict.fromkeys(range(len(FATES)), 0)
 
     def begin_next(self) -> None:
-        """Let the messages of the next transaction leave."""
+        """Begin the next transaction, and let its messages be sent."""
         self._index += 1
         self._driver.begin()
         self._is_open = True
@@ -58,7 +60,7 @@ class Transactions:
 
     @property
     def is_full(self) -> bool:
-        """Whether all its messages were taken."""
+        """Whether all messages of the open transaction are taken."""
         return all(outbox.is_taken_below(outbox.open_until) for outbox in self._outboxes.values())
 
     def plan(self, topic: str, first_row: int, end_row: int) -> None:
@@ -78,12 +80,12 @@ class Transactions:
             requested_us=-1,
         )
 
-    def hold(self, answered: Answered) -> None:
-        """Keep what a partition said until the transaction has ended."""
+    def hold(self, answered: AnsweredBatch) -> None:
+        """Keep the outcomes of a batch until the transaction has ended."""
         self._held.append(answered)
 
-    async def end(self, *, may_commit: bool = True) -> list[Answered]:
-        """End what is open; its messages with the outcome that they have now."""
+    async def end(self, *, may_commit: bool = True) -> list[AnsweredBatch]:
+        """End the open transaction; return its messages with their final outcomes."""
         if not self._is_open:
             return []
         every = self._spec.abort_every
@@ -98,32 +100,32 @@ class Transactions:
         held, self._held = self._held, []
         for answered in held:
             self._record(answered, fate, requested_us)
-        return [_as_ended(answered, fate) for answered in held]
+        return [_apply_fate(answered, fate) for answered in held]
 
-    def _record(self, answered: Answered, fate: int, requested_us: int) -> None:
+    def _record(self, answered: AnsweredBatch, fate: int, requested_us: int) -> None:
         self._recorder.append(
             "transactions",
             producer=self._spec.producer,
             incarnation=self._spec.incarnation,
             topic=answered.topic,
-            lane=answered.share.lanes,
-            sequence=answered.share.sequences,
+            lane=answered.planned.lanes,
+            sequence=answered.planned.sequences,
             transaction=self._base + self._index,
             fate=fate,
             requested_us=requested_us,
         )
 
 
-def _as_ended(answered: Answered, fate: int) -> Answered:
+def _apply_fate(answered: AnsweredBatch, fate: int) -> AnsweredBatch:
     if fate == COMMITTED:
         return answered
     outcome = Outcome.FAILED if fate == ABORTED else Outcome.UNKNOWN
-    parts = [Part(p.messages, p.result._replace(outcome=outcome), -1) for p in answered.parts]
+    parts = [PartResult(p.messages, p.result._replace(outcome=outcome), -1) for p in answered.parts]
     return answered._replace(parts=parts)
 
 
-def _first_transaction(spec: ProducerSpec, epoch: int) -> int:
-    """A number with room for all transactions under that lease, positive in 64 bits."""
+def _first_transaction_number(spec: ProducerSpec, epoch: int) -> int:
+    """The number of the lease's first transaction: positive in 64 bits, with room for all."""
     name = f"{epoch}/{spec.incarnation}/{spec.producer}"
     digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
     return (int.from_bytes(digest) >> 1) << _INDEX_BITS

@@ -1,1 +1,1 @@
-"""Where faults and traces are attached to running nodes."""
+"""The points where faults and traces attach to running nodes."""

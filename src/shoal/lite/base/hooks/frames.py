@@ -1,7 +1,7 @@
-"""Clocks in the headers of requests and answers between nodes, as a tagged field.
+"""Vector clocks in the headers of requests and answers between nodes, as a tagged field.
 
-Kafka lets flexible versions carry fields that a reader may not know; nodes that are not traced
-pass over them. Versions that are not flexible carry no clock.
+Flexible versions of Kafka's messages can carry tagged fields that a reader may not know; nodes that
+are not traced skip them. Versions that are not flexible carry no clock.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ CLOCK_TAG = 10_001
 _CLIENT_ID_AT = 8
 _TAGS_OF_ANSWER_AT = INT32.size
 AnswerT = TypeVar("AnswerT")
-# A clock of more nodes than any cluster has is none.
-_MOST_STAMP_BYTES = 16 * 1024
+# Longer stamps are ignored: no cluster has so many nodes.
+_MAX_STAMP_BYTES = 16 * 1024
 
 
-class Carrier:
-    """Puts our clock into the requests of one connection, and takes those of the answers."""
+class ClockCarrier:
+    """Adds this node's clock to the requests of one connection, and merges those of the answers."""
 
     def __init__(self, own: Tracer) -> None:
         self._tracer = own
         self._flexible: set[int] = set()
 
     def outgoing(self, parts: Sequence[Part]) -> list[Part]:
-        """A request, with our clock if its version can carry one."""
+        """The request with this node's clock, if its version can carry one."""
         first = memoryview(parts[0])
         header = decode_request_header(first)
         if not _carries(header.api_key, header.api_version):
@@ -47,18 +47,18 @@ class Carrier:
         self._flexible.add(header.correlation_id)
         name_bytes = int.from_bytes(first[_CLIENT_ID_AT : _CLIENT_ID_AT + 2], "big", signed=True)
         tags_at = _CLIENT_ID_AT + 2 + max(0, name_bytes)
-        return [_tagged(first, tags_at, self._tracer.stamp()), *parts[1:]]
+        return [_add_tag(first, tags_at, self._tracer.stamp()), *parts[1:]]
 
     def incoming(self, answer: memoryview) -> None:
-        """An answer; the clock that it carries becomes part of ours."""
+        """Merge the clock of an answer into this node's clock."""
         correlation_id = INT32.unpack_from(answer)[0]
         if correlation_id in self._flexible:
             self._flexible.discard(correlation_id)
             _merge(self._tracer, response_header_tag(answer, CLOCK_TAG))
 
 
-def heard(request: memoryview) -> bool:
-    """Take the clock of a request in; whether it has one, and its answer is to carry ours."""
+def merge_request_clock(request: memoryview) -> bool:
+    """Merge the clock of a request; whether it has one, so that its answer carries ours too."""
     own = tracer.current
     if own is None:
         return False
@@ -68,34 +68,34 @@ def heard(request: memoryview) -> bool:
             return False
         return _merge(own, request_header_tag(request, CLOCK_TAG))
     except WireError:
-        # Whoever answers it will say what is wrong with it.
+        # The handler of the request reports what is wrong with it.
         return False
 
 
-def stamped(answer: AnswerT) -> AnswerT:
-    """The answer to a request that was `heard`, with our clock as it is when it leaves."""
+def stamp_answer(answer: AnswerT) -> AnswerT:
+    """Add this node's clock, as of when it is sent, to the answer to a request with a clock."""
     if answer is None or tracer.current is None:
         return answer
     result: Any
     if isinstance(answer, Sequence):
-        first = _tagged(memoryview(answer[0]), _TAGS_OF_ANSWER_AT, tracer.current.stamp())
+        first = _add_tag(memoryview(answer[0]), _TAGS_OF_ANSWER_AT, tracer.current.stamp())
         result = [first, *answer[1:]]
     elif isinstance(answer, HeldAnswer):
         result = _stamp_held(answer)
     else:
-        result = run_awaited("answer", _stamped_later(cast("Awaitable[Any]", answer)))
+        result = run_awaited("answer", _stamp_when_done(cast("Awaitable[Any]", answer)))
     return cast("AnswerT", result)
 
 
 def _stamp_held(answer: HeldAnswer[Any]) -> HeldAnswer[Any]:
-    """A held answer with our clock; who ends the one ends the other."""
+    """A held answer with this node's clock; cancelling either cancels the other."""
     result: HeldAnswer[Any] = HeldAnswer(answer.release)
 
     def on_answer(_: "asyncio.Future[Any]") -> None:
         if answer.cancelled():
             result.cancel()
         elif not result.done():
-            result.set_result(stamped(answer.result()))
+            result.set_result(stamp_answer(answer.result()))
 
     def on_result(_: "asyncio.Future[Any]") -> None:
         if result.cancelled():
@@ -106,8 +106,8 @@ def _stamp_held(answer: HeldAnswer[Any]) -> HeldAnswer[Any]:
     return result
 
 
-async def _stamped_later(answer: Awaitable[Any]) -> Any:
-    return stamped(await answer)
+async def _stamp_when_done(answer: Awaitable[Any]) -> Any:
+    return stamp_answer(await answer)
 
 
 def _carries(api_key: ApiKey, version: int) -> bool:
@@ -115,7 +115,7 @@ def _carries(api_key: ApiKey, version: int) -> bool:
 
 
 def _merge(own: Tracer, stamp: bytes | None) -> bool:
-    if stamp is None or len(stamp) > _MOST_STAMP_BYTES:
+    if stamp is None or len(stamp) > _MAX_STAMP_BYTES:
         return False
     try:
         own.merge(stamp)
@@ -124,8 +124,8 @@ def _merge(own: Tracer, stamp: bytes | None) -> bool:
     return True
 
 
-def _tagged(first: memoryview, tags_at: int, stamp: bytes) -> bytes:
-    """A header with one more tagged field, behind those that it has."""
+def _add_tag(first: memoryview, tags_at: int, stamp: bytes) -> bytes:
+    """The header with one more tagged field, after its own."""
     cursor = Cursor(first, tags_at, flexible=True)
     count = cursor.varint("tagged fields")
     fields_at = cursor.position

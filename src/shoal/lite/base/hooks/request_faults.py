@@ -1,10 +1,10 @@
-"""Requests that go wrong on purpose, so many times.
+"""Injected faults of requests, a given number of times.
 
-    error        answered with an error code; nothing is done
-    hang-up      the connection is closed; nothing is done
-    lost-answer  it is done, and the connection is closed in place of an answer
+    error        answered with an error code; the request is not executed
+    hang-up      the connection is closed; the request is not executed
+    lost-answer  the request is executed, and the connection is closed instead of an answer
 
-Fetches of followers are let through: a test that fails fetches means those of consumers.
+Fetches of followers are not affected: a test that fails fetches means those of consumers.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,23 +16,23 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import RequestFrame
 
 How = Literal["error", "hang-up", "lost-answer"]
-# What brokers call themselves when they fetch from each other.
+# The prefix of the client ids of nodes.
 NODE_CLIENT_PREFIX = "shoal-node-"
 
 
 @dataclass(slots=True)
 class RequestFault:
-    """The next `left` requests of an API go wrong; of one client only if that is named."""
+    """Lets the next `remaining` requests of an API fail; of one client only, if it is named."""
 
     number: Annotated[int, "number"]
     api_key: Annotated[int, "api_key"]
-    left: Annotated[int, "left"]
+    remaining: Annotated[int, "left"]
     how: Annotated[How, "how"]
     error_code: Annotated[int, "error_code"] = 0
     client_id: Annotated[str | None, "client_id"] = None
 
-    def is_about(self, header: RequestFrame) -> bool:
-        if header.api_key != self.api_key or self.left <= 0:
+    def matches(self, header: RequestFrame) -> bool:
+        if header.api_key != self.api_key or self.remaining <= 0:
             return False
         client_id = header.client_id or ""
         if self.client_id is not None:
@@ -41,7 +41,7 @@ class RequestFault:
 
 
 class RequestFaults:
-    """The faults of one node. `on_hit` is told of each request that went wrong."""
+    """The request faults of one node. `on_hit` is called for each request that a fault affects."""
 
     def __init__(self) -> None:
         self._faults: dict[int, RequestFault] = {}
@@ -51,18 +51,20 @@ class RequestFaults:
         return bool(self._faults)
 
     def change(self, faults: Iterable[dict[str, Any]]) -> None:
-        """These are the faults from now on; one that was there already goes on counting."""
+        """Replace the faults; one that is already present keeps its count."""
         wanted = [from_plain(RequestFault, values) for values in faults]
         self._faults = {
-            fault.number: self._faults.get(fault.number, fault) for fault in wanted if fault.left
+            fault.number: self._faults.get(fault.number, fault)
+            for fault in wanted
+            if fault.remaining
         }
 
     def take(self, header: RequestFrame) -> RequestFault | None:
-        """The fault that this request meets; it counts as met."""
+        """The fault for this request, if any; decrements its count."""
         for fault in self._faults.values():
-            if fault.is_about(header):
-                fault.left -= 1
-                if fault.left == 0:
+            if fault.matches(header):
+                fault.remaining -= 1
+                if fault.remaining == 0:
                     del self._faults[fault.number]
                 if self.on_hit is not None:
                     self.on_hit(fault.number)

@@ -1,12 +1,12 @@
-"""Which requests clients send, written down once each: what the support matrix is made of.
+"""Records which requests clients send, once each: the input of the support matrix.
 
 With SHOAL_REQUEST_LOG in its environment a broker writes into that folder, one line for each
 kind of request that is new to it:
 
     client software <tab> its version <tab> API key <tab> API version <tab> served | refused
 
-A client tells its software when it asks for API versions (KIP-511); those that do not are known
-by their client id.
+A client names its software in its ApiVersions request (KIP-511); other clients are recorded by
+their client id.
 """
 
 import os
@@ -19,12 +19,12 @@ from shoal.wire.messages import RequestFrame, decode_body, request_class
 
 VARIABLE: Final = "SHOAL_REQUEST_LOG"
 _FIRST_VERSION_WITH_SOFTWARE: Final = 3
-# A client may make up any number of names.
+# Clients could use an unlimited number of names.
 _MOST_LINES: Final = 10_000
 
 
 class RequestLog:
-    """What one broker has been asked so far."""
+    """The kinds of requests that one broker has received."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,12 +35,12 @@ class RequestLog:
 
     @classmethod
     def of_environment(cls) -> "RequestLog | None":
-        """The log that was asked for, if it was."""
+        """The log for the folder in the environment, if it is set."""
         folder = os.environ.get(VARIABLE)
         return None if not folder else cls(Path(folder))
 
     def note(self, frame: memoryview, header: RequestFrame, *, is_served: bool) -> None:
-        """A request has come."""
+        """Record a request."""
         if len(self._noted) >= _MOST_LINES:
             return
         client_id = header.client_id or ""

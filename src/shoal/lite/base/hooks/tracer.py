@@ -4,10 +4,10 @@ An event is two lines: the node and its clock, then what happened. A clock says 
 many of its events came before.
 
 Rules of this file:
-- An event is in the file before any message that knows of it leaves: a killed node leaves no
-  event behind that others refer to and nobody finds.
-- A node that starts again goes on where its file ends; half an event at the end is cut off.
-- What is not an event does not count: messages only carry clocks.
+- An event is in the file before any message that carries its clock is sent: so after a kill no
+  other node refers to an event that is missing.
+- A restarted node continues at the end of its file; an incomplete event there is truncated.
+- Messages carry clocks, but are not events themselves.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 FOLDER = "trace"
 SUFFIX = "-Log.txt"
 FIRST_EVENT = "Initialization Complete"
-# A trace is looked at by people, and drawn by a browser.
+# Limited, since a trace is read by people and drawn by a browser.
 MOST_EVENTS = 100_000
 
 Clock = dict[str, int]
@@ -37,7 +37,7 @@ class Tracer:
             self._write(FIRST_EVENT)
 
     def _resume(self, content: str) -> None:
-        """Take the clock of the last whole event over."""
+        """Continue with the clock of the last complete event."""
         lines = content.split("\n")
         whole = (len(lines) - 1) // 2 * 2
         kept = "".join(f"{line}\n" for line in lines[:whole])
@@ -47,12 +47,12 @@ class Tracer:
             self.clock = parse_clock(lines[whole - 2].partition(" ")[2])
 
     def event(self, text: str) -> None:
-        """Something happened here."""
+        """Log an event of this node."""
         count = self.clock.get(self.host, 0)
         if count < MOST_EVENTS - 1:
             self._write(f"INFO {text}")
         elif count == MOST_EVENTS - 1:
-            self._write("WARNING the trace ends here, it has enough events")
+            self._write("WARNING the trace ends here: it has reached the limit of events")
 
     def _write(self, line: str) -> None:
         self.clock[self.host] = self.clock.get(self.host, 0) + 1
@@ -60,11 +60,11 @@ class Tracer:
         os.write(self._descriptor, entry.encode())
 
     def stamp(self) -> bytes:
-        """The clock, to be sent along."""
+        """The clock, encoded for a message."""
         return format_clock(self.clock).encode()
 
     def merge(self, stamp: bytes) -> None:
-        """The clock of a node that sent something: its events came before ours from now on."""
+        """Merge the clock of a received message: its events precede later ones of this node."""
         clock = self.clock
         for host, count in parse_clock(stamp.decode()).items():
             if count > clock.get(host, 0):
@@ -75,12 +75,12 @@ class Tracer:
 
 
 def format_clock(clock: Clock) -> str:
-    """As GoVector writes it: by name, with a blank after each comma."""
+    """GoVector's format: sorted by name, with a blank after each comma."""
     return "{" + ", ".join(f'"{host}":{clock[host]}' for host in sorted(clock)) + "}"
 
 
 def parse_clock(text: str) -> Clock:
-    """Raises `ValueError` unless it is a clock."""
+    """Parse a clock; `ValueError` if it is invalid."""
     values = json.loads(text)
     if not isinstance(values, dict) or not all(isinstance(v, int) for v in values.values()):
         raise ValueError(f"{text[:40]!r} is not a clock")
@@ -91,8 +91,8 @@ def parse_clock(text: str) -> Clock:
 current: Tracer | None = None
 
 
-def begin(cluster_folder: Path, host: str) -> None:
-    """Trace this process from now on, if its cluster is traced."""
+def start_tracing(cluster_folder: Path, host: str) -> None:
+    """Start tracing this process, if its cluster is traced."""
     global current  # noqa: PLW0603 - a process is one node
     folder = cluster_folder / FOLDER
     if folder.is_dir():

@@ -1,9 +1,9 @@
-"""What answers to consumers and to followers have in common."""
+"""Helpers for answers to the fetches of consumers and followers."""
 
 from collections.abc import Sequence
 
 from shoal.lite.base.codes import Code
-from shoal.lite.broker.registry import Answer, Request
+from shoal.lite.broker.registry import Answer, ApiRequest
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.slices import LogSlice
 from shoal.wire.fetch import (
@@ -13,9 +13,9 @@ from shoal.wire.fetch import (
     PartitionAnswer,
     encode_fetch_response,
 )
-from shoal.wire.hot import NodeEndpoint
+from shoal.wire.record_messages import NodeEndpoint
 
-# Less than this is cheaper to read and to send along with the rest of the response.
+# Smaller record sets are cheaper to read and send with the rest of the response.
 _LEAST_SENT_FROM_FILE_BYTES = 100 * 1024
 
 
@@ -23,13 +23,16 @@ Fetched = PartitionAnswer[memoryview | LogSlice]
 
 
 def as_records(log: PartitionLog, records: LogSlice) -> memoryview | LogSlice:
-    """A record set for an answer; large ones are sent from their file. `LogOffline` if it fails."""
+    """Return a record set for an answer; large ones are sent from their file.
+
+    Raise `LogOffline` if the log cannot be read.
+    """
     if records.size < _LEAST_SENT_FROM_FILE_BYTES:
         return memoryview(log.content(records))
     return records
 
 
-def failed(item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET) -> Fetched:
+def error_answer(item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET) -> Fetched:
     return PartitionAnswer(
         item.topic,
         item.topic_id,
@@ -41,8 +44,8 @@ def failed(item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET) 
     )
 
 
-def encoded(
-    request: Request,
+def encode_answer(
+    request: ApiRequest,
     partitions: Sequence[Fetched],
     error_code: Code = Code.NONE,
     *,

@@ -1,30 +1,31 @@
-"""A follower's fetch: what it asks for says what it has.
+"""Answers the fetches of followers. A follower's fetch offset is its log end offset.
 
 Rules of this file:
-- A follower has a session (KIP-227): it says once what it wants, then only what has changed, and
-  is answered only where there is something to say. So a fetch costs what moves, not what is there.
-- The leader hears of a partition when the follower names it, and of all the others a few times a
-  second: that it is still there, and where, decides who is in sync. What the leader says about it
-  (`FetchVerdict`) stands until then.
-- A fetch is held until there are records for any of its partitions; what goes wrong with one is
-  answered at once, and the partition leaves the session.
-- News of the high watermark leave at once, with the next records if there are any. Producers are
-  told after the followers: whoever is left alone with too few in sync can only serve what it
-  knows to be committed.
+- A follower has a fetch session (KIP-227): it sends all its partitions once, then only changed
+  ones, and answers contain only partitions with changes. So the cost of a fetch depends on the
+  number of changes, not on the number of partitions.
+- The leader of a partition learns the follower's position when a request contains the partition,
+  and for all other partitions of the session a few times a second: the ISR depends on the
+  follower being alive and on its position. The leader's `FetchVerdict` applies until then.
+- A fetch is held until any of its partitions has records; an error of a partition is answered at
+  once, and the partition leaves the session.
+- A new high watermark is sent at once, with the next records if there are any. Producers are
+  acknowledged after that: a replica that is left alone below min.insync.replicas can only serve
+  records that it knows to be committed.
 - Large batches are held for a moment too, so that a follower gets several at once: a producer
-  that gathers so much has waited for longer than that.
-- A follower that sends another request has something to say: the fetch that is held is answered.
-- If the leadership has changed while a fetch was held, nothing is given.
+  that fills such batches has waited for longer than that.
+- A held fetch is answered when the follower sends another request on the connection.
+- If the leadership changed while a fetch was held, the answer is an error without records.
 """
 
 import asyncio
 import random
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.hooks.held_answers import HeldAnswer
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encoded, failed
-from shoal.lite.broker.registry import Answer, Request
+from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encode_answer, error_answer
+from shoal.lite.broker.registry import Answer, ApiRequest
 from shoal.lite.partitions.partition import Partition, monotonic_ms
 from shoal.lite.replication.fetch_sessions import (
     FINAL_EPOCH,
@@ -40,25 +41,25 @@ from shoal.lite.storage.slices import NOTHING
 from shoal.wire.fetch import NO_SESSION_ID, EpochEnd, FetchPartition, FetchRequest, PartitionAnswer
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-# How long large batches are held, and from which size on.
+# How long large batches are held, and the size from which a batch is large.
 _GATHERING_S = 0.001
 _GATHERED_BYTES = 16 * 1024
-# How often the leader hears of partitions that the follower has no reason to name.
+# How often the leader is updated about session partitions that requests do not contain.
 _REVIEW_MS = 200
 
 
-def answer_replica(
-    core: BrokerCore, request: Request, fetch: FetchRequest, wait_ms: int
+def answer_replica_fetch(
+    core: BrokerCore, request: ApiRequest, fetch: FetchRequest, wait_ms: int
 ) -> "Answer | asyncio.Future[Answer]":
     try:
-        session = _session(core, fetch)
-    except Refused as refused:
-        return encoded(request, [], refused.code)
+        session = _find_session(core, fetch)
+    except ApiError as error:
+        return encode_answer(request, [], error.code)
     return session.answer(request, fetch, wait_ms)
 
 
-def _session(core: BrokerCore, fetch: FetchRequest) -> "ReplicaSession":
-    """The session that a request belongs to, or a new one; one for each broker is kept."""
+def _find_session(core: BrokerCore, fetch: FetchRequest) -> "ReplicaSession":
+    """Return the session of a request, or a new one; each follower has at most one."""
     known = core.replica_sessions.get(fetch.replica_id)
     if fetch.session_epoch in {FULL_EPOCH, FINAL_EPOCH}:
         if known is not None:
@@ -70,179 +71,185 @@ def _session(core: BrokerCore, fetch: FetchRequest) -> "ReplicaSession":
         core.replica_sessions[fetch.replica_id] = session
         return session
     if known is None or known.session_id != fetch.session_id:
-        raise Refused(Code.FETCH_SESSION_ID_NOT_FOUND, f"no session {fetch.session_id}")
-    known.check_turn(fetch.session_epoch)
+        raise ApiError(
+            Code.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {fetch.session_id} is unknown"
+        )
+    known.check_epoch(fetch.session_epoch)
     return known
 
 
-class _Item:
-    """A partition of a session; waits for more of it."""
+class _SessionPartition:
+    """A partition of a session; a waiter of the partition."""
 
-    __slots__ = ("answer", "asked", "key", "leader", "leader_epoch", "partition", "session")
+    __slots__ = ("answer", "key", "leader", "leader_epoch", "partition", "requested", "session")
 
-    def __init__(self, session: "ReplicaSession", key: Key, asked: FetchPartition) -> None:
+    def __init__(self, session: "ReplicaSession", key: Key, requested: FetchPartition) -> None:
         self.session = session
         self.key = key
-        self.asked = asked
+        self.requested = requested
         self.partition: Partition | None = None
         self.leader: LeaderPartition | None = None
         self.leader_epoch = -1
-        # There once nothing is to be read for it.
+        # Set if the answer needs no records: an error or a diverging epoch.
         self.answer: Fetched | None = None
 
     @property
     def has_records(self) -> bool:
-        """Or anything else that does not wait."""
+        """Whether records, or an answer without records, can be sent now."""
         partition = self.partition
         if self.answer is not None or partition is None:
             return True
-        return self.asked.offset < partition.log.end_offset
+        return self.requested.offset < partition.log.end_offset
 
     def has_news(self, replica_id: int) -> bool:
-        return self.leader is not None and self.leader.has_news_for(replica_id)
+        return self.leader is not None and self.leader.has_updates_for(replica_id)
 
-    def on_more(self, size_bytes: int) -> None:
-        self.session.on_more(self, size_bytes)
+    def on_data_available(self, size_bytes: int) -> None:
+        self.session.on_data_available(self, size_bytes)
 
-    def on_gone(self) -> None:
-        self.session.on_gone(self)
+    def on_unavailable(self) -> None:
+        self.session.on_unavailable(self)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         if self.partition is not None:
             self.partition.followers.discard(self)
 
 
 class ReplicaSession:
-    """What one follower wants of this broker."""
+    """The fetch session of one follower."""
 
     def __init__(self, core: BrokerCore, replica_id: int, session_id: int) -> None:
-        """Without an id it ends with its first answer."""
+        """A session without an id ends with its first answer."""
         self.session_id = session_id
         self._core = core
         self._replica_id = replica_id
         self._epoch = FULL_EPOCH
-        self._items: dict[Key, _Item] = {}
-        # Those about which something may have to be said; who waits longest stands first.
-        self._marked: dict[Key, _Item] = {}
+        self._items: dict[Key, _SessionPartition] = {}
+        # Partitions that may need an answer; the one that waits longest is first.
+        self._to_answer: dict[Key, _SessionPartition] = {}
         self._reviewed_ms = 0
         self._loop = asyncio.get_running_loop()
-        # The fetch that is held, if there is one.
+        # The fetch that is held, if any.
         self._held: asyncio.Future[Answer] | None = None
-        # Until when, and when that is looked at: not later. Nearly all are answered long before.
+        # Its deadline. The timer fires then or earlier and is reused by later fetches: nearly all
+        # fetches are answered long before their deadline.
         self._held_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_finishing = False
         self._uses_ids = True
-        # Where producers may be told now what the follower was told.
-        self._told_partitions: list[Partition] = []
+        # Partitions whose high watermark is in the answer; their producers can be acknowledged.
+        self._answered_partitions: list[Partition] = []
 
-    def check_turn(self, epoch: int) -> None:
-        """Refuse a request out of turn."""
+    def check_epoch(self, epoch: int) -> None:
+        """Raise `ApiError` if a request has an unexpected session epoch."""
         due = 1 if self._epoch == LAST_EPOCH else self._epoch + 1
         if epoch != due or self._held is not None:
-            message = f"session {self.session_id} is at {due}, not {epoch}"
-            raise Refused(Code.INVALID_FETCH_SESSION_EPOCH, message)
+            message = f"fetch session {self.session_id} expects epoch {due}, not {epoch}"
+            raise ApiError(Code.INVALID_FETCH_SESSION_EPOCH, message)
         self._epoch = due
 
     def answer(
-        self, request: Request, fetch: FetchRequest, wait_ms: int
+        self, request: ApiRequest, fetch: FetchRequest, wait_ms: int
     ) -> "Answer | asyncio.Future[Answer]":
-        """Hear what the follower has, and tell it what is new, now or when there is something."""
-        self._hear(request, fetch)
+        """Apply the follower's positions; answer now, or when a partition has changes."""
+        self._apply_request(request, fetch)
         self._request, self._fetch = request, fetch
-        if wait_ms > 0 and not any(map(self._is_urgent, self._marked.values())):
+        if wait_ms > 0 and not any(map(self._is_urgent, self._to_answer.values())):
             return self._hold(wait_ms)
         answer = self._answer()
-        self._let_acknowledge()
+        self._release_acks()
         return answer
 
-    def _is_urgent(self, item: _Item) -> bool:
+    def _is_urgent(self, item: _SessionPartition) -> bool:
         return item.has_records or item.has_news(self._replica_id)
 
     def end(self) -> None:
-        """The follower is not expected to come back to it."""
+        """End the session; the follower will not use it again."""
         if self._held is not None and not self._held.done():
-            self._held.set_result(encoded(self._request, [], Code.FETCH_SESSION_ID_NOT_FOUND))
+            self._held.set_result(encode_answer(self._request, [], Code.FETCH_SESSION_ID_NOT_FOUND))
         self._held = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for item in self._items.values():
-            item.leave()
+            item.detach()
         self._items.clear()
-        self._marked.clear()
+        self._to_answer.clear()
         if self._core.replica_sessions.get(self._replica_id) is self:
             del self._core.replica_sessions[self._replica_id]
 
-    # Hearing
+    # Requests
 
-    def _hear(self, request: Request, fetch: FetchRequest) -> None:
+    def _apply_request(self, request: ApiRequest, fetch: FetchRequest) -> None:
         uses_ids = self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         for gone in fetch.forgotten:
             self._drop(key_of(gone, uses_ids=uses_ids))
         now_ms = monotonic_ms()
-        for asked in fetch.partitions:
-            key = key_of(asked, uses_ids=uses_ids)
+        for requested in fetch.partitions:
+            key = key_of(requested, uses_ids=uses_ids)
             item = self._items.get(key)
             if item is None:
-                item = self._items[key] = _Item(self, key, asked)
-            item.asked = asked
-            self._judge(item, now_ms, fetch.replica_epoch)
+                item = self._items[key] = _SessionPartition(self, key, requested)
+            item.requested = requested
+            self._update_item(item, now_ms, fetch.replica_epoch)
         if now_ms - self._reviewed_ms >= _REVIEW_MS:
             self._reviewed_ms = now_ms
-            named = {key_of(asked, uses_ids=uses_ids) for asked in fetch.partitions}
+            named = {key_of(requested, uses_ids=uses_ids) for requested in fetch.partitions}
             for key, item in list(self._items.items()):
                 if key not in named:
-                    self._judge(item, now_ms, fetch.replica_epoch)
+                    self._update_item(item, now_ms, fetch.replica_epoch)
 
-    def _judge(self, item: _Item, now_ms: int, replica_epoch: int) -> None:
-        """Tell the leader what the follower has, and note whether there is something to say."""
-        asked = item.asked
+    def _update_item(self, item: _SessionPartition, now_ms: int, replica_epoch: int) -> None:
+        """Pass the follower's position to the leader, and note whether an answer is needed."""
+        requested = item.requested
         try:
             partition = self._partition(item)
             leader = partition.leader
-        except Refused as refused:
-            item.leave()
-            item.answer = failed(asked, refused.code)
-            self._marked[item.key] = item
+        except ApiError as error:
+            item.detach()
+            item.answer = error_answer(requested, error.code)
+            self._to_answer[item.key] = item
             return
         if partition is not item.partition:
-            item.leave()
+            item.detach()
             item.partition = partition
             partition.followers.add(item)
         item.leader, item.leader_epoch = leader, leader.leader_epoch
-        item.answer = self._objection(item, leader, now_ms, replica_epoch)
+        item.answer = self._check_position(item, leader, now_ms, replica_epoch)
         partition.settle()
         if self._is_urgent(item):
-            self._marked[item.key] = item
+            self._to_answer[item.key] = item
         else:
-            self._marked.pop(item.key, None)
+            self._to_answer.pop(item.key, None)
 
-    def _partition(self, item: _Item) -> Partition:
-        known, asked = item.partition, item.asked
-        if known is not None and not known.is_gone:
+    def _partition(self, item: _SessionPartition) -> Partition:
+        known, requested = item.partition, item.requested
+        if known is not None and not known.is_removed:
             return known
-        name = self._core.topic_name(asked.topic_id) if self._uses_ids else asked.topic
-        return self._core.partition(name, asked.partition)
+        name = self._core.topic_name(requested.topic_id) if self._uses_ids else requested.topic
+        return self._core.partition(name, requested.partition)
 
-    def _objection(
-        self, item: _Item, leader: LeaderPartition, now_ms: int, replica_epoch: int
+    def _check_position(
+        self, item: _SessionPartition, leader: LeaderPartition, now_ms: int, replica_epoch: int
     ) -> Fetched | None:
-        asked = item.asked
+        requested = item.requested
         position = ReplicaFetch(
-            asked.offset, asked.leader_epoch, asked.last_fetched_epoch, asked.log_start_offset
+            requested.offset,
+            requested.leader_epoch,
+            requested.last_fetched_epoch,
+            requested.log_start_offset,
         )
-        verdict = leader.follower_fetched(
+        verdict = leader.on_follower_fetch(
             now_ms, self._replica_id, position, broker_epoch=replica_epoch
         )
         if verdict.code != Code.NONE:
-            return failed(asked, verdict.code, verdict.log_start_offset)
+            return error_answer(requested, verdict.code, verdict.log_start_offset)
         if verdict.diverging is None:
             return None
         return PartitionAnswer(
-            asked.topic,
-            asked.topic_id,
-            asked.partition,
+            requested.topic,
+            requested.topic_id,
+            requested.partition,
             high_watermark=verdict.high_watermark,
             last_stable_offset=verdict.high_watermark,
             log_start_offset=verdict.log_start_offset,
@@ -252,8 +259,8 @@ class ReplicaSession:
     def _drop(self, key: Key) -> None:
         item = self._items.pop(key, None)
         if item is not None:
-            item.leave()
-            self._marked.pop(key, None)
+            item.detach()
+            self._to_answer.pop(key, None)
 
     # Holding
 
@@ -262,28 +269,28 @@ class ReplicaSession:
         self._held = future
         self._is_finishing = False
         self._held_until_s = self._loop.time() + wait_ms / 1000
-        self._look_at(self._held_until_s)
+        self._schedule_timer(self._held_until_s)
         return future
 
-    def _look_at(self, when_s: float) -> None:
+    def _schedule_timer(self, when_s: float) -> None:
         if self._timer is not None:
             if self._timer.when() <= when_s:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(when_s, self._on_time)
+        self._timer = self._loop.call_at(when_s, self._on_timer)
 
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._held is None:
             return
         if self._loop.time() < self._held_until_s:
-            self._look_at(self._held_until_s)
+            self._schedule_timer(self._held_until_s)
         else:
             self._finish(self._held)
 
-    def on_more(self, item: _Item, size_bytes: int) -> None:
-        """There is more of a partition, or news."""
-        self._marked[item.key] = item
+    def on_data_available(self, item: _SessionPartition, size_bytes: int) -> None:
+        """Handle new records of a partition, or a new high watermark or log start offset."""
+        self._to_answer[item.key] = item
         if self._held is None or self._is_finishing:
             return
         if size_bytes >= _GATHERED_BYTES:
@@ -292,9 +299,9 @@ class ReplicaSession:
         elif self._is_urgent(item):
             self._finish_soon(self._held)
 
-    def on_gone(self, item: _Item) -> None:
-        """The partition is led elsewhere, or no more."""
-        self._marked[item.key] = item
+    def on_unavailable(self, item: _SessionPartition) -> None:
+        """Handle a partition that this broker no longer leads, or that is removed or offline."""
+        self._to_answer[item.key] = item
         if self._held is not None and not self._is_finishing:
             self._finish_soon(self._held)
 
@@ -311,68 +318,68 @@ class ReplicaSession:
             return
         self._held = None
         if held.cancelled():
-            # The follower has gone, and its connection with it.
+            # The follower closed its connection.
             self.end()
             return
         held.set_result(self._answer())
-        self._let_acknowledge()
+        self._release_acks()
 
-    def _let_acknowledge(self) -> None:
-        """The answer leaves next: before anything that is said from here on."""
-        told, self._told_partitions = self._told_partitions, []
-        for partition in told:
-            partition.on_told()
+    def _release_acks(self) -> None:
+        """Allow acknowledgements: the answer is sent before anything that follows."""
+        answered, self._answered_partitions = self._answered_partitions, []
+        for partition in answered:
+            partition.on_high_watermark_sent()
 
     # Answering
 
     def _answer(self) -> Answer:
-        self._left_bytes = self._fetch.max_bytes
-        is_all_told = self._epoch == FULL_EPOCH
-        items = list((self._items if is_all_told else self._marked).values())
-        told = [self._told(item) for item in items]
+        self._remaining_bytes = self._fetch.max_bytes
+        is_full = self._epoch == FULL_EPOCH
+        items = list((self._items if is_full else self._to_answer).values())
+        answers = [self._take_answer(item) for item in items]
         if self.session_id == NO_SESSION_ID:
             self.end()
-        return encoded(self._request, told, session_id=self.session_id)
+        return encode_answer(self._request, answers, session_id=self.session_id)
 
-    def _told(self, item: _Item) -> Fetched:
-        """What to say of a partition; an error is said once."""
-        answer = item.answer or self._given(item)
+    def _take_answer(self, item: _SessionPartition) -> Fetched:
+        """Return the answer for a partition; an error is sent once and ends its session entry."""
+        answer = item.answer or self._read_records(item)
         if answer.error_code:
             self._drop(item.key)
-        elif self._left_bytes > 0 or not item.has_records:
-            self._marked.pop(item.key, None)
+        elif self._remaining_bytes > 0 or not item.has_records:
+            self._to_answer.pop(item.key, None)
         return answer
 
-    def _given(self, item: _Item) -> Fetched:
-        asked, partition, leader = item.asked, item.partition, item.leader
+    def _read_records(self, item: _SessionPartition) -> Fetched:
+        requested, partition, leader = item.requested, item.partition, item.leader
         assert partition is not None  # noqa: S101 - for the type checker
         assert leader is not None  # noqa: S101
         is_current = partition.replica.role is leader and leader.leader_epoch == item.leader_epoch
-        if not is_current or partition.is_gone:
-            return failed(asked, Code.NOT_LEADER_OR_FOLLOWER)
+        if not is_current or partition.is_removed:
+            return error_answer(requested, Code.NOT_LEADER_OR_FOLLOWER)
         log = partition.log
-        if asked.offset < log.start_offset:
-            # Deleted while the fetch was held.
-            return failed(asked, Code.OFFSET_OUT_OF_RANGE, log.start_offset)
+        if requested.offset < log.start_offset:
+            # The records were deleted while the fetch was held.
+            return error_answer(requested, Code.OFFSET_OUT_OF_RANGE, log.start_offset)
         try:
             records = NOTHING
-            if self._left_bytes > 0:
-                max_bytes = min(asked.max_bytes, self._left_bytes)
+            if self._remaining_bytes > 0:
+                max_bytes = min(requested.max_bytes, self._remaining_bytes)
                 records = log.read(
-                    asked.offset, max_bytes, upper_offset=log.end_offset, keeps_units=True
+                    requested.offset, max_bytes, upper_offset=log.end_offset, keeps_units=True
                 )
                 if records.size:
-                    partition.on_read(f"replica {self._replica_id}", asked.offset)
-                self._left_bytes -= records.size
+                    partition.on_read(f"replica {self._replica_id}", requested.offset)
+                self._remaining_bytes -= records.size
             content = as_records(log, records)
-        except Refused as refused:
-            return failed(asked, refused.code)
-        leader.told(self._replica_id, leader.high_watermark)
-        self._told_partitions.append(partition)
+        except ApiError as error:
+            return error_answer(requested, error.code)
+        leader.on_answer_sent(self._replica_id, leader.high_watermark)
+        self._answered_partitions.append(partition)
         return PartitionAnswer(
-            asked.topic,
-            asked.topic_id,
-            asked.partition,
+            requested.topic,
+            requested.topic_id,
+            requested.partition,
             high_watermark=leader.high_watermark,
             last_stable_offset=leader.high_watermark,
             log_start_offset=log.start_offset,

@@ -1,13 +1,13 @@
-"""One group of the classic protocol: its members, and what they have in common.
+"""One group of the classic protocol: its members and their common state.
 
-                    a member joins                 all have joined, or time is over
+                    a member joins                 all have joined, or a time-out
         Empty ──────────────► PreparingRebalance ──────────────► CompletingRebalance
           ▲                      ▲  │    ▲                              │
-          └──────────────────────┼──┘    └─────── a member comes, goes ─┤
-             nobody is left      │                                      │ the leader's assignment
-                                 └───────────────── Stable ◄────────────┘ is written down
+          └──────────────────────┼──┘    └───── a member joins, leaves ─┤
+             no member is left   │                                      │ the leader's assignment
+                                 └───────────────── Stable ◄────────────┘ is committed
 
-Plain data and questions about it; `machine` says what happens.
+Data and queries only; `machine` changes it.
 """
 
 from collections import Counter
@@ -15,16 +15,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.coordinator.groups.messages import NO_MEMBER_ID, Identity, JoinedMember, Protocol
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.coordinator.groups.messages import (
+    NO_MEMBER_ID,
+    GroupProtocol,
+    JoinedMember,
+    MemberIdentity,
+)
 from shoal.lite.coordinator.groups.records import StoredGroup, StoredMember
-from shoal.lite.coordinator.groups.subscriptions import subscribed_topics
+from shoal.lite.coordinator.groups.subscriptions import decode_subscribed_topics
 
 CONSUMER = "consumer"
 
 
-class State(StrEnum):
-    """By the names that DescribeGroups tells."""
+class ClassicGroupState(StrEnum):
+    """The states of a group, by their names in DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -35,8 +40,8 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Member:
-    """A member; `join` and `sync` are whoever waits for an answer in its name."""
+class ClassicGroupMember:
+    """A member; `join` and `sync` are the tokens of its requests that wait for an answer."""
 
     member_id: str
     instance_id: str | None
@@ -44,50 +49,50 @@ class Member:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[GroupProtocol, ...]
     assignment: bytes = b""
     join: Any = None
     sync: Any = None
-    # It has not been told its id, so it cannot send heartbeats yet.
+    # It does not know its id yet, so it cannot send heartbeats.
     is_new: bool = False
     deadline_ms: int = 0
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member says with a protocol."""
+        """Return the member's metadata for a protocol."""
         return next((item.metadata for item in self.protocols if item.name == protocol), b"")
 
     def is_silent(self, clock_ms: int) -> bool:
-        """Whether it should have been heard of. Who waits for us need not say anything."""
+        """Return whether its session has expired. A member with a waiting request need not send."""
         if not self.is_new and (self.join is not None or self.sync is not None):
             return False
         return self.deadline_ms <= clock_ms
 
 
 @dataclass(slots=True)
-class Group:
-    """A group. Times are of the clock, but for `since_wall_ms`."""
+class ClassicGroup:
+    """A group. Times are of the monotonic clock, except `since_wall_ms`."""
 
     group_id: str
-    state: State = State.EMPTY
-    # Whether nobody was there when this rebalance began: then it waits for more to come.
+    state: ClassicGroupState = ClassicGroupState.EMPTY
+    # Whether the group was empty when this rebalance began: then it waits for more members.
     is_initial: bool = False
     since_wall_ms: int = 0
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, ClassicGroupMember] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)
-    # Ids that were given out and not used yet, with the time until they can be.
+    # Member ids that were assigned and not used yet, with their deadlines.
     pending: dict[str, int] = field(default_factory=dict)
-    # Who has joined this generation and has not asked for its assignment.
+    # Members of this generation that have not sent SyncGroup.
     unsynced: set[str] = field(default_factory=set)
     has_newcomer: bool = False
     join_deadline_ms: int | None = None
     initial_left_ms: int = 0
     sync_deadline_ms: int | None = None
 
-    # What is so
+    # State
 
     @property
     def waiting_count(self) -> int:
@@ -101,17 +106,19 @@ class Group:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def move_to(self, state: State, wall_ms: int) -> None:
+    def move_to(self, state: ClassicGroupState, wall_ms: int) -> None:
         self.state = state
         self.since_wall_ms = wall_ms
 
-    def check_member(self, identity: Identity) -> Member:
-        """The member who speaks; `Refused` if there is none or another one took its place."""
+    def check_member(self, identity: MemberIdentity) -> ClassicGroupMember:
+        """Return the member of a request; `ApiError` if it is unknown or fenced."""
         if identity.instance_id is not None:
             known = self.static_ids.get(identity.instance_id)
             if known is not None and known != identity.member_id:
-                message = f"{identity.instance_id!r} has another member id now"
-                raise Refused(Code.FENCED_INSTANCE_ID, message)
+                message = (
+                    f"the instance id {identity.instance_id!r} now belongs to another member id"
+                )
+                raise ApiError(Code.FENCED_INSTANCE_ID, message)
             if known is None:
                 raise unknown_member(identity.member_id)
         member = self.members.get(identity.member_id)
@@ -121,13 +128,13 @@ class Group:
 
     def check_generation(self, generation: int) -> None:
         if generation != self.generation:
-            message = f"the generation is {self.generation}, not {generation}"
-            raise Refused(Code.ILLEGAL_GENERATION, message)
+            message = f"the group is in generation {self.generation}, not {generation}"
+            raise ApiError(Code.ILLEGAL_GENERATION, message)
 
     # Protocols
 
-    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
-        """Whether someone with these protocols could be a member."""
+    def supports(self, protocol_type: str, protocols: tuple[GroupProtocol, ...]) -> bool:
+        """Return whether a member with these protocols can join."""
         if not protocol_type or not protocols:
             return False
         if not self.members:
@@ -144,7 +151,7 @@ class Group:
         return {name for name, number in counts.items() if number == len(self.members)}
 
     def select_protocol(self) -> str | None:
-        """The one that most members put first among those that all of them know."""
+        """Return the protocol that most members prefer among those that all support."""
         common = self._common_protocols()
         votes = Counter(
             next(protocol.name for protocol in member.protocols if protocol.name in common)
@@ -154,14 +161,14 @@ class Group:
         return votes.most_common(1)[0][0] if votes else None
 
     def subscriptions(self) -> set[str] | None:
-        """The topics that members of consumer groups want; None if that is not known."""
+        """Return the topics to which the members subscribe; None if they are unknown."""
         if self.protocol_type != CONSUMER:
             return None
         if not self.members or self.protocol is None:
             return set()
         wanted: set[str] = set()
         for member in self.members.values():
-            topics = subscribed_topics(member.metadata(self.protocol))
+            topics = decode_subscribed_topics(member.metadata(self.protocol))
             if topics is None:
                 return None
             wanted |= topics
@@ -169,7 +176,7 @@ class Group:
 
     # Members
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicGroupMember) -> None:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
@@ -177,7 +184,7 @@ class Group:
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicGroupMember) -> None:
         self.members.pop(member.member_id, None)
         self.unsynced.discard(member.member_id)
         if member.instance_id is not None:
@@ -185,8 +192,8 @@ class Group:
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
-    def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member another id, in its place."""
+    def rename(self, member: ClassicGroupMember, member_id: str) -> None:
+        """Give a static member a new member id; it keeps its position."""
         renamed = {
             (member_id if known == member.member_id else known): one
             for known, one in self.members.items()
@@ -202,7 +209,7 @@ class Group:
             self.static_ids[member.instance_id] = member_id
 
     def elect_leader(self) -> bool:
-        """Let somebody lead who has joined; whether there is anyone."""
+        """Choose a leader among the members that have joined; return whether there is one."""
         leader = self.members.get(self.leader or NO_MEMBER_ID)
         if leader is not None and leader.join is not None:
             return True
@@ -211,17 +218,17 @@ class Group:
             self.leader = joined[0].member_id
         return bool(joined)
 
-    def joined_members(self) -> tuple[JoinedMember, ...]:
-        """What the leader needs to know of all members."""
+    def members_for_leader(self) -> tuple[JoinedMember, ...]:
+        """Return the members with their metadata; the group leader needs them."""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol))
             for member in self.members.values()
         )
 
-    # Writing down
+    # Records
 
     def to_store(self, wall_ms: int, assignments: dict[str, bytes] | None = None) -> StoredGroup:
-        """The group as it is to be written; `assignments` are those that members will have."""
+        """Return the record of the group; `assignments` replace the current ones of its members."""
         return StoredGroup(
             self.protocol_type or "",
             self.generation,
@@ -246,11 +253,11 @@ class Group:
         )
 
     @classmethod
-    def from_stored(cls, group_id: str, stored: StoredGroup) -> "Group":
-        """The group that was written down."""
+    def from_stored(cls, group_id: str, stored: StoredGroup) -> "ClassicGroup":
+        """Restore a group from its record."""
         group = cls(
             group_id,
-            State.STABLE if stored.members else State.EMPTY,
+            ClassicGroupState.STABLE if stored.members else ClassicGroupState.EMPTY,
             since_wall_ms=stored.since_ms,
             generation=stored.generation,
             protocol_type=stored.protocol_type or None,
@@ -258,14 +265,14 @@ class Group:
         )
         for member in stored.members:
             group.add(
-                Member(
+                ClassicGroupMember(
                     member.member_id,
                     member.instance_id,
                     member.client_id,
                     member.client_host,
                     member.session_timeout_ms,
                     member.rebalance_timeout_ms,
-                    (Protocol(stored.protocol or "", member.subscription),),
+                    (GroupProtocol(stored.protocol or "", member.subscription),),
                     member.assignment,
                 )
             )
@@ -273,5 +280,5 @@ class Group:
         return group
 
 
-def unknown_member(member_id: str) -> Refused:
-    return Refused(Code.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member of the group")
+def unknown_member(member_id: str) -> ApiError:
+    return ApiError(Code.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of the group")

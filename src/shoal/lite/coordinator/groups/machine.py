@@ -1,34 +1,40 @@
-"""The groups of one partition: events and time in, actions out. Pure.
+"""The state machine of the groups of one partition: requests and time in, actions out. Pure.
 
 Rules of this file:
-- It is Apache Kafka's classic protocol, to the error code. `docs/gaps.md` says where it differs.
-- A member is in the group from its JoinGroup on. A generation begins when all members have
-  joined again, or the time for that is over; who has not joined by then is out, unless it is
-  static: its place is kept until its session ends.
-- The assignment of a generation counts once the group is written down. If that fails, all who
-  wait are told, and join again.
-- After every event the shell takes what there is to do (`take_actions`), and `next_deadline_ms`
-  says when to call `tick`.
+- It is Apache Kafka's classic protocol, to the error code. Where it differs is in
+  `docs/reference/differences-from-kafka.md`.
+- A member belongs to the group from its JoinGroup on. A generation begins when all members have
+  joined again, or at the rebalance time-out. A member that has not joined by then is removed,
+  unless it is static: a static member stays until its session expires.
+- The assignment of a generation takes effect once the group's record is committed. If that fails,
+  all waiting members get the error and join again.
+- After every event the shell collects the actions (`take_actions`), and `next_deadline_ms` says
+  when to call `tick`.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.coordinator.groups.group import Group, Member, State, unknown_member
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.coordinator.groups.group import (
+    ClassicGroup,
+    ClassicGroupMember,
+    ClassicGroupState,
+    unknown_member,
+)
 from shoal.lite.coordinator.groups.messages import (
     NO_MEMBER_ID,
     Action,
-    Answer,
-    Identity,
-    Join,
+    GroupProtocol,
     JoinAnswer,
-    Leaving,
+    JoinRequest,
+    LeavingMember,
+    MemberIdentity,
     Moment,
-    Protocol,
-    Store,
-    Sync,
+    SendAnswer,
+    StoreGroup,
     SyncAnswer,
+    SyncRequest,
 )
 from shoal.lite.coordinator.groups.records import StoredGroup
 from shoal.lite.coordinator.groups.settings import GroupSettings
@@ -38,26 +44,26 @@ OnStored = Callable[[Moment, Code], None]
 
 
 class _Deadline(NamedTuple):
-    """What ends: a member's session (or that of an id given out), or a phase of the group."""
+    """A deadline: of a member's session, of an unused member id, or of a phase of the group."""
 
     group: str
     kind: str
     member_id: str = NO_MEMBER_ID
 
 
-class _Before(NamedTuple):
-    """What a static member was before another process took its place."""
+class _PreviousMember(NamedTuple):
+    """The state of a static member before another process replaced it."""
 
     member_id: str
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[GroupProtocol, ...]
     leader: str
 
 
 _JOINING, _SYNCING, _SESSION = "joining", "syncing", "session"
 
 
-class Groups:
-    """All groups of a partition."""
+class GroupMachine:
+    """All groups of one partition of `__consumer_offsets`."""
 
     def __init__(
         self,
@@ -66,9 +72,9 @@ class Groups:
         new_id: Callable[[], str],
         has_offsets: Callable[[str], bool],
     ) -> None:
-        """`new_id` makes up what nobody has made up before: chance comes from outside."""
+        """`new_id` returns unique ids: randomness is passed in."""
         self.settings = settings
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, ClassicGroup] = {}
         self._has_offsets = has_offsets
         self._new_id = new_id
         self._timers: Timers[_Deadline] = Timers(self._deadline_of)
@@ -76,69 +82,74 @@ class Groups:
         self._storing: dict[int, OnStored] = {}
         self._stored_count = 0
 
-    # Beginning
+    # Loading
 
     def load(self, now: Moment, stored: dict[str, StoredGroup]) -> None:
-        """Go on with the groups that were written down."""
+        """Continue with the groups of the log."""
         for group_id, one in stored.items():
-            group = self.groups[group_id] = Group.from_stored(group_id, one)
+            group = self.groups[group_id] = ClassicGroup.from_stored(group_id, one)
             for member in group.members.values():
-                self._heard_of(now, group, member)
+                self._renew_session(now, group, member)
             if len(group.members) > self.settings.max_size:
                 self._prepare(now, group)
 
     # Joining
 
-    def join(self, now: Moment, request: Join, token: Any) -> None:
-        """Answered when the next generation begins, or at once."""
+    def join(self, now: Moment, request: JoinRequest, token: Any) -> None:
+        """Handle JoinGroup; it is answered when the next generation begins, or at once."""
         try:
             self._join(now, request, token)
-        except Refused as refused:
-            self._answer(token, JoinAnswer(refused.code, request.member_id))
-            self._discard_if_void(request.group)
+        except ApiError as error:
+            self._answer(token, JoinAnswer(error.code, request.member_id))
+            self._discard_if_unused(request.group)
 
-    def _join(self, now: Moment, request: Join, token: Any) -> None:
+    def _join(self, now: Moment, request: JoinRequest, token: Any) -> None:
         settings = self.settings
         least_ms, most_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
         if not least_ms <= request.session_timeout_ms <= most_ms:
-            message = f"{request.session_timeout_ms} ms are not between {least_ms} and {most_ms}"
-            raise Refused(Code.INVALID_SESSION_TIMEOUT, message)
+            message = (
+                f"the session time-out of {request.session_timeout_ms} ms is not in the range "
+                f"{least_ms} to {most_ms} ms"
+            )
+            raise ApiError(Code.INVALID_SESSION_TIMEOUT, message)
         group = self.groups.get(request.group)
         if group is None:
             if request.member_id != NO_MEMBER_ID:
                 raise unknown_member(request.member_id)
-            group = self.groups[request.group] = Group(request.group, since_wall_ms=now.wall_ms)
+            group = self.groups[request.group] = ClassicGroup(
+                request.group, since_wall_ms=now.wall_ms
+            )
         if not self._has_room(group, request.member_id):
             if (late := group.members.get(request.member_id)) is not None:
-                # The limit was lowered, and others were faster to come back.
+                # The limit was lowered, and other members rejoined first.
                 group.remove(late)
                 self._complete_if_all_joined(now, group)
-            message = f"the group has {len(group.members)} members, which is the most it may have"
-            raise Refused(Code.GROUP_MAX_SIZE_REACHED, message)
-        if group.state is State.DEAD:
-            raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+            message = f"the group has {len(group.members)} members, the limit of group.max.size"
+            raise ApiError(Code.GROUP_MAX_SIZE_REACHED, message)
+        if group.state is ClassicGroupState.DEAD:
+            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
         if not group.supports(request.protocol_type, request.protocols):
-            message = "the members have no protocol in common"
-            raise Refused(Code.INCONSISTENT_GROUP_PROTOCOL, message)
+            message = "the members of the group have no common protocol"
+            raise ApiError(Code.INCONSISTENT_GROUP_PROTOCOL, message)
         if request.member_id == NO_MEMBER_ID:
-            self._join_anew(now, group, request, token)
+            self._join_new(now, group, request, token)
         elif request.member_id in group.pending:
             self._add_member(now, group, request, token, member_id=request.member_id)
         else:
             self._join_again(now, group, request, token)
 
-    def _has_room(self, group: Group, member_id: str) -> bool:
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         member = group.members.get(member_id)
         match group.state:
-            case State.EMPTY | State.DEAD:
+            case ClassicGroupState.EMPTY | ClassicGroupState.DEAD:
                 return True
-            case State.PREPARING:
+            case ClassicGroupState.PREPARING:
                 has_joined = member is not None and member.join is not None
                 return has_joined or group.waiting_count < self.settings.max_size
             case _:
                 return member is not None or len(group.members) < self.settings.max_size
 
-    def _join_anew(self, now: Moment, group: Group, request: Join, token: Any) -> None:
+    def _join_new(self, now: Moment, group: ClassicGroup, request: JoinRequest, token: Any) -> None:
         member_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
         if request.instance_id is not None:
             known = group.static_ids.get(request.instance_id)
@@ -154,25 +165,31 @@ class Groups:
         else:
             self._add_member(now, group, request, token, member_id=member_id)
 
-    def _join_again(self, now: Moment, group: Group, request: Join, token: Any) -> None:
-        identity = Identity(request.member_id, instance_id=request.instance_id)
+    def _join_again(
+        self, now: Moment, group: ClassicGroup, request: JoinRequest, token: Any
+    ) -> None:
+        identity = MemberIdentity(request.member_id, instance_id=request.instance_id)
         member = group.check_member(identity)
         is_unchanged = member.protocols == request.protocols
-        if group.state is State.COMPLETING and is_unchanged:
-            # The answer to its JoinGroup must have been lost.
-            self._tell_generation(group, member, token)
-        elif group.state is State.STABLE and is_unchanged and group.leader != member.member_id:
-            self._tell_generation(group, member, token)
-        elif group.state is State.EMPTY:
+        if group.state is ClassicGroupState.COMPLETING and is_unchanged:
+            # A retry: the answer to its JoinGroup was lost.
+            self._answer_join(group, member, token)
+        elif (
+            group.state is ClassicGroupState.STABLE
+            and is_unchanged
+            and group.leader != member.member_id
+        ):
+            self._answer_join(group, member, token)
+        elif group.state is ClassicGroupState.EMPTY:
             raise unknown_member(request.member_id)
         else:
             self._update(member, request, token)
             self._rebalance(now, group)
 
     def _add_member(
-        self, now: Moment, group: Group, request: Join, token: Any, *, member_id: str
+        self, now: Moment, group: ClassicGroup, request: JoinRequest, token: Any, *, member_id: str
     ) -> None:
-        member = Member(
+        member = ClassicGroupMember(
             member_id,
             request.instance_id,
             request.client_id,
@@ -186,22 +203,22 @@ class Groups:
         )
         if not group.members:
             group.protocol_type = request.protocol_type
-        if group.state is State.PREPARING and group.is_initial:
+        if group.state is ClassicGroupState.PREPARING and group.is_initial:
             group.has_newcomer = True
         group.add(member)
         self._watch_session(group, member)
         self._rebalance(now, group)
 
-    def _update(self, member: Member, request: Join, token: Any) -> None:
+    def _update(self, member: ClassicGroupMember, request: JoinRequest, token: Any) -> None:
         member.protocols = request.protocols
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.join = token
 
-    def _tell_generation(
+    def _answer_join(
         self,
-        group: Group,
-        member: Member,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
         token: Any,
         *,
         leader: str | None = None,
@@ -216,64 +233,66 @@ class Groups:
             group.protocol_type,
             group.protocol,
             leader,
-            group.joined_members() if leads else (),
+            group.members_for_leader() if leads else (),
             skip_assignment=skip_assignment and leads,
         )
         self._answer(token, answer)
 
-    # Static members that come back
+    # Static members that rejoin
 
     def _replace_static(
-        self, now: Moment, group: Group, request: Join, token: Any, *, member_id: str
+        self, now: Moment, group: ClassicGroup, request: JoinRequest, token: Any, *, member_id: str
     ) -> None:
-        """A process takes the place of the one that had its instance id."""
+        """Replace a static member by a new process with the same instance id."""
         assert request.instance_id is not None  # noqa: S101 - for the type checker
         member = group.members[group.static_ids[request.instance_id]]
         self._refuse_waits(member, Code.FENCED_INSTANCE_ID)
-        before = _Before(member.member_id, member.protocols, group.leader or NO_MEMBER_ID)
+        previous = _PreviousMember(member.member_id, member.protocols, group.leader or NO_MEMBER_ID)
         group.rename(member, member_id)
         self._update(member, request, None)
         member.client_id, member.client_host = request.client_id, request.client_host
-        self._heard_of(now, group, member)
-        if group.state is not State.STABLE or group.select_protocol() != group.protocol:
+        self._renew_session(now, group, member)
+        if group.state is not ClassicGroupState.STABLE or group.select_protocol() != group.protocol:
             member.join = token
             self._rebalance(now, group)
             return
 
-        def replaced(_later: Moment, code: Code) -> None:
+        def on_replaced(_later: Moment, code: Code) -> None:
             if code != Code.NONE:
-                self._take_back(group, member, before)
+                self._undo_replacement(group, member, previous)
                 self._answer(token, JoinAnswer(code, request.member_id))
             elif request.can_skip_assignment:
-                self._tell_generation(group, member, token, skip_assignment=True)
+                self._answer_join(group, member, token, skip_assignment=True)
             else:
-                # With its own id it would believe to lead, and assign what nobody looks at.
-                self._tell_generation(group, member, token, leader=before.leader)
+                # With its own id as leader it would compute an assignment that is not used.
+                self._answer_join(group, member, token, leader=previous.leader)
 
-        self._store(group, group.to_store(now.wall_ms), replaced)
+        self._store(group, group.to_store(now.wall_ms), on_replaced)
 
-    def _take_back(self, group: Group, member: Member, before: _Before) -> None:
+    def _undo_replacement(
+        self, group: ClassicGroup, member: ClassicGroupMember, previous: _PreviousMember
+    ) -> None:
         if group.members.get(member.member_id) is member:
-            group.rename(member, before.member_id)
-            member.protocols = before.protocols
+            group.rename(member, previous.member_id)
+            member.protocols = previous.protocols
             self._watch_session(group, member)
 
     # Rebalancing
 
-    def _rebalance(self, now: Moment, group: Group) -> None:
-        """Somebody came, went, or wants something else."""
-        if group.state is State.PREPARING:
+    def _rebalance(self, now: Moment, group: ClassicGroup) -> None:
+        """Rebalance because a member joined, left or changed."""
+        if group.state is ClassicGroupState.PREPARING:
             self._complete_if_all_joined(now, group)
         else:
             self._prepare(now, group)
 
-    def _prepare(self, now: Moment, group: Group) -> None:
-        if group.state is State.COMPLETING:
+    def _prepare(self, now: Moment, group: ClassicGroup) -> None:
+        if group.state is ClassicGroupState.COMPLETING:
             self._answer_syncs(now, group, Code.REBALANCE_IN_PROGRESS)
         group.sync_deadline_ms = None
         group.unsynced.clear()
-        group.is_initial = group.state is State.EMPTY
-        group.move_to(State.PREPARING, now.wall_ms)
+        group.is_initial = group.state is ClassicGroupState.EMPTY
+        group.move_to(ClassicGroupState.PREPARING, now.wall_ms)
         if group.is_initial:
             delay_ms = self.settings.initial_rebalance_delay_ms
             group.has_newcomer = False
@@ -282,16 +301,16 @@ class Groups:
         else:
             self._complete_if_all_joined(now, group)
 
-    def _complete_if_all_joined(self, now: Moment, group: Group) -> None:
+    def _complete_if_all_joined(self, now: Moment, group: ClassicGroup) -> None:
         if group.is_initial:
-            # More may come; it ends by time alone.
+            # More members may join; only the deadline ends this phase.
             return
         if group.have_all_joined:
             self._complete(now, group)
         elif group.join_deadline_ms is None:
             self._set_join_deadline(group, now.clock_ms + group.rebalance_timeout_ms)
 
-    def _joining_is_over(self, now: Moment, group: Group) -> None:
+    def _on_join_deadline(self, now: Moment, group: ClassicGroup) -> None:
         if group.is_initial and group.has_newcomer and group.initial_left_ms > 0:
             group.has_newcomer = False
             delay_ms = min(self.settings.initial_rebalance_delay_ms, group.initial_left_ms)
@@ -300,46 +319,46 @@ class Groups:
         else:
             self._complete(now, group)
 
-    def _complete(self, now: Moment, group: Group) -> None:
-        """Begin the next generation with those who have joined."""
+    def _complete(self, now: Moment, group: ClassicGroup) -> None:
+        """Begin the next generation with the members that have joined."""
         group.join_deadline_ms = None
         for member in list(group.members.values()):
             if member.join is None and member.instance_id is None:
                 group.remove(member)
         if group.members and not group.elect_leader():
-            # Only static members that are silent: their sessions decide.
+            # Only static members that have not rejoined: wait for them or their sessions' end.
             self._set_join_deadline(group, now.clock_ms + group.rebalance_timeout_ms)
             return
         group.generation += 1
         group.is_initial = False
         if not group.members:
             group.protocol = None
-            group.move_to(State.EMPTY, now.wall_ms)
-            self._store(group, group.to_store(now.wall_ms), _take_note)
+            group.move_to(ClassicGroupState.EMPTY, now.wall_ms)
+            self._store(group, group.to_store(now.wall_ms), _ignore_result)
             return
         group.protocol = group.select_protocol()
-        group.move_to(State.COMPLETING, now.wall_ms)
+        group.move_to(ClassicGroupState.COMPLETING, now.wall_ms)
         group.unsynced = set(group.members)
         group.sync_deadline_ms = now.clock_ms + group.rebalance_timeout_ms
         self._timers.watch(_Deadline(group.group_id, _SYNCING), group.sync_deadline_ms)
         for member in group.members.values():
             if member.join is not None:
-                self._tell_generation(group, member, member.join)
+                self._answer_join(group, member, member.join)
             member.join = None
             member.is_new = False
-            self._heard_of(now, group, member)
+            self._renew_session(now, group, member)
 
     # Assignments
 
-    def sync(self, now: Moment, request: Sync, token: Any) -> None:
-        """Answered when the leader's assignment is written down."""
+    def sync(self, now: Moment, request: SyncRequest, token: Any) -> None:
+        """Handle SyncGroup; it is answered when the leader's assignment is committed."""
         try:
             self._sync(now, request, token)
-        except Refused as refused:
-            self._answer(token, SyncAnswer(refused.code))
+        except ApiError as error:
+            self._answer(token, SyncAnswer(error.code))
 
-    def _sync(self, now: Moment, request: Sync, token: Any) -> None:
-        group = self._known(request.group, request.member.member_id)
+    def _sync(self, now: Moment, request: SyncRequest, token: Any) -> None:
+        group = self._get_group(request.group, request.member.member_id)
         member = group.check_member(request.member)
         group.check_generation(request.member.generation)
         for wanted, actual in (
@@ -347,29 +366,29 @@ class Groups:
             (request.protocol, group.protocol),
         ):
             if wanted is not None and wanted != actual:
-                message = f"the group has {actual!r}, not {wanted!r}"
-                raise Refused(Code.INCONSISTENT_GROUP_PROTOCOL, message)
+                message = f"the group uses {actual!r}, not {wanted!r}"
+                raise ApiError(Code.INCONSISTENT_GROUP_PROTOCOL, message)
         match group.state:
-            case State.COMPLETING:
+            case ClassicGroupState.COMPLETING:
                 member.sync = token
                 group.unsynced.discard(member.member_id)
                 if group.leader == member.member_id:
                     self._assign(now, group, dict(request.assignments))
-            case State.STABLE:
+            case ClassicGroupState.STABLE:
                 group.unsynced.discard(member.member_id)
-                self._heard_of(now, group, member)
+                self._renew_session(now, group, member)
                 self._answer_sync(group, token, member.assignment)
-            case State.PREPARING:
-                raise Refused(Code.REBALANCE_IN_PROGRESS, "the group is rebalancing")
+            case ClassicGroupState.PREPARING:
+                raise ApiError(Code.REBALANCE_IN_PROGRESS, "the group is rebalancing")
             case _:
                 raise unknown_member(member.member_id)
 
-    def _assign(self, now: Moment, group: Group, assignments: dict[str, bytes]) -> None:
+    def _assign(self, now: Moment, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         generation = group.generation
 
-        def assigned(later: Moment, code: Code) -> None:
-            if group.state is not State.COMPLETING or group.generation != generation:
-                # Who waited has been told already.
+        def on_assigned(later: Moment, code: Code) -> None:
+            if group.state is not ClassicGroupState.COMPLETING or group.generation != generation:
+                # All waiting members are answered already.
                 return
             if code != Code.NONE:
                 self._answer_syncs(later, group, code)
@@ -380,84 +399,86 @@ class Groups:
                 if member.sync is not None:
                     self._answer_sync(group, member.sync, member.assignment)
                     member.sync = None
-                    self._heard_of(later, group, member)
-            group.move_to(State.STABLE, later.wall_ms)
+                    self._renew_session(later, group, member)
+            group.move_to(ClassicGroupState.STABLE, later.wall_ms)
 
-        self._store(group, group.to_store(now.wall_ms, assignments), assigned)
+        self._store(group, group.to_store(now.wall_ms, assignments), on_assigned)
 
-    def _answer_sync(self, group: Group, token: Any, assignment: bytes) -> None:
+    def _answer_sync(self, group: ClassicGroup, token: Any, assignment: bytes) -> None:
         answer = SyncAnswer(Code.NONE, group.protocol_type, group.protocol, assignment)
         self._answer(token, answer)
 
-    def _answer_syncs(self, now: Moment, group: Group, code: Code) -> None:
+    def _answer_syncs(self, now: Moment, group: ClassicGroup, code: Code) -> None:
         for member in group.members.values():
             member.assignment = b""
             if member.sync is not None:
                 self._answer(member.sync, SyncAnswer(code))
                 member.sync = None
-                self._heard_of(now, group, member)
+                self._renew_session(now, group, member)
 
-    def _syncing_is_over(self, now: Moment, group: Group) -> None:
+    def _on_sync_deadline(self, now: Moment, group: ClassicGroup) -> None:
         group.sync_deadline_ms = None
         late = [group.members[member_id] for member_id in group.unsynced]
-        if late and group.state in {State.COMPLETING, State.STABLE}:
+        if late and group.state in {ClassicGroupState.COMPLETING, ClassicGroupState.STABLE}:
             for member in late:
                 group.remove(member)
             self._prepare(now, group)
 
-    # Staying and leaving
+    # Heartbeats and leaving
 
-    def heartbeat(self, now: Moment, group_id: str, identity: Identity) -> Code:
+    def heartbeat(self, now: Moment, group_id: str, identity: MemberIdentity) -> Code:
         try:
-            group = self._known(group_id, identity.member_id)
+            group = self._get_group(group_id, identity.member_id)
             member = group.check_member(identity)
             group.check_generation(identity.generation)
-        except Refused as refused:
-            return refused.code
-        if group.state is State.EMPTY:
+        except ApiError as error:
+            return error.code
+        if group.state is ClassicGroupState.EMPTY:
             return Code.UNKNOWN_MEMBER_ID
-        self._heard_of(now, group, member)
-        return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
+        self._renew_session(now, group, member)
+        return (
+            Code.REBALANCE_IN_PROGRESS if group.state is ClassicGroupState.PREPARING else Code.NONE
+        )
 
-    def leave(self, now: Moment, group_id: str, leaving: Iterable[Leaving]) -> list[Code]:
-        """What each is told; `Refused` if it concerns all of them."""
+    def leave(self, now: Moment, group_id: str, leaving: Iterable[LeavingMember]) -> list[Code]:
+        """Remove members; return a code for each. `ApiError` if the request as a whole fails."""
         group = self.groups.get(group_id)
         if group is None:
             return [Code.UNKNOWN_MEMBER_ID for _ in leaving]
-        if group.state is State.DEAD:
-            raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+        if group.state is ClassicGroupState.DEAD:
+            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
         codes = [self._leave(group, one) for one in leaving]
         if Code.NONE in codes:
             self._after_leaving(now, group)
         return codes
 
-    def _leave(self, group: Group, leaving: Leaving) -> Code:
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember) -> Code:
         member_id = leaving.member_id
         if member_id in group.pending:
             del group.pending[member_id]
             return Code.NONE
         if member_id == NO_MEMBER_ID and leaving.instance_id is not None:
-            # An administrator removes a static member, whatever its id is.
+            # An administrator removes a static member by its instance id alone.
             member_id = group.static_ids.get(leaving.instance_id, NO_MEMBER_ID)
         try:
-            member = group.check_member(Identity(member_id, instance_id=leaving.instance_id))
-        except Refused as refused:
-            return refused.code
+            member = group.check_member(MemberIdentity(member_id, instance_id=leaving.instance_id))
+        except ApiError as error:
+            return error.code
         self._remove(group, member)
         return Code.NONE
 
-    def _remove(self, group: Group, member: Member) -> None:
+    def _remove(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         self._refuse_waits(member, Code.UNKNOWN_MEMBER_ID)
         group.remove(member)
 
-    def _after_leaving(self, now: Moment, group: Group) -> None:
-        if group.state in {State.STABLE, State.COMPLETING}:
+    def _after_leaving(self, now: Moment, group: ClassicGroup) -> None:
+        if group.state in {ClassicGroupState.STABLE, ClassicGroupState.COMPLETING}:
             self._prepare(now, group)
-        elif group.state is State.PREPARING:
+        elif group.state is ClassicGroupState.PREPARING:
             self._complete_if_all_joined(now, group)
-        self._discard_if_void(group.group_id)
+        self._discard_if_unused(group.group_id)
 
-    def _refuse_waits(self, member: Member, code: Code) -> None:
+    def _refuse_waits(self, member: ClassicGroupMember, code: Code) -> None:
         if member.join is not None:
             self._answer(member.join, JoinAnswer(code, member.member_id))
         if member.sync is not None:
@@ -467,80 +488,80 @@ class Groups:
     # Groups that have offsets
 
     def on_offsets_changed(self, now: Moment, group_id: str) -> None:
-        """Offsets were committed, maybe by someone who is no member, or removed."""
+        """Handle committed or removed offsets; groups without members may have offsets too."""
         if group_id in self.groups:
-            self._discard_if_void(group_id)
+            self._discard_if_unused(group_id)
         elif self._has_offsets(group_id):
-            self.groups[group_id] = Group(group_id, since_wall_ms=now.wall_ms)
+            self.groups[group_id] = ClassicGroup(group_id, since_wall_ms=now.wall_ms)
 
     def check_commit(
-        self, now: Moment, group_id: str, identity: Identity, *, is_transactional: bool
+        self, now: Moment, group_id: str, identity: MemberIdentity, *, is_transactional: bool
     ) -> None:
-        """Raise `Refused` unless someone may commit offsets. A commit is a sign of life.
+        """Raise `ApiError` if a commit of offsets is not allowed. A commit renews the session.
 
-        Without a generation it is an administrator, or a consumer whose partitions nobody
-        manages; these may commit for groups without members.
+        A commit without a generation is from an administrator, or from a consumer without group
+        management; these may commit for groups without members.
         """
         group = self.groups.get(group_id)
         has_generation = identity.generation >= 0
         if group is None:
             if has_generation:
-                message = f"there is no group {group_id!r}"
-                raise Refused(Code.ILLEGAL_GENERATION, message)
+                message = f"the group {group_id!r} does not exist"
+                raise ApiError(Code.ILLEGAL_GENERATION, message)
             return
-        if group.state is State.DEAD:
-            raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
-        if not has_generation and group.state is State.EMPTY:
+        if group.state is ClassicGroupState.DEAD:
+            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+        if not has_generation and group.state is ClassicGroupState.EMPTY:
             return
         if has_generation or identity.member_id or identity.instance_id is not None:
             member = group.check_member(identity)
             group.check_generation(identity.generation)
-            self._heard_of(now, group, member)
+            self._renew_session(now, group, member)
         elif not is_transactional:
             raise unknown_member(identity.member_id)
-        if group.state is State.COMPLETING and not is_transactional:
-            raise Refused(Code.REBALANCE_IN_PROGRESS, "the group is rebalancing")
+        if group.state is ClassicGroupState.COMPLETING and not is_transactional:
+            raise ApiError(Code.REBALANCE_IN_PROGRESS, "the group is rebalancing")
 
     # Deleting
 
     def begin_delete(self, group_id: str) -> None:
-        """Let nobody join while a group is being deleted; `Refused` unless it is empty."""
+        """Mark a group as dead, so that no member joins; `ApiError` if it is not empty."""
         group = self.groups.get(group_id)
         if group is None:
             return
-        if group.state is State.DEAD:
-            raise Refused(Code.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-        if group.state is not State.EMPTY:
-            raise Refused(Code.NON_EMPTY_GROUP, f"{group_id!r} has members")
-        group.state = State.DEAD
+        if group.state is ClassicGroupState.DEAD:
+            raise ApiError(Code.GROUP_ID_NOT_FOUND, f"the group {group_id!r} does not exist")
+        if group.state is not ClassicGroupState.EMPTY:
+            raise ApiError(Code.NON_EMPTY_GROUP, f"the group {group_id!r} has members")
+        group.state = ClassicGroupState.DEAD
 
     def end_delete(self, group_id: str, *, is_deleted: bool) -> None:
         group = self.groups.get(group_id)
-        if group is not None and group.state is State.DEAD:
+        if group is not None and group.state is ClassicGroupState.DEAD:
             if is_deleted:
                 del self.groups[group_id]
             else:
-                group.state = State.EMPTY
+                group.state = ClassicGroupState.EMPTY
 
     # Time
 
     def next_deadline_ms(self) -> int | None:
-        """When something happens by time alone; None if nothing will."""
+        """Return when `tick` must be called next; None if no deadline is set."""
         return self._timers.next_ms()
 
     def tick(self, now: Moment) -> None:
-        """Time has passed."""
+        """Handle all deadlines that have passed."""
         for deadline in self._timers.due(now.clock_ms):
             group = self.groups[deadline.group]
             if deadline.kind == _JOINING:
                 group.join_deadline_ms = None
-                self._joining_is_over(now, group)
+                self._on_join_deadline(now, group)
             elif deadline.kind == _SYNCING:
-                self._syncing_is_over(now, group)
+                self._on_sync_deadline(now, group)
             else:
-                self._session_is_over(now, group, deadline.member_id)
+                self._on_session_deadline(now, group, deadline.member_id)
 
-    def _session_is_over(self, now: Moment, group: Group, member_id: str) -> None:
+    def _on_session_deadline(self, now: Moment, group: ClassicGroup, member_id: str) -> None:
         if member_id in group.pending:
             del group.pending[member_id]
             self._after_leaving(now, group)
@@ -561,57 +582,57 @@ class Groups:
         member = group.members.get(deadline.member_id)
         return group.pending.get(deadline.member_id) if member is None else member.deadline_ms
 
-    def _heard_of(self, now: Moment, group: Group, member: Member) -> None:
+    def _renew_session(self, now: Moment, group: ClassicGroup, member: ClassicGroupMember) -> None:
         member.deadline_ms = now.clock_ms + member.session_timeout_ms
         self._watch_session(group, member)
 
-    def _watch_session(self, group: Group, member: Member) -> None:
+    def _watch_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         deadline = _Deadline(group.group_id, _SESSION, member.member_id)
         self._timers.watch(deadline, member.deadline_ms)
 
-    def _set_join_deadline(self, group: Group, deadline_ms: int) -> None:
+    def _set_join_deadline(self, group: ClassicGroup, deadline_ms: int) -> None:
         group.join_deadline_ms = deadline_ms
         self._timers.watch(_Deadline(group.group_id, _JOINING), deadline_ms)
 
-    # What there is to do
+    # Actions
 
     def take_actions(self) -> list[Action]:
         actions, self._actions = self._actions, []
         return actions
 
-    def stored(self, now: Moment, number: int, code: Code) -> None:
-        """A group was written down, or why not."""
+    def on_stored(self, now: Moment, number: int, code: Code) -> None:
+        """Handle the result of writing a group's record."""
         self._storing.pop(number)(now, code)
 
-    def _store(self, group: Group, stored: StoredGroup, told: OnStored) -> None:
+    def _store(self, group: ClassicGroup, stored: StoredGroup, callback: OnStored) -> None:
         self._stored_count += 1
-        self._storing[self._stored_count] = told
-        self._actions.append(Store(self._stored_count, group.group_id, stored))
+        self._storing[self._stored_count] = callback
+        self._actions.append(StoreGroup(self._stored_count, group.group_id, stored))
 
     def _answer(self, token: Any, answer: JoinAnswer | SyncAnswer) -> None:
         if token is not None:
-            self._actions.append(Answer(token, answer))
+            self._actions.append(SendAnswer(token, answer))
 
-    def _known(self, group_id: str, member_id: str) -> Group:
+    def _get_group(self, group_id: str, member_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
         if group is None:
             raise unknown_member(member_id)
-        if group.state is State.DEAD:
-            raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+        if group.state is ClassicGroupState.DEAD:
+            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
         return group
 
-    def _discard_if_void(self, group_id: str) -> None:
-        """Forget a group that nobody has been a member of, if it has no offsets either."""
+    def _discard_if_unused(self, group_id: str) -> None:
+        """Remove a group that never had members and has no offsets."""
         group = self.groups.get(group_id)
         if (
             group is not None
             and group.generation == 0
-            and group.state is State.EMPTY
+            and group.state is ClassicGroupState.EMPTY
             and not group.pending
             and not self._has_offsets(group_id)
         ):
             del self.groups[group_id]
 
 
-def _take_note(_now: Moment, _code: Code) -> None:
-    """That a group is empty is worth a record, and nothing depends on it."""
+def _ignore_result(_now: Moment, _code: Code) -> None:
+    """Ignore the result of writing an empty group: nothing depends on it."""

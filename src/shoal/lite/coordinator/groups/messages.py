@@ -1,6 +1,6 @@
-"""What goes into the state machine of groups, and what comes out of it.
+"""Requests to the state machine of groups, and the actions that it returns.
 
-`token` stands for whoever waits for an answer; the machine hands it back and never looks at it.
+`token` identifies a request that waits for an answer; the machine returns it and never uses it.
 """
 
 from dataclasses import dataclass
@@ -14,33 +14,33 @@ NO_MEMBER_ID = ""
 
 
 class Moment(NamedTuple):
-    """Now, twice: time-outs go by a clock that never jumps, records tell the calendar's time."""
+    """The current time of two clocks: monotonic for time-outs, wall clock for records."""
 
     clock_ms: int
     wall_ms: int
 
 
-class Protocol(NamedTuple):
-    """A way to share partitions that a member knows, and what it wants to say with it."""
+class GroupProtocol(NamedTuple):
+    """An assignment protocol that a member supports, and its metadata for it."""
 
     name: str
     metadata: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinRequest:
     group: str
     member_id: str
     protocol_type: str
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[GroupProtocol, ...]
     session_timeout_ms: int
     rebalance_timeout_ms: int
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    # Clients since JoinGroup 4 must come back with the id that they are given first (KIP-394).
+    # Clients since JoinGroup 4 must join again with the member id that they get first (KIP-394).
     needs_known_id: bool = False
-    # Clients since JoinGroup 9 can lead without assigning (KIP-814).
+    # Clients since JoinGroup 9 can be leader without computing an assignment (KIP-814).
     can_skip_assignment: bool = False
 
 
@@ -63,8 +63,8 @@ class JoinAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Who speaks: a member of a generation. Without a generation, -1."""
+class MemberIdentity:
+    """The member and generation of a request; the generation is -1 if it has none."""
 
     member_id: str
     generation: int = NO_GENERATION
@@ -72,12 +72,12 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Sync:
+class SyncRequest:
     group: str
-    member: Identity
+    member: MemberIdentity
     protocol_type: str | None = None
     protocol: str | None = None
-    # By member id; only the leader has any.
+    # By member id; only the leader sends assignments.
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
@@ -89,29 +89,29 @@ class SyncAnswer:
     assignment: bytes = b""
 
 
-class Leaving(NamedTuple):
+class LeavingMember(NamedTuple):
     member_id: str
     instance_id: str | None = None
 
 
-# What there is to do
+# Actions
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Someone who waits gets an answer."""
+class SendAnswer:
+    """Answer the waiting request of a token."""
 
     token: Any
     answer: JoinAnswer | SyncAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """Write a group down, and say by `Groups.stored` with this number how that went."""
+class StoreGroup:
+    """Write the record of a group; report the result to `GroupMachine.on_stored`."""
 
     number: int
     group: str
     stored: StoredGroup
 
 
-Action = Answer | Store
+Action = SendAnswer | StoreGroup

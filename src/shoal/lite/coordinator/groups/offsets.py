@@ -1,18 +1,19 @@
-"""The offsets that groups have committed, and those that transactions may commit yet. Pure.
+"""The committed offsets of groups, and the pending offsets of open transactions. Pure.
 
 Rules of this file:
-- It changes by records only, in their order: a value is a commit, none is its removal. What a
-  transactional batch says is pending until the marker of its producer says commit or abort.
-- Of two commits for a partition the one later in the log counts, also if a transaction that
-  commits it ends later still.
-- An offset belongs to one topic, by its id. After the topic is deleted the offset is *stale*: it
-  counts as absent from that moment on, also for a topic that is created under the same name, and
-  is waiting for its removal. So is what a transaction commits for such a topic.
-- An offset without a topic id (a format of before, or one that has an expiry time) belongs to the
-  topic that has its name, until the coordinator hears that this topic is deleted (`disown`).
-  What it does not hear, because no coordinator was there, goes unnoticed for such offsets only.
-- An offset expires some time after the group has become empty, or after its commit in groups
-  that have no members by nature, or whose members do not want its topic any more.
+- It changes by records only, in their order: a record with a value is a commit, a tombstone
+  removes it. A commit in a transactional batch is pending until the producer's marker commits or
+  aborts it.
+- Of two commits for a partition, the one later in the log wins, even if the other belongs to a
+  transaction that ends later.
+- An offset belongs to one topic, by topic id. After the topic is deleted the offset is *stale*: it
+  is treated as absent, even for a new topic with the same name, until it is removed. The same
+  applies to the pending offsets of such a topic.
+- An offset without a topic id (an older format, or the one with an expiry time) belongs to the
+  topic with its name, until the coordinator learns that this topic is deleted (`disown`). A
+  deletion while no coordinator was active is missed, for such offsets only.
+- An offset expires some time after the group became empty; or after its commit, in groups that
+  never have members, or whose members no longer subscribe to its topic.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from shoal.lite.coordinator.groups.group import CONSUMER, Group, State
+from shoal.lite.coordinator.groups.group import CONSUMER, ClassicGroup, ClassicGroupState
 from shoal.lite.coordinator.groups.records import (
     CommittedOffset,
     GroupKey,
@@ -33,23 +34,23 @@ from shoal.lite.coordinator.groups.records import (
 from shoal.lite.storage.header import BatchHeader
 from shoal.wire.records.records import ControlType, Record, decode_control
 
-Place = tuple[str, int]
-# The id of the topic that has a name now; None if there is none.
+PartitionKey = tuple[str, int]
+# Returns the id of the topic with a name; None if no such topic exists.
 TopicIdOf = Callable[[str], UUID | None]
-# No topic has it: the owner of offsets whose topic is deleted and was never known by its id.
+# No topic has this id: it marks offsets without a topic id whose topic is deleted.
 _NO_TOPIC = UUID(int=0)
 
 
-class Kept(NamedTuple):
-    """A commit, and where it lies in the log."""
+class StoredOffset(NamedTuple):
+    """A commit, and its offset in the log."""
 
     committed: CommittedOffset
     record_offset: int
 
 
 @dataclass(slots=True)
-class Replayed:
-    """What a batch changed: offsets, and groups that were written down (None: removed)."""
+class ReplayResult:
+    """What a batch changed: offsets, and records of groups (None: removed)."""
 
     groups: dict[str, StoredGroup | None] = field(default_factory=dict)
     offsets: set[OffsetKey] = field(default_factory=set)
@@ -59,103 +60,103 @@ class Replayed:
         return {key.group for key in self.offsets}
 
 
-class OffsetBook:
-    """All offsets of the groups of a partition."""
+class OffsetStore:
+    """All committed and pending offsets of the groups of a partition."""
 
     def __init__(self, topic_id_of: TopicIdOf) -> None:
         self._topic_id_of = topic_id_of
-        self._offsets: dict[str, dict[Place, Kept]] = {}
-        # By producer, then group.
-        self._pending: dict[int, dict[str, dict[Place, Kept]]] = {}
+        self._offsets: dict[str, dict[PartitionKey, StoredOffset]] = {}
+        # By producer id, then group.
+        self._pending: dict[int, dict[str, dict[PartitionKey, StoredOffset]]] = {}
 
-    # What is so
+    # Committed offsets
 
     def has(self, group: str) -> bool:
-        """Whether a group has offsets, or may have when a transaction ends."""
+        """Return whether a group has committed or pending offsets."""
         return group in self._offsets or any(group in open_ for open_ in self._pending.values())
 
     def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        kept = self._offsets.get(group, {}).get((topic, partition))
-        return None if kept is None or self._is_stale(topic, kept) else kept.committed
+        stored = self._offsets.get(group, {}).get((topic, partition))
+        return None if stored is None or self._is_stale(topic, stored) else stored.committed
 
-    def of_group(self, group: str) -> dict[Place, CommittedOffset]:
+    def of_group(self, group: str) -> dict[PartitionKey, CommittedOffset]:
         return {
-            place: kept.committed
-            for place, kept in self._offsets.get(group, {}).items()
-            if not self._is_stale(place[0], kept)
+            place: stored.committed
+            for place, stored in self._offsets.get(group, {}).items()
+            if not self._is_stale(place[0], stored)
         }
 
     def is_pending(self, group: str, topic: str, partition: int) -> bool:
-        """Whether a transaction that is open may commit an offset for a partition."""
+        """Return whether an open transaction has a pending offset for a partition."""
         place = (topic, partition)
         pending = (open_.get(group, {}).get(place) for open_ in self._pending.values())
-        return any(kept is not None and not self._is_stale(topic, kept) for kept in pending)
+        return any(stored is not None and not self._is_stale(topic, stored) for stored in pending)
 
-    def pending_of(self, group: str) -> set[Place]:
+    def pending_of(self, group: str) -> set[PartitionKey]:
         return {
             place
             for open_ in self._pending.values()
-            for place, kept in open_.get(group, {}).items()
-            if not self._is_stale(place[0], kept)
+            for place, stored in open_.get(group, {}).items()
+            if not self._is_stale(place[0], stored)
         }
 
-    # What is in the log, also of topics that are deleted
+    # Records in the log, including those of deleted topics
 
     def keys_of(self, group: str) -> list[OffsetKey]:
         return [OffsetKey(group, *place) for place in self._offsets.get(group, {})]
 
     def record_offset(self, key: OffsetKey) -> int | None:
-        """Where the commit for a partition lies in the log."""
-        kept = self._offsets.get(key.group, {}).get((key.topic, key.partition))
-        return None if kept is None else kept.record_offset
+        """Return the log offset of the commit for a partition."""
+        stored = self._offsets.get(key.group, {}).get((key.topic, key.partition))
+        return None if stored is None else stored.record_offset
 
     def is_stale(self, key: OffsetKey) -> bool:
-        """Whether the offset for a partition is of a topic that is deleted."""
-        kept = self._offsets.get(key.group, {}).get((key.topic, key.partition))
-        return kept is not None and self._is_stale(key.topic, kept)
+        """Return whether the offset for a partition is of a deleted topic."""
+        stored = self._offsets.get(key.group, {}).get((key.topic, key.partition))
+        return stored is not None and self._is_stale(key.topic, stored)
 
     def stale(self) -> Iterator[OffsetKey]:
-        """Every offset of a topic that is deleted."""
+        """Yield every offset of a deleted topic."""
         for group, offsets in self._offsets.items():
-            for place, kept in offsets.items():
-                if self._is_stale(place[0], kept):
+            for place, stored in offsets.items():
+                if self._is_stale(place[0], stored):
                     yield OffsetKey(group, *place)
 
-    def _is_stale(self, topic: str, kept: Kept) -> bool:
+    def _is_stale(self, topic: str, stored: StoredOffset) -> bool:
         topic_id = self._topic_id_of(topic)
-        return topic_id is None or kept.committed.topic_id not in {None, topic_id}
+        return topic_id is None or stored.committed.topic_id not in {None, topic_id}
 
     def disown(self, topics: Collection[str]) -> None:
-        """Topics of these names are deleted: what has no topic id belonged to them."""
+        """Mark offsets without a topic id as stale: the topics with these names are deleted."""
         books = [self._offsets, *self._pending.values()]
         for offsets in (offsets for book in books for offsets in book.values()):
-            for place, kept in offsets.items():
-                if place[0] in topics and kept.committed.topic_id is None:
-                    committed = kept.committed._replace(topic_id=_NO_TOPIC)
-                    offsets[place] = kept._replace(committed=committed)
+            for place, stored in offsets.items():
+                if place[0] in topics and stored.committed.topic_id is None:
+                    committed = stored.committed._replace(topic_id=_NO_TOPIC)
+                    offsets[place] = stored._replace(committed=committed)
 
     def groups(self) -> set[str]:
-        """Every group that has offsets, or may have when a transaction ends."""
+        """Return every group that has committed or pending offsets."""
         return set(self._offsets).union(*self._pending.values())
 
     # Records
 
-    def replay(self, header: BatchHeader, records: Sequence[Record]) -> Replayed:
-        replayed = Replayed()
+    def replay(self, header: BatchHeader, records: Sequence[Record]) -> ReplayResult:
+        result = ReplayResult()
         if header.is_control:
             for record in records:
                 is_commit = decode_control(record).type == ControlType.COMMIT
-                self._end_transaction(header.producer_id, replayed, is_commit=is_commit)
-            return replayed
+                self._end_transaction(header.producer_id, result, is_commit=is_commit)
+            return result
         for record in records:
             key = None if record.key is None else decode_key(record.key)
             if isinstance(key, OffsetKey):
                 self._replay_offset(header, key, record)
-                replayed.offsets.add(key)
+                result.offsets.add(key)
             elif isinstance(key, GroupKey):
                 value = None if record.value is None else decode_group(record.value)
-                replayed.groups[key.group] = value
-        return replayed
+                result.groups[key.group] = value
+        return result
 
     def _replay_offset(self, header: BatchHeader, key: OffsetKey, record: Record) -> None:
         place = (key.topic, key.partition)
@@ -166,32 +167,34 @@ class OffsetBook:
                 if not offsets:
                     del self._offsets[key.group]
             return
-        kept = Kept(decode_offset(record.value), record.offset)
+        stored = StoredOffset(decode_offset(record.value), record.offset)
         if header.is_transactional:
-            self._pending.setdefault(header.producer_id, {}).setdefault(key.group, {})[place] = kept
+            self._pending.setdefault(header.producer_id, {}).setdefault(key.group, {})[place] = (
+                stored
+            )
         else:
-            self._offsets.setdefault(key.group, {})[place] = kept
+            self._offsets.setdefault(key.group, {})[place] = stored
 
-    def _end_transaction(self, producer_id: int, replayed: Replayed, *, is_commit: bool) -> None:
+    def _end_transaction(self, producer_id: int, result: ReplayResult, *, is_commit: bool) -> None:
         for group, pending in self._pending.pop(producer_id, {}).items():
-            replayed.offsets.update(OffsetKey(group, *place) for place in pending)
+            result.offsets.update(OffsetKey(group, *place) for place in pending)
             if not is_commit:
                 continue
             offsets = self._offsets.setdefault(group, {})
-            for place, kept in pending.items():
+            for place, stored in pending.items():
                 known = offsets.get(place)
-                if known is None or known.record_offset < kept.record_offset:
-                    offsets[place] = kept
+                if known is None or known.record_offset < stored.record_offset:
+                    offsets[place] = stored
 
     # Expiry
 
-    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[OffsetKey]:
-        """The offsets of a group that nobody will miss."""
-        subscribed = group.subscriptions() if group.state is State.STABLE else None
+    def find_expired(self, group: ClassicGroup, now_ms: int, retention_ms: int) -> list[OffsetKey]:
+        """Return the offsets of a group whose retention has passed."""
+        subscribed = group.subscriptions() if group.state is ClassicGroupState.STABLE else None
         found = []
         pending = self.pending_of(group.group_id)
         for place, (committed, _) in self._offsets.get(group.group_id, {}).items():
-            from_ms = _kept_from_ms(group, subscribed, place[0], committed)
+            from_ms = _retention_start_ms(group, subscribed, place[0], committed)
             if from_ms is None or place in pending:
                 continue
             expire_ms = committed.expire_ms
@@ -200,14 +203,14 @@ class OffsetBook:
         return found
 
 
-def _kept_from_ms(
-    group: Group, subscribed: set[str] | None, topic: str, committed: CommittedOffset
+def _retention_start_ms(
+    group: ClassicGroup, subscribed: set[str] | None, topic: str, committed: CommittedOffset
 ) -> int | None:
-    """From when the retention of an offset counts; None while it is in use."""
+    """Return when the retention of an offset starts; None while it is in use."""
     if group.protocol_type is None:
         return committed.commit_ms
-    if group.state is State.EMPTY:
-        # An offset that was reset after the last member left is as good as new.
+    if group.state is ClassicGroupState.EMPTY:
+        # An offset that was reset after the last member left expires later.
         return max(group.since_wall_ms, committed.commit_ms)
     if group.protocol_type == CONSUMER and subscribed is not None and topic not in subscribed:
         return committed.commit_ms

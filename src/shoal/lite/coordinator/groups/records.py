@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`, byte for byte as Apache Kafka writes them.
 
 Each key begins with a version that says what the record is about; each value with a version of
-its own format. Kafka's tools and formatters read what is written here, and what Kafka wrote can
-be read here, whichever version it used.
+its own format. Kafka's tools and formatters can read these records, and this module can read
+Kafka's records of all versions.
 
     key      0, 1 a committed offset: group, topic, partition     2 a group: its id
     offset   0 to 2 offset, metadata, times    3 leader epoch    4 topic id, flexible
@@ -31,7 +31,7 @@ _OFFSET_VERSION_WITHOUT_ID = 3
 _EXPIRING_VERSION = 1
 _GROUP_VERSION = 3
 _LAST_VERSION = 4
-# Version, flexible bytes aside, of the first format that has a field.
+# The first version of a format that has a field.
 _WITH_EXPIRY = 1
 _WITH_REBALANCE_TIMEOUT = 1
 _WITH_SINCE = 2
@@ -56,20 +56,20 @@ class GroupKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a consumer committed for a partition."""
+    """The offset that a consumer committed for a partition."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_ms: int
-    # Only commits of old clients, who name a time, have it.
+    # Set only by commits of old clients that contain a retention time.
     expire_ms: int | None = None
-    # Of which topic of that name; None in formats that have no place for it.
+    # The id of the topic; None in formats without it.
     topic_id: UUID | None = None
 
 
 class StoredMember(NamedTuple):
-    """A member of a group as it was when the group was written."""
+    """A member in the record of a group."""
 
     member_id: str
     instance_id: str | None
@@ -82,7 +82,7 @@ class StoredMember(NamedTuple):
 
 
 class StoredGroup(NamedTuple):
-    """A group as it was when its members got their assignments, or the last one left."""
+    """The record of a group, written when members got assignments or the last one left."""
 
     protocol_type: str
     generation: int
@@ -152,12 +152,12 @@ def encode_group(group: StoredGroup) -> bytes:
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """What a record is about; None if it is of a kind that is not known here."""
+    """Decode the key of a record; None if its version is unknown."""
     cursor = Cursor(memoryview(data), flexible=False)
-    version = cursor.fixed(INT16, "key version")[0]
+    version = cursor.unpack(INT16, "key version")[0]
     if version in _OFFSET_KEYS:
         group, topic = cursor.string("group"), cursor.string("topic")
-        return OffsetKey(group, topic, cursor.fixed(INT32, "partition")[0])
+        return OffsetKey(group, topic, cursor.unpack(INT32, "partition")[0])
     if version == _GROUP_KEY:
         return GroupKey(cursor.string("group"))
     return None
@@ -165,13 +165,13 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 def decode_offset(data: bytes) -> CommittedOffset:
     cursor, version = _begin(data, "offset")
-    offset = cursor.fixed(_INT64, "offset")[0]
-    epoch = cursor.fixed(INT32, "leader epoch")[0] if version >= _WITH_EPOCH else NO_LEADER_EPOCH
+    offset = cursor.unpack(_INT64, "offset")[0]
+    epoch = cursor.unpack(INT32, "leader epoch")[0] if version >= _WITH_EPOCH else NO_LEADER_EPOCH
     metadata = cursor.string("metadata")
-    commit_ms = cursor.fixed(_INT64, "commit time")[0]
+    commit_ms = cursor.unpack(_INT64, "commit time")[0]
     expire_ms = None
     if version == _WITH_EXPIRY:
-        expire_ms = cursor.fixed(_INT64, "expiry time")[0]
+        expire_ms = cursor.unpack(_INT64, "expiry time")[0]
         expire_ms = None if expire_ms < 0 else expire_ms
     tags = cursor.tags("offset", _OFFSET_TAGS) if version >= _FLEXIBLE else {}
     topic_id = tags.get(_TOPIC_ID, _ZERO_ID)
@@ -183,10 +183,10 @@ def decode_offset(data: bytes) -> CommittedOffset:
 def decode_group(data: bytes) -> StoredGroup:
     cursor, version = _begin(data, "group")
     protocol_type = cursor.string("protocol type")
-    generation = cursor.fixed(INT32, "generation")[0]
+    generation = cursor.unpack(INT32, "generation")[0]
     protocol = cursor.nullable_string("protocol")
     leader = cursor.nullable_string("leader")
-    since_ms = cursor.fixed(_INT64, "since")[0] if version >= _WITH_SINCE else -1
+    since_ms = cursor.unpack(_INT64, "since")[0] if version >= _WITH_SINCE else -1
     count = cursor.count("members", least_size=1)
     members = tuple(_decode_member(cursor, version) for _ in range(count))
     return StoredGroup(protocol_type, generation, protocol, leader, since_ms, members)
@@ -196,9 +196,9 @@ def _decode_member(cursor: Cursor, version: int) -> StoredMember:
     member_id = cursor.string("member id")
     instance_id = cursor.nullable_string("instance id") if version >= _WITH_INSTANCE else None
     client_id, client_host = cursor.string("client id"), cursor.string("client host")
-    timeouts = [cursor.fixed(INT32, "time-out")[0]]
+    timeouts = [cursor.unpack(INT32, "time-out")[0]]
     if version >= _WITH_REBALANCE_TIMEOUT:
-        timeouts.append(cursor.fixed(INT32, "time-out")[0])
+        timeouts.append(cursor.unpack(INT32, "time-out")[0])
     subscription, assignment = cursor.blob("subscription"), cursor.blob("assignment")
     if version >= _FLEXIBLE:
         cursor.tags("member")
@@ -215,7 +215,7 @@ def _decode_member(cursor: Cursor, version: int) -> StoredMember:
 
 
 def _begin(data: bytes, what: str) -> tuple[Cursor, int]:
-    version: int = Cursor(memoryview(data), flexible=False).fixed(INT16, f"{what} version")[0]
+    version: int = Cursor(memoryview(data), flexible=False).unpack(INT16, f"{what} version")[0]
     if not 0 <= version <= _LAST_VERSION:
-        raise Malformed(f"{what}: version {version} is not known", position=0)
+        raise Malformed(f"{what}: version {version} is unknown", position=0)
     return Cursor(memoryview(data), INT16.size, flexible=version >= _FLEXIBLE), version

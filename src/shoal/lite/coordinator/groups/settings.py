@@ -1,4 +1,4 @@
-"""The broker's settings that groups go by, as numbers."""
+"""The broker's settings for groups, as numbers."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,14 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Limits and times; names and meanings are Apache Kafka's."""
+    """Limits and times with Apache Kafka's names and meanings."""
 
     initial_rebalance_delay_ms: int = 0
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = (1 << 31) - 1
-    # How long a JoinGroup of someone new may wait, in whom nothing else shows that he is gone.
+    # How long a new member's JoinGroup may wait: it sends no heartbeats, so nothing else shows that
+    # it is gone.
     new_member_join_timeout_ms: int = 300_000
 
 

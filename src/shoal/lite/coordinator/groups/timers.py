@@ -1,7 +1,7 @@
-"""Deadlines of many things, of which only the next one matters.
+"""Deadlines of many keys, ordered by time.
 
-A heartbeat puts a deadline off, so an entry's time is only a guess: when it comes, its owner
-says whether it is meant, and until when to wait if not. So a heartbeat costs nothing here.
+A heartbeat extends a deadline, so the time of an entry is only an estimate: when it passes, the
+owner is asked for the real deadline. So a heartbeat costs nothing here.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -13,7 +13,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class Timers(Generic[KeyT]):
-    """One entry for each key; `deadline_of` tells a key's real deadline, None if it has none."""
+    """One entry per key; `deadline_of` returns a key's real deadline, or None."""
 
     def __init__(self, deadline_of: Callable[[KeyT], int | None]) -> None:
         self._deadline_of = deadline_of
@@ -22,12 +22,12 @@ class Timers(Generic[KeyT]):
         self._numbers = count()
 
     def watch(self, key: KeyT, deadline_ms: int) -> None:
-        """Have a look at a key at this time at the latest."""
+        """Check a key at this time at the latest."""
         known = self._guesses.get(key)
         if known is None or deadline_ms < known:
             self._guesses[key] = deadline_ms
             heappush(self._heap, (deadline_ms, next(self._numbers), key))
-            # Entries that were brought forward leave their old ones behind.
+            # Entries that were moved to an earlier time leave their old ones in the heap.
             if len(self._heap) > 2 * len(self._guesses) + 64:
                 self._heap = [
                     (guess_ms, next(self._numbers), one) for one, guess_ms in self._guesses.items()
@@ -35,13 +35,13 @@ class Timers(Generic[KeyT]):
                 heapify(self._heap)
 
     def next_ms(self) -> int | None:
-        """When to call `due` at the latest; never later than the next deadline."""
+        """Return when to call `due` at the latest; never later than the next deadline."""
         while self._heap and self._guesses.get(self._heap[0][2]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[KeyT]:
-        """The keys whose deadlines have come; each is forgotten until it is watched again."""
+        """Yield the keys whose deadlines have passed; each must be watched again."""
         while (guess_ms := self.next_ms()) is not None and guess_ms <= now_ms:
             key = heappop(self._heap)[2]
             del self._guesses[key]

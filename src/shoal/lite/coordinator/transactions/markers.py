@@ -1,11 +1,11 @@
-"""Brings the markers of decided transactions to the leaders of their partitions.
+"""Sends the markers of ended transactions to the leaders of their partitions.
 
 Rules of this file:
-- A marker is sent until it is written, however long a partition has no leader; only a partition
-  that is deleted needs none. Apache Kafka gives up on a partition without a leader
-  (KAFKA-20734), and the transaction stays open there for good.
-- One request to a broker is on its way at a time; what comes meanwhile goes along in the next.
-- A partition that is at a higher epoch of the producer has no part of the transaction open.
+- A marker is sent until it is written, however long a partition has no leader; only a deleted
+  partition needs none. Apache Kafka gives up on a partition without a leader (KAFKA-20734), and
+  the transaction stays open there forever.
+- One request per broker is in flight; markers that are added meanwhile go into the next one.
+- A partition that knows a higher epoch of the producer has no open part of the transaction.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.records import NO_LEADER
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.model.topics import TopicPartition
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as partitions get it."""
+    """A transaction marker to be written to partitions."""
 
     producer_id: int
     epoch: int
@@ -35,95 +35,97 @@ class Marker(NamedTuple):
     protocol: int
 
 
-Written = dict[TopicPartition, Code]
-# Writes markers at the leader with this id; what became of each, in the same order.
-Write = Callable[[int, list[tuple[Marker, list[TopicPartition]]]], Awaitable[list[Written]]]
+MarkerResults = dict[TopicPartition, Code]
+# Writes markers at the leader with this id; returns their results in the same order.
+Write = Callable[[int, list[tuple[Marker, list[TopicPartition]]]], Awaitable[list[MarkerResults]]]
 
 
 @dataclass(slots=True)
-class _Parcel:
+class _QueuedMarker:
     marker: Marker
     partitions: list[TopicPartition]
-    future: "asyncio.Future[Written]"
+    future: "asyncio.Future[MarkerResults]"
 
 
-class MarkerCourier:
-    """The way of markers from this broker to all others."""
+class MarkerSender:
+    """Sends markers from this broker to all leaders."""
 
     def __init__(self, state: Callable[[], ClusterState], write: Write) -> None:
         self._state = state
         self._write = write
-        self._queues: dict[int, list[_Parcel]] = {}
+        self._queues: dict[int, list[_QueuedMarker]] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     async def deliver(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
-        """Returns when the marker is written everywhere; `Refused` if we are not to write it."""
-        left = set(partitions)
+        """Write a marker to all partitions; `ApiError` if this coordinator is fenced."""
+        remaining = set(partitions)
         while True:
-            by_leader = self._by_leader(left)
+            by_leader = self._by_leader(remaining)
             results = await asyncio.gather(
-                *(self._sent(leader, marker, part) for leader, part in by_leader.items())
+                *(self._enqueue(leader, marker, part) for leader, part in by_leader.items())
             )
             for result in results:
-                self._note(marker, result, left)
-            if not left:
+                self._apply_results(marker, result, remaining)
+            if not remaining:
                 return
             await asyncio.sleep(_RETRY_S)
 
-    def _note(self, marker: Marker, result: Written, left: set[TopicPartition]) -> None:
+    def _apply_results(
+        self, marker: Marker, result: MarkerResults, remaining: set[TopicPartition]
+    ) -> None:
         for partition, code in result.items():
             if code == Code.TRANSACTION_COORDINATOR_FENCED:
-                message = f"{partition} has heard of a later coordinator"
-                raise Refused(Code.NOT_COORDINATOR, message)
+                message = f"{partition} knows a later coordinator epoch"
+                raise ApiError(Code.NOT_COORDINATOR, message)
             if code in _DONE:
-                left.discard(partition)
+                remaining.discard(partition)
             else:
-                _logger.info("%s not written to %s yet: %s", marker, partition, code.name)
+                _logger.info("%s is not written to %s yet: %s", marker, partition, code.name)
 
-    def _by_leader(self, left: set[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    def _by_leader(self, remaining: set[TopicPartition]) -> dict[int, list[TopicPartition]]:
         topics = self._state().topics
         by_leader: dict[int, list[TopicPartition]] = {}
-        for partition in list(left):
+        for partition in list(remaining):
             topic = topics.get(partition.topic)
             record = topic and topic.partitions.get(partition.partition)
             if not record:
-                left.discard(partition)
+                remaining.discard(partition)
             elif record.leader != NO_LEADER:
                 by_leader.setdefault(record.leader, []).append(partition)
         return by_leader
 
-    def _sent(
+    def _enqueue(
         self, leader: int, marker: Marker, partitions: list[TopicPartition]
-    ) -> "asyncio.Future[Written]":
-        parcel = _Parcel(marker, partitions, asyncio.get_running_loop().create_future())
-        self._queues.setdefault(leader, []).append(parcel)
+    ) -> "asyncio.Future[MarkerResults]":
+        queued = _QueuedMarker(marker, partitions, asyncio.get_running_loop().create_future())
+        self._queues.setdefault(leader, []).append(queued)
         if leader not in self._senders:
             self._senders[leader] = run_once(
-                "transaction marker sender", self._empty(leader), on_failure=log_only
+                "transaction marker sender", self._send_queued(leader), on_failure=log_only
             )
-        return parcel.future
+        return queued.future
 
-    async def _empty(self, leader: int) -> None:
+    async def _send_queued(self, leader: int) -> None:
         try:
-            while parcels := self._queues.pop(leader, None):
-                results = await self._results(leader, parcels)
-                for parcel, result in zip(parcels, results, strict=True):
-                    if not parcel.future.done():
-                        parcel.future.set_result(result)
+            while batch := self._queues.pop(leader, None):
+                results = await self._write_batch(leader, batch)
+                for queued, result in zip(batch, results, strict=True):
+                    if not queued.future.done():
+                        queued.future.set_result(result)
         finally:
             del self._senders[leader]
 
-    async def _results(self, leader: int, parcels: list[_Parcel]) -> list[Written]:
-        items = [(parcel.marker, parcel.partitions) for parcel in parcels]
+    async def _write_batch(self, leader: int, batch: list[_QueuedMarker]) -> list[MarkerResults]:
+        items = [(queued.marker, queued.partitions) for queued in batch]
         try:
             return await self._write(leader, items)
-        except Refused as refused:
-            _logger.info("broker %d was not told of markers: %s", leader, refused)
-            code = refused.code
-        except Exception as error:  # noqa: BLE001 - those who wait for the parcels must hear of it
+        except ApiError as error:
+            _logger.info("cannot send transaction markers to broker %d: %s", leader, error)
+            code = error.code
+        except Exception as error:  # noqa: BLE001 - those who wait for the markers need a result
             record_failure("transaction marker sender", error, "the markers are sent again")
             code = Code.UNKNOWN_SERVER_ERROR
-        return [dict.fromkeys(parcel.partitions, code) for parcel in parcels]
+        return [dict.fromkeys(queued.partitions, code) for queued in batch]
 
     async def close(self) -> None:
         senders = list(self._senders.values())
@@ -133,7 +135,7 @@ class MarkerCourier:
 
 
 def markers_request(items: Iterable[tuple[Marker, list[TopicPartition]]]) -> dict[str, Any]:
-    """The values of a WriteTxnMarkers request."""
+    """Return the values of a WriteTxnMarkers request."""
     return {
         "markers": [
             {
@@ -142,7 +144,7 @@ def markers_request(items: Iterable[tuple[Marker, list[TopicPartition]]]) -> dic
                 "transaction_result": marker.is_commit,
                 "topics": [
                     {"name": name, "partition_indexes": indexes}
-                    for name, indexes in by_topic(partitions).items()
+                    for name, indexes in group_by_topic(partitions).items()
                 ],
                 "coordinator_epoch": marker.coordinator_epoch,
                 "transaction_version": marker.protocol,
@@ -152,7 +154,7 @@ def markers_request(items: Iterable[tuple[Marker, list[TopicPartition]]]) -> dic
     }
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
+def group_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)

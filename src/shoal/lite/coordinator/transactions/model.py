@@ -1,9 +1,9 @@
 """A transactional id and the state of its transaction. Values only.
 
-Two protocols. In the first, partitions are announced by the client, and producer id and epoch
-stay what they are from one transaction to the next. In the second (KIP-890, transaction version
-2) brokers announce partitions, and each end gives the producer a new epoch: what an earlier
-transaction left on its way cannot slip into the next.
+There are two protocols. In the first, the client adds partitions to a transaction, and producer id
+and epoch stay the same from one transaction to the next. In the second (KIP-890,
+transaction.version 2) brokers add partitions, and each end of a transaction raises the producer
+epoch: late requests of an earlier transaction cannot become part of the next one.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 LARGEST_EPOCH: Final = (1 << 15) - 1
 NO_TIME_MS: Final = -1
-# The transaction versions in which the protocols came (there is a version 1, of records alone).
+# The transaction.version values that introduced the protocols (version 1 changed only records).
 FIRST_PROTOCOL: Final = 0
 SECOND_PROTOCOL: Final = 2
 
 
-class State(IntEnum):
-    """Where a transaction is, by the numbers that stand in its records."""
+class TxnState(IntEnum):
+    """The state of a transaction, by the numbers in its records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -34,7 +34,7 @@ class State(IntEnum):
 
     @property
     def title(self) -> str:
-        """As Apache Kafka writes it in answers."""
+        """The name that Apache Kafka uses in answers."""
         return _TITLES[self]
 
 
@@ -48,47 +48,47 @@ _TITLES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-COMPLETE: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-# Nothing is under way; what is left may be forgotten after a time.
-AT_REST: Final = COMPLETE | {State.EMPTY}
+PREPARED: Final = frozenset({TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT})
+COMPLETE: Final = frozenset({TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT})
+# No transaction is open; the transactional id may expire.
+AT_REST: Final = COMPLETE | {TxnState.EMPTY}
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id and its epoch."""
 
     producer_id: int
     epoch: int
 
 
-NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_IDENTITY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Everything that is known of a transactional id."""
+    """The state of a transactional id."""
 
     transactional_id: str
     producer_id: int
     epoch: int
     timeout_ms: int
-    state: State
+    state: TxnState
     updated_ms: int
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NO_TIME_MS
-    # The id before the last one, whose epochs were used up; and the one after this.
+    # The previous producer id, whose epochs are exhausted; and the next one.
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    # The epoch before this one, if its producer may still ask for this one: it asked before and
-    # missed the answer, or its transaction was aborted for it. Not in the records: another
-    # coordinator cannot tell a repeated question from a zombie's.
+    # The previous epoch, if its producer may still request this one: it did not receive the answer
+    # to InitProducerId, or its transaction timed out. It is not stored in the records: another
+    # coordinator cannot distinguish a retry from a zombie.
     last_epoch: int = NO_PRODUCER_EPOCH
-    # By which protocol the transaction is carried out.
+    # The protocol of the transaction.
     protocol: int = FIRST_PROTOCOL
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, self.epoch)
+    def identity(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.epoch)
 
     @property
     def is_exhausted(self) -> bool:
@@ -96,5 +96,5 @@ class Transaction:
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a producer with this epoch gets a new id next; the last epoch is for fencing."""
+    """Return whether the next producer needs a new id; the last epoch is reserved for fencing."""
     return epoch >= LARGEST_EPOCH - 1

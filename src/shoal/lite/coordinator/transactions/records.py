@@ -6,13 +6,13 @@
              beginning; in version 1, as tagged fields: 0 the producer id before, 1 the one after,
              2 the protocol of the client
 
-A null value forgets the id. What later versions add behind these fields is passed over.
+A null value removes the id. Fields that later versions add at the end are ignored.
 """
 
 from collections.abc import Callable, Iterable
 from struct import Struct
 
-from shoal.lite.coordinator.transactions.model import FIRST_PROTOCOL, State, Transaction
+from shoal.lite.coordinator.transactions.model import FIRST_PROTOCOL, Transaction, TxnState
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import NO_PRODUCER_ID
 from shoal.wire.errors import Malformed
@@ -33,9 +33,9 @@ _TIMES = Struct(">qq")
 _KEY_VERSION = 0
 _PREVIOUS_ID, _NEXT_ID, _PROTOCOL = 0, 1, 2
 _TAGS: dict[int, Callable[[Cursor], int]] = {
-    _PREVIOUS_ID: lambda cursor: cursor.fixed(INT64, "previous producer id")[0],
-    _NEXT_ID: lambda cursor: cursor.fixed(INT64, "next producer id")[0],
-    _PROTOCOL: lambda cursor: cursor.fixed(INT16, "protocol")[0],
+    _PREVIOUS_ID: lambda cursor: cursor.unpack(INT64, "previous producer id")[0],
+    _NEXT_ID: lambda cursor: cursor.unpack(INT64, "next producer id")[0],
+    _PROTOCOL: lambda cursor: cursor.unpack(INT16, "protocol")[0],
 }
 
 
@@ -46,9 +46,9 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(data: bytes) -> str | None:
-    """The transactional id; None for a key of a version that is not known."""
+    """Return the transactional id; None for a key of an unknown version."""
     cursor = Cursor(memoryview(data), flexible=False)
-    if cursor.fixed(_VERSION, "key version")[0] != _KEY_VERSION:
+    if cursor.unpack(_VERSION, "key version")[0] != _KEY_VERSION:
         return None
     return cursor.string("transactional id")
 
@@ -59,7 +59,7 @@ def encode_value(transaction: Transaction, version: int) -> bytes:
         transaction.producer_id, transaction.epoch, transaction.timeout_ms, transaction.state
     )
     is_flexible = version >= 1
-    if transaction.state is State.EMPTY:
+    if transaction.state is TxnState.EMPTY:
         put_count(output, -1, flexible=is_flexible)
     else:
         _put_partitions(output, transaction.partitions, is_flexible=is_flexible)
@@ -101,30 +101,30 @@ def _put_tags(output: bytearray, transaction: Transaction) -> None:
 
 
 def decode_value(transactional_id: str, data: bytes) -> Transaction:
-    """The transaction; `Malformed` if the bytes are none."""
+    """Return the transaction; `Malformed` if the bytes are not a valid record."""
     version = _VERSION.unpack_from(data)[0]
     if version not in {0, 1}:
-        raise Malformed(f"a transaction's record of version {version}")
+        raise Malformed(f"a transaction record of unknown version {version}")
     is_flexible = version >= 1
     cursor = Cursor(memoryview(data), flexible=is_flexible)
-    cursor.fixed(_VERSION, "value version")
-    producer_id, epoch, timeout_ms, state = cursor.fixed(_IDENTITY, "transaction")
+    cursor.unpack(_VERSION, "value version")
+    producer_id, epoch, timeout_ms, state = cursor.unpack(_IDENTITY, "transaction")
     partitions: set[TopicPartition] = set()
     for _ in range(cursor.nullable_count("topics", least_size=2)):
         topic = cursor.string("topic")
         for _ in range(cursor.count("partitions", least_size=4, weight=NUMBER_WEIGHT)):
-            index: int = cursor.fixed(INT32, "partition")[0]
+            index: int = cursor.unpack(INT32, "partition")[0]
             partitions.add(TopicPartition(topic, index))
         if is_flexible:
             cursor.tags("topic")
-    updated_ms, started_ms = cursor.fixed(_TIMES, "times")
+    updated_ms, started_ms = cursor.unpack(_TIMES, "times")
     tags = cursor.tags("transaction", _TAGS) if is_flexible else {}
     return Transaction(
         transactional_id,
         producer_id,
         epoch,
         timeout_ms,
-        State(state),
+        TxnState(state),
         updated_ms,
         frozenset(partitions),
         started_ms,

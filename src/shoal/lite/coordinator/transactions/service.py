@@ -1,9 +1,9 @@
-"""A broker's way to transaction coordinators: its own, and those of other brokers.
+"""A broker's access to transaction coordinators: its own, and those of other brokers.
 
 Rules of this file:
-- The leader of a partition asks the coordinator before a transaction's first batch is written:
-  *verify* that the client has announced the partition, or, by the second protocol, *add* it.
-- What goes wrong on the way there is told so that clients try again, in words that they know.
+- The leader of a partition asks the coordinator before it writes a transaction's first batch:
+  it *verifies* that the client has added the partition, or, in the second protocol, *adds* it.
+- Errors on the way to the coordinator are mapped to retriable codes that every client knows.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.base.dial import Peer
-from shoal.lite.coordinator.host import CoordinatorHost, Home
-from shoal.lite.coordinator.loaded_shard import Seat
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.dial import NodeAddress
+from shoal.lite.coordinator.host import CoordinatorBroker, CoordinatorHost
+from shoal.lite.coordinator.loaded_shard import LoadedShard
 from shoal.lite.coordinator.topics import TRANSACTION_TOPIC
 from shoal.lite.coordinator.transactions.coordinator import TransactionCoordinator, wall_ms
 from shoal.lite.coordinator.transactions.machine import MachineSettings
 from shoal.lite.coordinator.transactions.markers import (
     Marker,
-    MarkerCourier,
-    Written,
-    by_topic,
+    MarkerResults,
+    MarkerSender,
+    group_by_topic,
     markers_request,
 )
-from shoal.lite.coordinator.transactions.model import SECOND_PROTOCOL, Identity
-from shoal.lite.partitions.node_links import NodeLinks
+from shoal.lite.coordinator.transactions.model import SECOND_PROTOCOL, ProducerIdAndEpoch
+from shoal.lite.partitions.broker_links import BrokerLinks
 from shoal.lite.partitions.partition import Partition
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -37,8 +37,8 @@ _ADD_PARTITIONS = ApiKey.ADD_PARTITIONS_TO_TXN, 5
 _WRITE_MARKERS = ApiKey.WRITE_TXN_MARKERS, 2
 _ANSWER_S = 10.0
 _MARKER_TIMEOUT_MS = 30_000
-# What clients try again, whatever their age.
-_ON_THE_WAY = frozenset(
+# Errors of the way to the coordinator; producers of any version retry the code they become.
+_RETRIABLE = frozenset(
     {
         Code.NETWORK_EXCEPTION,
         Code.COORDINATOR_LOAD_IN_PROGRESS,
@@ -48,17 +48,17 @@ _ON_THE_WAY = frozenset(
 )
 
 
-class Asked(Enum):
-    """What a client's version lets its broker ask of the coordinator, and tell the client."""
+class CoordinatorAction(Enum):
+    """What a broker asks of the coordinator; it depends on the version of the client's request."""
 
     VERIFY = "verify"
-    # TRANSACTION_ABORTABLE is known to the client.
+    # The client knows TRANSACTION_ABORTABLE.
     VERIFY_ABORTABLE = "verify, abortable"
     ADD = "add"
 
 
-class Broker(Home, Protocol):
-    """What transactions need of a broker."""
+class TransactionBroker(CoordinatorBroker, Protocol):
+    """The part of a broker that transactions use."""
 
     @property
     def broker_id(self) -> int: ...
@@ -68,72 +68,72 @@ class Broker(Home, Protocol):
     def partition(self, topic: str, index: int) -> Partition: ...
 
 
-class Transactions:
-    """The transaction coordinators of one broker, and how it reaches the others."""
+class TransactionService:
+    """The transaction coordinators of one broker, and its requests to those of others."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: TransactionBroker) -> None:
         self._broker = broker
-        self._asking = NodeLinks(broker.broker_id)
-        self._telling = NodeLinks(broker.broker_id)
-        self._courier = MarkerCourier(lambda: broker.state, self._write_at)
+        self._verification_links = BrokerLinks(broker.broker_id)
+        self._marker_links = BrokerLinks(broker.broker_id)
+        self._marker_sender = MarkerSender(lambda: broker.state, self._send_markers)
         self.host: CoordinatorHost[TransactionCoordinator] = CoordinatorHost(
             broker, TRANSACTION_TOPIC, self._coordinator
         )
 
     async def close(self) -> None:
-        """After the host."""
-        await self._courier.close()
-        await self._asking.close()
-        await self._telling.close()
+        """Close connections and senders; call it after the host is closed."""
+        await self._marker_sender.close()
+        await self._verification_links.close()
+        await self._marker_links.close()
 
-    def _coordinator(self, seat: Seat[TransactionCoordinator]) -> TransactionCoordinator:
+    def _coordinator(self, loaded: LoadedShard[TransactionCoordinator]) -> TransactionCoordinator:
         layers = self._broker.layers
         settings = MachineSettings(
             transaction_max_timeout_ms=layers.integer("transaction.max.timeout.ms"),
             transactional_id_expiration_ms=layers.integer("transactional.id.expiration.ms"),
         )
-        return TransactionCoordinator(seat, self, settings)
+        return TransactionCoordinator(loaded, self, settings)
 
     # For coordinators
 
     @property
     def transaction_version(self) -> int:
-        """Which protocol the cluster has agreed on."""
+        """The finalized transaction.version of the cluster."""
         return self._broker.transaction_version
 
     async def new_producer_id(self) -> int:
         return await self._broker.new_producer_id()
 
     async def deliver(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
-        await self._courier.deliver(marker, partitions)
+        await self._marker_sender.deliver(marker, partitions)
 
     # For leaders of partitions
 
-    async def join(
+    async def verify_or_add(
         self,
         transactional_id: str,
-        identity: Identity,
+        identity: ProducerIdAndEpoch,
         partitions: list[TopicPartition],
-        asked: Asked,
+        action: CoordinatorAction,
     ) -> dict[TopicPartition, Code]:
-        """Verify or add partitions; what to tell the client about each."""
+        """Verify or add partitions; return the code for the client for each of them."""
         try:
-            codes = await self._ask(transactional_id, identity, partitions, asked)
-        except Refused as refused:
-            codes = dict.fromkeys(partitions, refused.code)
-        return {partition: _told(codes[partition], asked) for partition in partitions}
+            codes = await self._ask_coordinator(transactional_id, identity, partitions, action)
+        except ApiError as error:
+            codes = dict.fromkeys(partitions, error.code)
+        return {partition: _to_producer_code(codes[partition], action) for partition in partitions}
 
-    async def _ask(
+    async def _ask_coordinator(
         self,
         transactional_id: str,
-        identity: Identity,
+        identity: ProducerIdAndEpoch,
         partitions: list[TopicPartition],
-        asked: Asked,
+        action: CoordinatorAction,
     ) -> dict[TopicPartition, Code]:
         coordinator = await self.host.locate(transactional_id)
         if coordinator.broker_id == self._broker.broker_id:
             shard = self.host.shard_for(transactional_id)
-            if asked is Asked.ADD:
+            if action is CoordinatorAction.ADD:
                 code = await shard.add_partitions(
                     transactional_id, identity, partitions, SECOND_PROTOCOL
                 )
@@ -146,18 +146,20 @@ class Transactions:
                     "transactional_id": transactional_id,
                     "producer_id": identity.producer_id,
                     "producer_epoch": identity.epoch,
-                    "verify_only": asked is not Asked.ADD,
+                    "verify_only": action is not CoordinatorAction.ADD,
                     "topics": [
                         {"name": name, "partitions": indexes}
-                        for name, indexes in by_topic(partitions).items()
+                        for name, indexes in group_by_topic(partitions).items()
                     ],
                 }
             ]
         }
-        peer = Peer(coordinator.broker_id, coordinator.host, coordinator.port)
-        response = await self._asking.ask(peer, _ADD_PARTITIONS, values, timeout_s=_ANSWER_S)
+        peer = NodeAddress(coordinator.broker_id, coordinator.host, coordinator.port)
+        response = await self._verification_links.request(
+            peer, _ADD_PARTITIONS, values, timeout_s=_ANSWER_S
+        )
         if response.error_code:
-            raise Refused(Code(response.error_code), "the coordinator refuses")
+            raise ApiError(Code(response.error_code), "the coordinator returned an error")
         return {
             TopicPartition(topic.name, part.partition_index): Code(part.partition_error_code)
             for result in response.results_by_transaction
@@ -167,26 +169,26 @@ class Transactions:
 
     # Markers
 
-    async def _write_at(
+    async def _send_markers(
         self, leader: int, items: list[tuple[Marker, list[TopicPartition]]]
-    ) -> list[Written]:
+    ) -> list[MarkerResults]:
         if leader == self._broker.broker_id:
-            return await self.write_here(items)
+            return await self.write_markers(items)
         broker = self._broker.state.brokers.get(leader)
         if broker is None:
-            raise Refused(Code.BROKER_NOT_AVAILABLE, f"broker {leader} is not known")
-        response = await self._telling.ask(
-            Peer(leader, broker.host, broker.port),
+            raise ApiError(Code.BROKER_NOT_AVAILABLE, f"broker {leader} is not registered")
+        response = await self._marker_links.request(
+            NodeAddress(leader, broker.host, broker.port),
             _WRITE_MARKERS,
             markers_request(items),
             timeout_s=_MARKER_TIMEOUT_MS / 1000 + _ANSWER_S,
         )
-        return [_written(marker) for marker in response.markers]
+        return [_decode_marker_results(marker) for marker in response.markers]
 
-    async def write_here(
+    async def write_markers(
         self, items: Iterable[tuple[Marker, list[TopicPartition]]]
-    ) -> list[Written]:
-        """Write markers to partitions that this broker leads; waits for their followers."""
+    ) -> list[MarkerResults]:
+        """Write markers to partitions that this broker leads; wait until they are committed."""
         results: list[dict[TopicPartition, Code | asyncio.Future[Code]]] = [
             {partition: self._write_marker(marker, partition) for partition in partitions}
             for marker, partitions in items
@@ -217,8 +219,8 @@ class Transactions:
                 timeout_ms=_MARKER_TIMEOUT_MS,
                 on_acked=partial(_resolve, future),
             )
-        except Refused as refused:
-            return refused.code
+        except ApiError as error:
+            return error.code
         return future
 
 
@@ -227,7 +229,7 @@ def _resolve(future: "asyncio.Future[Code]", code: Code) -> None:
         future.set_result(code)
 
 
-def _written(marker: Any) -> Written:
+def _decode_marker_results(marker: Any) -> MarkerResults:
     return {
         TopicPartition(topic.name, part.partition_index): Code(part.error_code)
         for topic in marker.topics
@@ -235,10 +237,10 @@ def _written(marker: Any) -> Written:
     }
 
 
-def _told(code: Code, asked: Asked) -> Code:
-    """A coordinator's word as a producer gets it from a partition's leader."""
+def _to_producer_code(code: Code, action: CoordinatorAction) -> Code:
+    """Map a coordinator's code to the one that a partition's leader returns to a producer."""
     if code == Code.PRODUCER_FENCED:
         return Code.INVALID_PRODUCER_EPOCH
-    if code == Code.TRANSACTION_ABORTABLE and asked is Asked.VERIFY:
+    if code == Code.TRANSACTION_ABORTABLE and action is CoordinatorAction.VERIFY:
         return Code.INVALID_TXN_STATE
-    return Code.NOT_ENOUGH_REPLICAS if code in _ON_THE_WAY else code
+    return Code.NOT_ENOUGH_REPLICAS if code in _RETRIABLE else code

@@ -1,1 +1,1 @@
-"""The records of the metadata log, the state that they make, requests and their bytes."""
+"""The records of the metadata log, the state built from them, requests and their encoding."""

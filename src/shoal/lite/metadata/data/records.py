@@ -1,11 +1,11 @@
 """The records of the metadata log, and their bytes.
 
 Rules of this file:
-- A record says what is so from now on, never what to do.
+- A record states what holds from now on, never what to do.
 - The bytes are JSON objects with the record's type and version, and the fields under the names
   that are declared beside their types (`shoal.model.serialised`), all of them. A new field or
-  another meaning is a new version: a record that has more or less than its version is refused.
-- The records of one command share a batch: they are all there after a crash, or none.
+  another meaning is a new version: a record with other fields than its version is rejected.
+- The records of one request share a batch: after a crash all of them exist, or none.
 """
 
 import json
@@ -24,12 +24,12 @@ _REMEDY = "open the folder with the version of shoal that wrote it"
 
 
 class UnknownRecord(ShoalError):
-    """The metadata log holds something that this version of shoal cannot read."""
+    """The metadata log contains a record that this version of shoal cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """The first record: which cluster this is."""
+    """The first record: the id of the cluster."""
 
     type: ClassVar[str] = "cluster"
     cluster_id: Annotated[str, "cluster_id"]
@@ -37,28 +37,28 @@ class ClusterRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """A broker, whole: one incarnation of its process, at this address. A change replaces it."""
+    """A complete broker: one incarnation of its process, at this address. A change replaces it."""
 
     type: ClassVar[str] = "broker"
     broker_id: Annotated[int, "broker_id"]
     incarnation: Annotated[str, "incarnation"]
     host: Annotated[str, "host"]
     port: Annotated[int, "port"]
-    # Higher for every registration in the cluster: an older one is of a process that is gone.
+    # Increases with every registration in the cluster: an older epoch is of a former process.
     epoch: Annotated[int, "epoch"] = 0
     rack: Annotated[str | None, "rack"] = None
-    # On which boot of its machine it runs, and which folder has its data.
+    # The boot of the machine on which it runs, and the id of its data folder.
     boot_id: Annotated[str, "boot_id"] = ""
     directory_id: Annotated[str, "directory_id"] = ""
-    # Fenced: it leads nothing and is in sync with nobody, because it has not caught up with the
-    # metadata, or is not heard of. Shutting down: for good, the process ends or has ended.
+    # Fenced: it leads nothing and is in no in-sync set, because it has not caught up with the
+    # metadata, or its session expired. Shutting down is final: the process is ending or has ended.
     fenced: Annotated[bool, "fenced"] = False
     shutting_down: Annotated[bool, "shutting_down"] = False
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRemovedRecord:
-    """A broker does not belong to the cluster any more."""
+    """A broker was unregistered."""
 
     type: ClassVar[str] = "broker-removed"
     broker_id: Annotated[int, "broker_id"]
@@ -73,28 +73,28 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition, whole: a change replaces it, and has a higher partition epoch."""
+    """A complete partition: a change replaces it, and has a higher partition epoch."""
 
     type: ClassVar[str] = "partition"
     topic_id: Annotated[UUID, "topic_id"]
     partition: Annotated[int, "partition"]
-    # All who have a copy or are to get one; the first is preferred as leader.
+    # All brokers that have a replica or are to get one; the first is the preferred leader.
     replicas: Annotated[tuple[int, ...], "replicas"]
     in_sync: Annotated[tuple[int, ...], "in_sync"]
     leader: Annotated[int, "leader"]
     leader_epoch: Annotated[int, "leader_epoch"]
     partition_epoch: Annotated[int, "partition_epoch"]
-    # Not in sync, but with everything that is committed, because nothing has been committed
-    # since they left (KIP-966).
+    # Eligible leader replicas (KIP-966): not in sync, but with everything that is committed,
+    # because nothing has been committed since they left.
     eligible: Annotated[tuple[int, ...], "eligible"] = ()
-    # While replicas are reassigned: who of them is new, and who is to go.
+    # During a reassignment: the replicas that are added, and those that are removed.
     adding: Annotated[tuple[int, ...], "adding"] = ()
     removing: Annotated[tuple[int, ...], "removing"] = ()
-    # Whose log cannot be written or read, until its broker starts anew.
+    # Replicas whose log cannot be written or read, until their broker restarts.
     failed: Annotated[tuple[int, ...], "failed"] = ()
-    # Who was in sync or eligible and came back without its unflushed data.
+    # Replicas that were in sync or eligible and came back without their unflushed data.
     lost: Annotated[tuple[int, ...], "lost"] = ()
-    # An unclean election is under way: replicas tell the controller how far their logs go.
+    # An unclean election is under way: replicas report the ends of their logs.
     recovering: Annotated[bool, "recovering"] = False
 
     @property
@@ -103,13 +103,13 @@ class PartitionRecord:
 
     @property
     def target_replicas(self) -> tuple[int, ...]:
-        """The replicas when the reassignment is done."""
+        """The replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRemovedRecord:
-    """A topic is gone, with its partitions and settings."""
+    """A topic is deleted, with its partitions and settings."""
 
     type: ClassVar[str] = "topic-removed"
     topic_id: Annotated[UUID, "topic_id"]
@@ -117,7 +117,7 @@ class TopicRemovedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A setting of a topic, a broker or the cluster; without a value it has its default again.
+    """A setting of a topic, a broker or the cluster; without a value it is reset to its default.
 
     `owner` is a topic's name, a broker's id, or empty for all brokers and for the cluster.
     """
@@ -131,7 +131,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """All producer ids below this one have been given out."""
+    """All producer ids below this one are allocated."""
 
     type: ClassVar[str] = "producer-ids"
     next_producer_id: Annotated[int, "next_producer_id"]
@@ -139,7 +139,7 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEndRecord:
-    """The last record of a snapshot: how many records of the log it stands for."""
+    """The last record of a snapshot: how many records of the log it replaces."""
 
     type: ClassVar[str] = "snapshot-end"
     applied_count: Annotated[int, "applied_count"]
@@ -182,7 +182,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """The record; `UnknownRecord` if the bytes are none that we know."""
+    """Decode a record; `UnknownRecord` if the bytes are not a known one."""
     try:
         body: dict[str, Any] = json.loads(data)
         cls = _CLASSES[body.pop("type")]

@@ -1,8 +1,8 @@
-"""What can be asked of a controller, and what it answers. Values only.
+"""The requests to a controller, and its answers. Values only.
 
-A request says in its type what its answer is: `handle(now_ms, Heartbeat(...))` leads to a
-`HeartbeatAnswer`. A request that cannot be granted as a whole raises `Refused`; where parts
-can be granted by themselves, each part has a code of its own.
+The type of a request names the type of its answer: `handle(now_ms, Heartbeat(...))` returns a
+`HeartbeatAnswer`. A request that fails as a whole raises `ApiError`; where parts can succeed
+separately, each part has its own error code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from shoal.model.topics import TopicPartition
 
 A_co = TypeVar("A_co", covariant=True)
 
-# A member of an in-sync set of whom the leader has not heard yet.
+# The epoch of an in-sync replica that has not fetched from the leader yet.
 UNKNOWN_EPOCH = -1
 
 
-class Request(Generic[A_co]):
+class ControllerRequest(Generic[A_co]):
     """A request whose answer is an `A_co`."""
 
     __slots__ = ()
@@ -31,41 +31,40 @@ class Request(Generic[A_co]):
 
 # The epoch of a broker that is not registered.
 NO_EPOCH = -1
-# What a heartbeat is refused with where the controller counts on another process, or on none:
-# who hears it has no place any more, and ends.
-DISMISSALS = frozenset({Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED})
+# Errors of a heartbeat when another process, or none, is registered for the broker: a broker that
+# gets one of them shuts down.
+FENCED_CODES = frozenset({Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED})
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegistrationAnswer:
     broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterBroker(Request[Registered]):
+class RegisterBroker(ControllerRequest[RegistrationAnswer]):
     """A process of a broker has started. It is fenced until it has caught up with the metadata.
 
-    It keeps its place in in-sync sets if its data is all there: it has the folder that the
-    process before it had, and the machine was not started anew since, or that process wrote
-    everything to the disk at its end and left its own incarnation in the folder to say so.
+    It stays in its in-sync sets if its data is complete: it has the folder of the process before
+    it, and either the machine was not rebooted since, or that process flushed everything at its
+    end and left its incarnation in the folder as proof (a clean shutdown).
 
-    Two things tell whether it is what it takes itself for, the latest process of its broker:
-    a request can be on its way for longer than its process lives, and a folder can be an older
-    copy of itself.
+    `earlier` and `previous_epoch` show whether it is the latest process of its broker: a request
+    can arrive after its process has ended, and a folder can be an older copy.
     """
 
     broker_id: int
-    # Made up by each process for itself.
+    # A random id of this process.
     incarnation: str
     host: str
     port: int
     boot_id: str
-    # Written into the folder when it is made.
+    # Written into the folder when it is created.
     directory_id: str
-    # The processes that had that folder before it: the last one that opened its logs there, and
-    # all who tried since.
+    # The processes that had that folder before: the last one that opened its logs there, and all
+    # that tried since.
     earlier: tuple[str, ...] = ()
-    # The registration of this broker that it replaces.
+    # The epoch of the registration that it replaces.
     previous_epoch: int = NO_EPOCH
     clean_incarnation: str | None = None
     rack: str | None = None
@@ -79,11 +78,11 @@ class HeartbeatAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat(Request[HeartbeatAnswer]):
-    """A broker lives. `applied_count` is that of its own `ClusterState`.
+class Heartbeat(ControllerRequest[HeartbeatAnswer]):
+    """A broker is alive. `applied_count` is that of its own `ClusterState`.
 
-    With `want_shutdown` all leaderships are moved away, and when the answer leaves nobody
-    counts on the broker any more.
+    With `want_shutdown` all leaderships are moved away; when the answer leaves, the broker is in
+    no in-sync set that has another member.
     """
 
     broker_id: int
@@ -94,19 +93,19 @@ class Heartbeat(Request[HeartbeatAnswer]):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokersDied(Request[None]):
-    """Processes have ended, as their parent saw it; there is no need to wait for sessions.
+class ReportBrokerExits(ControllerRequest[None]):
+    """Processes have ended, reported by their parent: their sessions need not time out.
 
-    Incarnations by broker. Deaths that are seen together should be told together: whoever was
-    in sync with the others when nobody was left to commit anything has everything.
+    Incarnations by broker. Exits that are seen together should be reported together: replicas that
+    were in sync when no leader was left to commit anything have all committed records.
     """
 
     incarnations: Annotated[Mapping[int, str], "incarnations"]
 
 
 @dataclass(frozen=True, slots=True)
-class UnregisterBroker(Request[None]):
-    """A broker will not come back."""
+class UnregisterBroker(ControllerRequest[None]):
+    """Remove a broker that will not come back."""
 
     broker_id: Annotated[int, "broker_id"]
 
@@ -115,8 +114,8 @@ class UnregisterBroker(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
-    """A controller: its disk, and the voters (ids and disks) that it knows or proposes.
+class ControllerIdentity:
+    """A controller: its id, its directory id, and the voters that it knows or proposes.
 
     Once it is a member of a quorum, `voters` are those of the quorum.
     """
@@ -128,11 +127,11 @@ class Introduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduce(Request[Introduction]):
-    """One controller tells another who it is, and hears the same; see `founding`."""
+class ExchangeVoterIds(ControllerRequest[ControllerIdentity]):
+    """Two controllers exchange their ids and known voters; see `founding`."""
 
     cluster_id: Annotated[str, "cluster_id"]
-    introduction: Annotated[Introduction, "introduction"]
+    identity: Annotated[ControllerIdentity, "introduction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +141,8 @@ class ProducerIdBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateProducerIds(Request[ProducerIdBlock]):
-    """A block of ids that nobody has had."""
+class AllocateProducerIds(ControllerRequest[ProducerIdBlock]):
+    """Allocate a block of unused producer ids."""
 
     broker_id: int
     broker_epoch: int
@@ -153,8 +152,8 @@ class AllocateProducerIds(Request[ProducerIdBlock]):
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic as asked for; -1 stands for the broker's default, which the caller fills in."""
+class NewTopicSpec:
+    """A topic to create; -1 stands for the broker's default, which the caller fills in."""
 
     name: Annotated[str, "name"]
     partitions: Annotated[int, "partitions"]
@@ -164,20 +163,20 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopic(Request[None]):
-    """`topic_id` is made up by whoever asks: chance comes from outside."""
+class CreateTopic(ControllerRequest[None]):
+    """The sender generates `topic_id`: the controller itself has no randomness."""
 
-    topic: Annotated[NewTopic, "topic"]
+    topic: Annotated[NewTopicSpec, "topic"]
     topic_id: Annotated[UUID, "topic_id"]
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopic(Request[None]):
+class DeleteTopic(ControllerRequest[None]):
     topic_id: Annotated[UUID, "topic_id"]
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitions(Request[None]):
+class CreatePartitions(ControllerRequest[None]):
     """Grow a topic to `count` partitions; `assignments` are those of the new ones."""
 
     name: Annotated[str, "name"]
@@ -186,7 +185,7 @@ class CreatePartitions(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigEdit:
     """One change of a setting; operations are those of IncrementalAlterConfigs."""
 
     name: Annotated[str, "name"]
@@ -198,12 +197,12 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterConfigs(Request[None]):
+class AlterConfigs(ControllerRequest[None]):
     """Change settings of a topic or a broker: all of them, or none."""
 
     owner_kind: Annotated[str, "owner_kind"]
     owner: Annotated[str, "owner"]
-    changes: Annotated[Sequence[ConfigChange], "changes"]
+    changes: Annotated[Sequence[ConfigEdit], "changes"]
 
 
 # Partitions
@@ -213,8 +212,8 @@ class AlterConfigs(Request[None]):
 class InSyncChange:
     """A leader's proposal: an in-sync set of broker ids and their epochs.
 
-    It counts only if the partition still has these epochs. Members that the leader has not
-    heard of since it leads may have `UNKNOWN_EPOCH`, if they are in the set already.
+    It is applied only if the partition still has these epochs. Replicas that have not fetched
+    from this leader may have `UNKNOWN_EPOCH`, if they are in the set already.
     """
 
     topic_id: UUID
@@ -226,7 +225,7 @@ class InSyncChange:
 
 @dataclass(frozen=True, slots=True)
 class InSyncAnswer:
-    """Without an error, `partition` is what is so now; NEW_LEADER_ELECTED has it too."""
+    """Without an error, `partition` is the new state; NEW_LEADER_ELECTED has it too."""
 
     topic_id: UUID
     index: int
@@ -235,8 +234,8 @@ class InSyncAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitions(Request[list[InSyncAnswer]]):
-    """A broker wants in-sync sets of partitions that it leads changed."""
+class AlterPartitions(ControllerRequest[list[InSyncAnswer]]):
+    """A broker proposes in-sync sets of partitions that it leads."""
 
     broker_id: int
     broker_epoch: int
@@ -244,10 +243,10 @@ class AlterPartitions(Request[list[InSyncAnswer]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFailures(Request[None]):
+class ReportFailures(ControllerRequest[None]):
     """A broker cannot write or read its logs of these partitions; by topic id and number.
 
-    It may be asked again for them when it has been started anew.
+    Its replicas of them are used again after a restart of the broker.
     """
 
     broker_id: Annotated[int, "broker_id"]
@@ -256,10 +255,10 @@ class ReportFailures(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportLosses(Request[None]):
-    """A broker found less in its logs of these partitions than there was; by topic id and number.
+class ReportLosses(ControllerRequest[None]):
+    """A broker's logs of these partitions lost records; by topic id and number.
 
-    Told before the broker is counted on: files were cut or removed while it was down.
+    Reported before the broker is unfenced: files were truncated or removed while it was down.
     """
 
     broker_id: Annotated[int, "broker_id"]
@@ -269,7 +268,7 @@ class ReportLosses(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """How far a replica's log goes; told under the leader epoch in which there is no leader."""
+    """The end of a replica's log, reported under the leader epoch that has no leader."""
 
     topic_id: Annotated[UUID, "topic_id"]
     partition: Annotated[int, "partition"]
@@ -279,8 +278,8 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportLogEnds(Request[None]):
-    """A broker tells of its logs of partitions that are `recovering`."""
+class ReportLogEnds(ControllerRequest[None]):
+    """A broker reports the ends of its logs of partitions that are `recovering`."""
 
     broker_id: Annotated[int, "broker_id"]
     broker_epoch: Annotated[int, "broker_epoch"]
@@ -288,7 +287,7 @@ class ReportLogEnds(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionAnswer:
+class PartitionResult:
     partition: Annotated[TopicPartition, "partition"]
     code: Annotated[Code, "code"]
     message: Annotated[str | None, "message"] = None
@@ -300,31 +299,31 @@ class Election(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ElectLeaders(Request[list[PartitionAnswer]]):
-    """Let the first replica lead, or anyone where nobody may. None: all that need it."""
+class ElectLeaders(ControllerRequest[list[PartitionResult]]):
+    """Elect the preferred leader, or any replica where none may lead. None: all that need it."""
 
     election: Annotated[Election, "election"]
     partitions: Annotated[Sequence[TopicPartition] | None, "partitions"] = None
 
 
 @dataclass(frozen=True, slots=True)
-class MoveLeader(Request[None]):
-    """Let another replica lead, which must be in sync."""
+class MoveLeader(ControllerRequest[None]):
+    """Make another in-sync replica the leader."""
 
     partition: Annotated[TopicPartition, "partition"]
     broker_id: Annotated[int, "broker_id"]
 
 
 @dataclass(frozen=True, slots=True)
-class ShrinkInSync(Request[None]):
-    """Take replicas out of the in-sync set; the leader takes them in again when it may."""
+class ShrinkInSync(ControllerRequest[None]):
+    """Remove replicas from the in-sync set; the leader adds them again when they are in sync."""
 
     partition: Annotated[TopicPartition, "partition"]
     broker_ids: Annotated[tuple[int, ...], "broker_ids"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reassign(Request[list[PartitionAnswer]]):
-    """Give partitions other replicas; None calls off what is under way."""
+class Reassign(ControllerRequest[list[PartitionResult]]):
+    """Move partitions to other replicas; None cancels a reassignment."""
 
     targets: Annotated[Mapping[TopicPartition, Sequence[int] | None], "targets"]

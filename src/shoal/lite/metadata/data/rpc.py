@@ -1,17 +1,17 @@
-"""What is asked of a controller, as Apache Kafka's requests and responses.
+"""Requests to a controller as Apache Kafka's requests and responses.
 
     RegisterBroker         BrokerRegistration 62
     Heartbeat              BrokerHeartbeat 63
     AlterPartitions        AlterPartition 56
     AllocateProducerIds    AllocateProducerIds 67
-    all others             Envelope 58, in which brokers pass on what is for the controller; the
-                           request in it is one of ours, as `values` has it
+    all others             Envelope 58, in which brokers forward requests for the controller; the
+                           content is encoded by `values`
 
 Rules of this file:
-- What those messages have no room for travels in a tagged field of the header, which others
-  skip: how a broker's last process ended; where the metadata log ends that an answer rests on,
-  and the reason of a refusal.
-- What does not fit raises a `WireError`.
+- What those messages have no field for is in a tagged field of the header, which other software
+  skips: how a broker's last process ended; the end of the metadata log on which an answer is
+  based, and the error message.
+- Invalid content raises a `WireError`.
 """
 
 import json
@@ -20,19 +20,19 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.requests import (
     AllocateProducerIds,
     AlterPartitions,
+    ControllerRequest,
     Heartbeat,
     HeartbeatAnswer,
     InSyncAnswer,
     InSyncChange,
     ProducerIdBlock,
     RegisterBroker,
-    Registered,
-    Request,
+    RegistrationAnswer,
 )
 from shoal.lite.metadata.data.values import decode_value, encode_value
 from shoal.wire.api_keys import ApiKey
@@ -67,36 +67,38 @@ _KEYS: dict[type[Any], ApiKey] = {
     AlterPartitions: ApiKey.ALTER_PARTITION,
     AllocateProducerIds: ApiKey.ALLOCATE_PRODUCER_IDS,
 }
-# Ours, far above those that Apache Kafka has given out.
+# Our own tag, far above those of Apache Kafka.
 _HEADER_TAG = 10_000
 _PLAINTEXT = 0
-_TOLD = {Code.NONE, Code.NEW_LEADER_ELECTED}
+_CODES_WITH_PARTITION = {Code.NONE, Code.NEW_LEADER_ELECTED}
 
 
 class Reply(NamedTuple):
-    """An answer or a refusal, and the end of the metadata log that it rests on."""
+    """An answer or an error, and the end of the metadata log on which it is based."""
 
     answer: Any
-    refused: Refused | None
+    refused: ApiError | None
     end_offset: int
 
 
-def api_key_of(request: Request[Any]) -> ApiKey:
+def api_key_of(request: ControllerRequest[Any]) -> ApiKey:
     return _KEYS.get(type(request), ApiKey.ENVELOPE)
 
 
 # Requests
 
 
-def encode_call(request: Request[Any], cluster_id: str, correlation_id: int) -> list[Part]:
+def encode_call(
+    request: ControllerRequest[Any], cluster_id: str, correlation_id: int
+) -> list[Part]:
     """The parts of a request, to be framed."""
     api_key = api_key_of(request)
     values = _REQUEST_VALUES[api_key](request) | {"cluster_id": cluster_id}
     message = build(request_class(api_key, VERSIONS[api_key]), values)
     tags = []
     if isinstance(request, RegisterBroker):
-        told = [request.boot_id, request.clean_incarnation, request.earlier]
-        tags.append((_HEADER_TAG, json.dumps(told).encode()))
+        last_process = [request.boot_id, request.clean_incarnation, request.earlier]
+        tags.append((_HEADER_TAG, json.dumps(last_process).encode()))
     return [encode_request(message, correlation_id=correlation_id, client_id=None, tags=tags)]
 
 
@@ -152,7 +154,7 @@ def _alter_values(request: AlterPartitions) -> dict[str, Any]:
 
 
 def _by_topic(items: Sequence[Any]) -> Any:
-    """Items in their order, those of one topic that follow each other together."""
+    """Items in their order; adjacent items of one topic are grouped."""
     return groupby(items, key=lambda item: item.topic_id)
 
 
@@ -160,7 +162,7 @@ def _allocation_values(request: AllocateProducerIds) -> dict[str, Any]:
     return {"broker_id": request.broker_id, "broker_epoch": request.broker_epoch}
 
 
-def _envelope_values(request: Request[Any]) -> dict[str, Any]:
+def _envelope_values(request: ControllerRequest[Any]) -> dict[str, Any]:
     return {
         "request_data": encode_value(request),
         "request_principal": b"",
@@ -177,40 +179,48 @@ _REQUEST_VALUES: dict[ApiKey, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def decode_call(header: RequestFrame, frame: Part, cluster_id: str) -> Request[Any]:
-    """A request of a broker; `Refused` if it is of another cluster."""
+def decode_call(header: RequestFrame, frame: Part, cluster_id: str) -> ControllerRequest[Any]:
+    """Decode a request of a broker; `ApiError` if it is of another cluster."""
     cls = request_class(header.api_key, header.api_version)
     body: Any = decode_body(frame, cls, header.body_position)
     match header.api_key:
         case ApiKey.BROKER_REGISTRATION:
             if body.cluster_id != cluster_id:
                 message = f"this is cluster {cluster_id}, not {body.cluster_id}"
-                raise Refused(Code.INCONSISTENT_CLUSTER_ID, message)
+                raise ApiError(Code.INCONSISTENT_CLUSTER_ID, message)
             return _registration(body, request_header_tag(frame, _HEADER_TAG))
         case ApiKey.BROKER_HEARTBEAT:
-            wishes = (body.want_fence, body.want_shut_down)
-            known = (body.broker_epoch, body.current_metadata_offset)
-            return Heartbeat(int(body.broker_id), *known, *wishes)
+            return Heartbeat(
+                int(body.broker_id),
+                body.broker_epoch,
+                body.current_metadata_offset,
+                body.want_fence,
+                body.want_shut_down,
+            )
         case ApiKey.ALTER_PARTITION:
             return AlterPartitions(int(body.broker_id), body.broker_epoch, _changes(body))
         case ApiKey.ALLOCATE_PRODUCER_IDS:
             return AllocateProducerIds(int(body.broker_id), body.broker_epoch)
         case _:
             request = decode_value(body.request_data)
-            if not isinstance(request, Request):
-                raise Malformed(f"a {type(request).__name__} cannot be asked")
+            if not isinstance(request, ControllerRequest):
+                raise Malformed(f"{type(request).__name__} is not a request to a controller")
             return request
 
 
 def _registration(body: Any, tag: bytes | None) -> RegisterBroker:
     if len(body.listeners) != 1 or len(body.log_dirs) != 1 or body.incarnation_id is None:
-        raise Malformed("a broker has one listener, one folder and an incarnation")
+        raise Malformed(
+            "a registration must name one listener, one log directory and an incarnation"
+        )
     try:
         boot_id, clean_incarnation, names = ("", None, ()) if tag is None else json.loads(tag)
-        # Brokers of an earlier version tell something else here.
+        # Brokers of an earlier version send something else here.
         earlier = tuple(map(str, names)) if isinstance(names, list) else ()
     except (ValueError, TypeError) as error:
-        raise Malformed(f"a registration does not say how the last one ended: {error}") from error
+        raise Malformed(
+            f"a registration has an invalid tag about the previous process: {error}"
+        ) from error
     [listener], [directory] = body.listeners, body.log_dirs
     return RegisterBroker(
         int(body.broker_id),
@@ -258,7 +268,7 @@ def encode_reply(header: RequestFrame, reply: Reply) -> list[Part]:
     return [encode_response(response, correlation_id=header.correlation_id, tags=tags)]
 
 
-def _altered_values(answers: list[InSyncAnswer]) -> dict[str, Any]:
+def _in_sync_values(answers: list[InSyncAnswer]) -> dict[str, Any]:
     topics = []
     for topic_id, of_topic in _by_topic(answers):
         partitions = []
@@ -285,7 +295,7 @@ _ANSWER_VALUES: dict[ApiKey, Callable[[Any], dict[str, Any]]] = {
         "is_fenced": answer.is_fenced,
         "should_shut_down": answer.should_shut_down,
     },
-    ApiKey.ALTER_PARTITION: _altered_values,
+    ApiKey.ALTER_PARTITION: _in_sync_values,
     ApiKey.ALLOCATE_PRODUCER_IDS: lambda answer: {
         "producer_id_start": answer.first,
         "producer_id_len": answer.count,
@@ -294,31 +304,31 @@ _ANSWER_VALUES: dict[ApiKey, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def decode_reply(request: Request[Any], frame: Part) -> Reply:
-    """The reply to a request of ours."""
+def decode_reply(request: ControllerRequest[Any], frame: Part) -> Reply:
+    """Decode the reply to `request`."""
     api_key = api_key_of(request)
     body: Any
     _, body = decode_response(frame, response_class(api_key, VERSIONS[api_key]))
     tag = response_header_tag(frame, _HEADER_TAG) or INT64.pack(0)
     if len(tag) < INT64.size:
-        raise Malformed("a reply that does not say what it rests on")
+        raise Malformed("a reply lacks the end of the metadata log in its header")
     end_offset: int = INT64.unpack_from(tag)[0]
     code = _code(body.error_code)
     if code != Code.NONE:
         reason = tag[INT64.size :].decode(errors="replace") or code.name
-        return Reply(None, Refused(code, reason), end_offset)
+        return Reply(None, ApiError(code, reason), end_offset)
     return Reply(_answer(api_key, body), None, end_offset)
 
 
 def _answer(api_key: ApiKey, body: Any) -> Any:
     match api_key:
         case ApiKey.BROKER_REGISTRATION:
-            return Registered(body.broker_epoch)
+            return RegistrationAnswer(body.broker_epoch)
         case ApiKey.BROKER_HEARTBEAT:
             return HeartbeatAnswer(body.is_caught_up, body.is_fenced, body.should_shut_down)
         case ApiKey.ALTER_PARTITION:
             return [
-                _altered(topic.topic_id or UUID(int=0), partition)
+                _in_sync_answer(topic.topic_id or UUID(int=0), partition)
                 for topic in body.topics
                 for partition in topic.partitions
             ]
@@ -328,18 +338,18 @@ def _answer(api_key: ApiKey, body: Any) -> Any:
             return decode_value(body.response_data or b"")
 
 
-def _altered(topic_id: UUID, told: Any) -> InSyncAnswer:
-    code = _code(told.error_code)
-    key = (topic_id, told.partition_index)
-    if code not in _TOLD:
+def _in_sync_answer(topic_id: UUID, answer: Any) -> InSyncAnswer:
+    code = _code(answer.error_code)
+    key = (topic_id, answer.partition_index)
+    if code not in _CODES_WITH_PARTITION:
         return InSyncAnswer(*key, code)
     record = PartitionRecord(
         *key,
         replicas=(),
-        in_sync=tuple(map(int, told.isr)),
-        leader=int(told.leader_id),
-        leader_epoch=told.leader_epoch,
-        partition_epoch=told.partition_epoch,
+        in_sync=tuple(map(int, answer.isr)),
+        leader=int(answer.leader_id),
+        leader_epoch=answer.leader_epoch,
+        partition_epoch=answer.partition_epoch,
     )
     return InSyncAnswer(*key, code, record)
 

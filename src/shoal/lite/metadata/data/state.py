@@ -1,8 +1,8 @@
-"""What the cluster is, as far as the records say. Records in, state out.
+"""The state of the cluster after the records of the metadata log. Records in, state out.
 
-Pure: no clock, no disk, no chance. The same records give the same state everywhere: at the
-active controller, at the others, and at brokers, who follow the log. Only `apply` changes a
-`ClusterState`; everyone else reads. A snapshot is a shorter list of records for the same state.
+Pure: no clock, no disk, no randomness. The same records give the same state everywhere: at the
+active controller, at the others, and at brokers, which follow the log. Only `apply` changes a
+`ClusterState`; all other code reads. A snapshot is a shorter list of records for the same state.
 """
 
 from collections import Counter
@@ -25,18 +25,18 @@ from shoal.lite.metadata.data.records import (
     TopicRecord,
     TopicRemovedRecord,
 )
-from shoal.lite.metadata.rules.features import FEATURE, levels
+from shoal.lite.metadata.rules.features import FEATURE, feature_levels
 
 TOPIC = "topic"
 BROKER = "broker"
 ALL_BROKERS = ""
 CLUSTER = "cluster"
-# The epochs of mirrors, by topic and, as names of settings, partitions.
+# The epochs of mirrors: the owner is the topic, the names of settings are partitions.
 MIRROR = "mirror"
 
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
-# Controller and leaders must agree on these, so no broker has a value of its own for them.
+# The controller and leaders must agree on these, so they cannot be set for a single broker.
 CLUSTER_WIDE = (MIN_INSYNC, UNCLEAN_ELECTION)
 
 
@@ -58,11 +58,11 @@ class ClusterState:
         self.topics: dict[str, Topic] = {}
         self.topic_names: dict[UUID, str] = {}
         self.next_producer_id = 0
-        # How many records of the log made this state: equal numbers mean equal states.
+        # How many records of the log were applied: equal numbers mean equal states.
         self.applied_count = 0
         # By broker: how many partitions it leads, and how many replicas it has.
-        self.led: Counter[int] = Counter()
-        self.hosted: Counter[int] = Counter()
+        self.leader_counts: Counter[int] = Counter()
+        self.replica_counts: Counter[int] = Counter()
         self._configs: dict[tuple[str, str], dict[str, str]] = {}
         self._appliers: dict[type, Callable[[Any], None]] = {
             ClusterRecord: self._apply_cluster,
@@ -103,7 +103,7 @@ class ClusterState:
         return broker is not None and not broker.fenced and not broker.shutting_down
 
     def active_brokers(self) -> list[BrokerRecord]:
-        """The brokers that may lead and be in sync: those that clients are told of."""
+        """The brokers that may lead and be in sync: those in the metadata of clients."""
         return [broker for broker in self.brokers.values() if self.is_active(broker.broker_id)]
 
     def live_epochs(self) -> dict[int, int]:
@@ -113,7 +113,7 @@ class ClusterState:
     # Partitions
 
     def partitions(self) -> Iterator[PartitionRecord]:
-        """Every partition, as it is when its turn comes."""
+        """Every partition, in its state when it is yielded."""
         for topic in self.topics.values():
             for index in range(len(topic.partitions)):
                 yield topic.partitions[index]
@@ -123,13 +123,13 @@ class ClusterState:
         return self.topics[self.topic_names[topic_id]].partitions[index]
 
     def can_serve(self, partition: PartitionRecord, broker_id: int) -> bool:
-        """Whether a replica may lead and be in sync, if it has everything."""
+        """Whether a replica may lead and be in sync, if its log is complete."""
         return self.is_active(broker_id) and broker_id not in partition.failed
 
     # Settings
 
     def topic_configs(self, name: str) -> dict[str, str]:
-        """The settings that were given to a topic."""
+        """The settings that override defaults for a topic."""
         return self._configs.get((TOPIC, name), {})
 
     def broker_configs(self, owner: str) -> dict[str, str]:
@@ -141,12 +141,12 @@ class ClusterState:
         return self._configs.get((CLUSTER, ""), {})
 
     def mirror_epoch(self, topic: str, partition: int) -> int:
-        """The epoch of the mirror that writes to a partition; -1 if there was none."""
+        """The epoch of the mirror that writes to a partition; -1 if none did."""
         return int(self._configs.get((MIRROR, topic), {}).get(str(partition), -1))
 
     def features(self) -> dict[str, int]:
-        """The levels that the cluster has agreed on."""
-        return levels(self._configs.get((FEATURE, ""), {}))
+        """The finalized feature levels."""
+        return feature_levels(self._configs.get((FEATURE, ""), {}))
 
     def cluster_wide_value(self, topic: str, name: str) -> str:
         """The value that a setting of `CLUSTER_WIDE` has for a topic, at every node."""
@@ -160,10 +160,10 @@ class ClusterState:
         return TOPIC_SETTINGS[name].default or ""
 
     def min_insync(self, partition: PartitionRecord) -> int:
-        """How many must be in sync for anything to be committed; the same for all nodes.
+        """How many replicas must be in sync to commit anything; the same at all nodes.
 
-        A topic cannot ask for more than it has. While replicas are reassigned that is what it
-        had or what it will have, whichever is less: new ones count once they are in place.
+        Never more than the topic has replicas. During a reassignment that is the smaller of the
+        numbers before and after it: added replicas count once the reassignment is complete.
         """
         name = self.topic_names[partition.topic_id]
         wanted = int(self.cluster_wide_value(name, MIN_INSYNC))
@@ -206,9 +206,9 @@ class ClusterState:
 
     def _count(self, partition: PartitionRecord, sign: int) -> None:
         if partition.leader != NO_LEADER:
-            self.led[partition.leader] += sign
+            self.leader_counts[partition.leader] += sign
         for broker_id in partition.replicas:
-            self.hosted[broker_id] += sign
+            self.replica_counts[broker_id] += sign
 
     def _apply_config(self, record: ConfigRecord) -> None:
         configs = self._configs.setdefault((record.owner_kind, record.owner), {})

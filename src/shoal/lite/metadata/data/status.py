@@ -1,17 +1,17 @@
-"""What is wrong with a partition, in words for users."""
+"""Why a partition is offline, in words for users."""
 
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 
 
 def why_offline(partition: PartitionRecord) -> str | None:
-    """Why nobody leads a partition, and what can be done; None if somebody does."""
+    """Why a partition has no leader, and what to do about it; None if it has one."""
     if partition.leader != NO_LEADER:
         return None
     if partition.recovering:
         return "no replica that has everything is up; the one with the longest log will lead"
     awaited = sorted({*partition.in_sync, *partition.eligible})
     if awaited and set(awaited) <= set(partition.failed):
-        return f"the log of broker {_all(awaited)} has failed; mend its disk and start it anew"
+        return f"the log of broker {_all(awaited)} has failed; repair its disk and restart it"
     if awaited:
         return f"no replica that has everything is up; start broker {_either(awaited)}"
     return (

@@ -1,12 +1,12 @@
-"""Requests and answers of ours as bytes, for what Apache Kafka has no message for: JSON.
+"""Encoding of requests and answers for which Apache Kafka has no message: JSON.
 
 Rules of this file:
 - The bytes are an object with `version` and `value`. Nodes of a cluster run one version of shoal:
   bytes of another version raise `Malformed`, which says so.
 - Values are what JSON has; everything else is an object {"$": name, "": content}. Only names of
-  this file are known; bytes with another, or with what does not fit, raise `Malformed`.
-- Names of classes stand in the tables below, and names of fields beside their types
-  (`shoal.model.serialised`): to rename one here or there changes no byte.
+  this file are known; unknown names and invalid content raise `Malformed`.
+- Serialised names of classes are in the tables below, and names of fields beside their types
+  (`shoal.model.serialised`): renaming a class or a field changes no byte.
 """
 
 import json
@@ -28,21 +28,21 @@ VERSION = 1
 _ENUMS: dict[str, type[Enum]] = {"Code": Code, "Election": requests.Election}
 _TUPLES: dict[str, type[tuple[Any, ...]]] = {"TopicPartition": TopicPartition}
 _CLASSES: dict[str, type[Any]] = {
-    "BrokersDied": requests.BrokersDied,
-    "Introduction": requests.Introduction,
-    "Introduce": requests.Introduce,
+    "BrokersDied": requests.ReportBrokerExits,
+    "Introduction": requests.ControllerIdentity,
+    "Introduce": requests.ExchangeVoterIds,
     "UnregisterBroker": requests.UnregisterBroker,
-    "NewTopic": requests.NewTopic,
+    "NewTopic": requests.NewTopicSpec,
     "CreateTopic": requests.CreateTopic,
     "DeleteTopic": requests.DeleteTopic,
     "CreatePartitions": requests.CreatePartitions,
-    "ConfigChange": requests.ConfigChange,
+    "ConfigChange": requests.ConfigEdit,
     "AlterConfigs": requests.AlterConfigs,
     "LogEnd": requests.LogEnd,
     "ReportLogEnds": requests.ReportLogEnds,
     "ReportFailures": requests.ReportFailures,
     "ReportLosses": requests.ReportLosses,
-    "PartitionAnswer": requests.PartitionAnswer,
+    "PartitionAnswer": requests.PartitionResult,
     "ElectLeaders": requests.ElectLeaders,
     "MoveLeader": requests.MoveLeader,
     "ShrinkInSync": requests.ShrinkInSync,
@@ -64,7 +64,7 @@ def decode_value(data: bytes) -> Any:
         check_version(body["version"], (VERSION,))
         return _unpack(body["value"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Malformed(f"neither a request nor an answer of ours: {error}") from error
+        raise Malformed(f"not a valid request or answer of shoal: {error}") from error
 
 
 def _pack(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _pack(value: Any) -> Any:
         return _mark(_NAMES[type(value)], [_pack(item) for item in value])
     if is_dataclass(value):
         names = names_of(type(value))
-        content = {name.written: _pack(getattr(value, name.attribute)) for name in names}
+        content = {name.serialised_name: _pack(getattr(value, name.attribute)) for name in names}
         return _mark(_NAMES[type(value)], content)
     if isinstance(value, Mapping):
         return _mark("map", [[_pack(key), _pack(item)] for key, item in value.items()])
@@ -86,7 +86,7 @@ def _pack(value: Any) -> Any:
         return _mark("tuple", [_pack(item) for item in value])
     if isinstance(value, Sequence):
         return [_pack(item) for item in value]
-    raise TypeError(f"{type(value).__name__} does not travel")
+    raise TypeError(f"{type(value).__name__} cannot be serialised")
 
 
 def _mark(name: str, content: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Who decides: the active controller as a pure state machine, by subject."""
+"""The rules of the active controller, as a pure state machine, by subject."""

@@ -1,7 +1,7 @@
 """Changes that belong together: made one after the other, written as one entry of the log.
 
-A change counts for the next one at once. So whoever makes several checks everything first:
-there is no way back from the first change.
+A change applies at once, so the next one sees it. Code that makes several changes validates
+everything first: a change cannot be undone.
 """
 
 from shoal.lite.metadata.data.records import PartitionRecord, Record
@@ -9,7 +9,7 @@ from shoal.lite.metadata.data.state import ClusterState
 
 
 class Changes:
-    """The records that one request or one moment leads to."""
+    """The records that one request or one tick produces."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

@@ -1,7 +1,7 @@
-"""Features that a cluster agrees on (KIP-584): what brokers can do, and up to which level they do.
+"""Features of a cluster (KIP-584): the supported and the finalized levels.
 
-Levels stand in the metadata log, as settings of the kind `feature`; a feature that has none
-there is at its default.
+Finalized levels are in the metadata log, as settings of the kind `feature`; a feature without one
+has its default level.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ COMPARE_AND_APPEND = "shoal.compare-and-append"
 
 
 class Feature(NamedTuple):
-    """The levels that this version of shoal can do."""
+    """The levels that this version of shoal supports."""
 
     least: int
     most: int
@@ -23,11 +23,11 @@ class Feature(NamedTuple):
 FEATURES = {
     # 0: the first protocol of transactions; 1: flexible records; 2: the second (KIP-890).
     TRANSACTION_VERSION: Feature(0, 2, 2),
-    # 1: mirrors may write at their source's offsets; ordinary clients never ask for it.
+    # 1: mirrors may write at their source's offsets; ordinary clients never use it.
     COMPARE_AND_APPEND: Feature(0, 1, 1),
 }
 
 
-def levels(finalized: Mapping[str, str]) -> dict[str, int]:
-    """The level of every feature, by what the metadata says."""
+def feature_levels(finalized: Mapping[str, str]) -> dict[str, int]:
+    """The level of every feature, given the finalized ones."""
     return {name: int(finalized.get(name, feature.default)) for name, feature in FEATURES.items()}

@@ -1,20 +1,20 @@
-"""Who leads a partition, who is in sync with it, and who may lead when nobody in sync is left.
+"""The leader of a partition, its in-sync replicas, and its eligible leader replicas.
 
-`settle` is the one way by which a partition changes. It takes a partition as someone wants it,
-and makes it agree with these rules:
+`update_partition` is the only way to change a partition. It takes the wanted partition, and
+adjusts it to these rules:
 
 - The leader is a member of the in-sync set that can serve: its broker is active, and its log has
-  not failed. A leader that may stay stays. Others are chosen by the fewest partitions led, then
-  by the smallest id.
-- Who cannot serve leaves the in-sync set, as long as one is left. If none is, nothing can be
-  committed, so all who were in it stay: each of them has everything, and may lead again.
-- Below min.insync.replicas nothing is committed (leaders see to it). Whoever leaves the in-sync
-  set then becomes eligible, and may lead when nobody in sync can; once enough are in sync nobody
-  is eligible any more (KIP-966).
-- If nobody can the partition has no leader. Only where the topic's settings allow it, or
-  someone asked for it, is another replica elected, uncleanly: the one with the longest log.
-- A change of the leader has a higher leader epoch; so has the end of a reassignment, which
-  leaves some replicas without a task. Every change has a higher partition epoch.
+  not failed. The current leader stays if it can. Otherwise the broker that leads the fewest
+  partitions is chosen, then the one with the smallest id.
+- A replica that cannot serve leaves the in-sync set, as long as one member is left. If none is,
+  nothing can be committed, so all members stay: each has everything, and may lead again.
+- Below min.insync.replicas nothing is committed (leaders enforce it). A replica that leaves the
+  in-sync set then becomes eligible, and may lead when no in-sync replica can; once enough are in
+  sync, no replica is eligible any more (KIP-966).
+- If no replica can lead, the partition has no leader. Only if the topic's settings allow it, or
+  on request, another replica is elected uncleanly: the one with the longest log.
+- A change of the leader bumps the leader epoch; so does the end of a reassignment, which removes
+  replicas. Every change bumps the partition epoch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,23 +25,23 @@ from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.changes import Changes
 
 
-def settle(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
-    """Make a partition what is wanted, as far as the rules allow. Returns what it is now.
+def update_partition(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
+    """Change a partition to what is wanted, as far as the rules allow. Returns its new state.
 
-    Epochs are not the caller's business. Whoever takes a replica out of the in-sync set that
-    still has everything puts it among the eligible.
+    This function sets the epochs. A caller that removes a complete replica from the in-sync set
+    adds it to the eligible ones.
     """
     state = changes.state
     before = state.partition(*wanted.key)
-    wanted = _reassigned(state, wanted)
-    in_sync, leader = _elected(state, wanted)
+    wanted = _finish_reassignment_if_ready(state, wanted)
+    in_sync, leader = _elect(state, wanted)
     is_led = leader != NO_LEADER
     after = replace(
         wanted,
-        in_sync=ordered(in_sync, wanted.replicas),
+        in_sync=in_replica_order(in_sync, wanted.replicas),
         leader=leader,
         eligible=_eligible(state, wanted, in_sync),
-        failed=ordered(wanted.failed, wanted.replicas),
+        failed=in_replica_order(wanted.failed, wanted.replicas),
         lost=() if is_led else wanted.lost,
         recovering=not is_led and (wanted.recovering or state.allows_unclean_election(wanted)),
     )
@@ -57,47 +57,47 @@ def settle(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     return after
 
 
-def renew(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
-    """Settle a partition, and give it a higher partition epoch even if nothing else changes."""
+def update_with_new_epoch(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
+    """Update a partition, and bump its partition epoch even if nothing else changes."""
     before = changes.state.partition(*wanted.key)
-    after = settle(changes, wanted)
+    after = update_partition(changes, wanted)
     if after is before:
         after = replace(before, partition_epoch=before.partition_epoch + 1)
         changes.emit(after)
     return after
 
 
-def choose(state: ClusterState, candidates: Iterable[int]) -> int:
-    """Who leads, of several who may."""
-    return min(candidates, key=lambda broker_id: (state.led[broker_id], broker_id))
+def choose_leader(state: ClusterState, candidates: Iterable[int]) -> int:
+    """The leader among several candidates."""
+    return min(candidates, key=lambda broker_id: (state.leader_counts[broker_id], broker_id))
 
 
-def lead_uncleanly(changes: Changes, partition: PartitionRecord, leader: int) -> None:
-    """Let a replica lead that may lack what was committed."""
-    settle(changes, replace(partition, in_sync=(leader,), eligible=(), leader=leader))
+def elect_uncleanly(changes: Changes, partition: PartitionRecord, leader: int) -> None:
+    """Elect a replica that may lack committed records."""
+    update_partition(changes, replace(partition, in_sync=(leader,), eligible=(), leader=leader))
 
 
-def ordered(members: Iterable[int], replicas: Sequence[int]) -> tuple[int, ...]:
+def in_replica_order(members: Iterable[int], replicas: Sequence[int]) -> tuple[int, ...]:
     """A set of replicas in the order in which the partition has them."""
     members = set(members)
     return tuple(broker_id for broker_id in replicas if broker_id in members)
 
 
-def without(partition: PartitionRecord, broker_id: int) -> PartitionRecord:
-    """A partition that relies no longer on what a broker has of it."""
+def without_replica(partition: PartitionRecord, broker_id: int) -> PartitionRecord:
+    """The partition with a broker removed from the in-sync and eligible sets."""
     gone = {broker_id}
     return replace(
         partition,
-        in_sync=ordered(set(partition.in_sync) - gone, partition.replicas),
-        eligible=ordered(set(partition.eligible) - gone, partition.replicas),
+        in_sync=in_replica_order(set(partition.in_sync) - gone, partition.replicas),
+        eligible=in_replica_order(set(partition.eligible) - gone, partition.replicas),
     )
 
 
-def _reassigned(state: ClusterState, wanted: PartitionRecord) -> PartitionRecord:
-    """Ends a reassignment as soon as what it leaves can be relied on.
+def _finish_reassignment_if_ready(state: ClusterState, wanted: PartitionRecord) -> PartitionRecord:
+    """End a reassignment as soon as the target replicas suffice.
 
-    Whoever is new must be in sync. And as many of the remaining must be as the topic asks for:
-    those who go may be the ones that have what was committed.
+    All added replicas must be in sync, and of the target replicas at least min.insync.replicas:
+    the removed ones may be the only ones that have the committed records.
     """
     if not wanted.adding and not wanted.removing:
         return wanted
@@ -114,16 +114,16 @@ def _reassigned(state: ClusterState, wanted: PartitionRecord) -> PartitionRecord
     return wanted
 
 
-def _elected(state: ClusterState, partition: PartitionRecord) -> tuple[Sequence[int], int]:
-    """Who is in sync, and who leads."""
+def _elect(state: ClusterState, partition: PartitionRecord) -> tuple[Sequence[int], int]:
+    """The in-sync set and the leader of a partition."""
     in_sync = [b for b in partition.in_sync if state.can_serve(partition, b)]
     if partition.leader in in_sync:
         return in_sync, partition.leader
     if in_sync:
-        return in_sync, choose(state, in_sync)
+        return in_sync, choose_leader(state, in_sync)
     eligible = [b for b in partition.eligible if state.can_serve(partition, b)]
     if eligible:
-        leader = choose(state, eligible)
+        leader = choose_leader(state, eligible)
         return [leader], leader
     return partition.in_sync, NO_LEADER
 
@@ -134,4 +134,4 @@ def _eligible(
     if len(in_sync) >= state.min_insync(partition):
         return ()
     complete = {*partition.in_sync, *partition.eligible}
-    return ordered(complete.difference(in_sync), partition.replicas)
+    return in_replica_order(complete.difference(in_sync), partition.replicas)

@@ -2,12 +2,12 @@
 
     strict      all of them: what is acknowledged survives the loss of all disks but one; writes
                 stop when one broker is down
-    default     two, with three replicas: it survives the loss of one disk, and writes go on
-                when one broker is down
-    available   one: writes go on with the last broker that is in sync; a lost disk may have had
-                the only copy
+    default     two, with three replicas: it survives the loss of one disk, and writes
+                continue when one broker is down
+    available   one: writes continue with the last in-sync broker; a lost disk may have had the
+                only copy
 
-A killed process loses nothing in any of them. A topic never needs more replicas than it has.
+A killed process loses nothing in any profile. A topic never needs more replicas than it has.
 """
 
 from shoal.lite.base.settings import INT_MAX
@@ -19,14 +19,14 @@ PROFILES = tuple(_MIN_INSYNC)
 
 
 def check_profile(profile: str | None) -> None:
-    """`UsageError` if there is no such profile; None leaves the choice open."""
+    """Raise `UsageError` for an unknown profile; None stands for the default."""
     if profile is not None and profile not in _MIN_INSYNC:
         known = ", ".join(PROFILES)
-        raise UsageError(f"there is no profile {profile!r}", remedy=f"there is {known}")
+        raise UsageError(f"unknown profile {profile!r}", remedy=f"choose one of {known}")
 
 
 def profile_properties(profile: str | None, brokers: int) -> dict[str, str]:
-    """The properties of brokers and controllers that make a profile; a lone broker needs none."""
+    """The properties of brokers and controllers for a profile; a single broker needs none."""
     if profile is None:
         if brokers == 1:
             return {}

@@ -1,11 +1,11 @@
-"""What clients ask about the quorum itself: who votes and how far everybody is; and other voters.
+"""Requests of clients about the quorum: describe it, add and remove voters.
 
     DescribeQuorum 55 (KIP-595, 836, 853)    versions 0 to 2
     AddRaftVoter 80 (KIP-853)                versions 0 to 1
     RemoveRaftVoter 81                       version 0
 
-Only the leader answers; brokers pass these requests on to it. A voter is added when it has
-caught up as an observer, and with the disk that it has: whoever lost its disk is removed first.
+Only the leader answers; brokers forward these requests to it. A voter is added when it has caught
+up as an observer, with its current directory id: a voter that lost its disk is removed first.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ import time
 from typing import Any
 from uuid import UUID
 
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.metadata.server.node import Answered, ControllerNode
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.metadata.server.node import CommittedAnswer, ControllerNode
 from shoal.lite.metadata.server.port import Answer
-from shoal.lite.raft.leader import Progress
+from shoal.lite.raft.leader import ReplicaProgress
 from shoal.lite.raft.model import ReplicaKey, Voter
 from shoal.lite.raft.wire import TOPIC
 from shoal.wire.api_keys import ApiKey
@@ -35,8 +35,8 @@ VERSIONS = {
     ApiKey.ADD_RAFT_VOTER: range(2),
     ApiKey.REMOVE_RAFT_VOTER: range(1),
 }
-# An observer that was not heard of for so long is not shown, as in Apache Kafka.
-_OBSERVER_PATIENCE_MS = 300_000
+# An observer that has not fetched for so long is not described, as in Apache Kafka.
+_OBSERVER_TIMEOUT_MS = 300_000
 _UNKNOWN = -1
 
 
@@ -46,10 +46,10 @@ def answer(
     cls = request_class(header.api_key, header.api_version)
     body: Any = decode_body(request, cls, header.body_position)
     if header.api_key == ApiKey.DESCRIBE_QUORUM:
-        return _encoded(header, _described(node))
+        return _encode_response(header, _describe_quorum(node))
     if header.api_key == ApiKey.ADD_RAFT_VOTER:
         if not body.listeners:
-            raise Malformed("a voter without an address")
+            raise Malformed("AddRaftVoter names no listener of the voter")
         listener = body.listeners[0]
         directory = body.voter_directory_id or UUID(int=0)
         changed = node.add_voter(Voter(body.voter_id, directory, listener.host, listener.port))
@@ -58,22 +58,22 @@ def answer(
         changed = node.remove_voter(ReplicaKey(body.voter_id, directory))
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    def on_done(done: "asyncio.Future[Answered[None]]") -> None:
+    def on_done(done: "asyncio.Future[CommittedAnswer[None]]") -> None:
         if not future.done():
-            future.set_result(_encoded(header, _outcome(done.exception())))
+            future.set_result(_encode_response(header, _change_values(done.exception())))
 
     changed.add_done_callback(on_done)
     return future
 
 
-def _outcome(error: BaseException | None) -> dict[str, Any]:
-    code = error.code if isinstance(error, Refused) else Code.UNKNOWN_SERVER_ERROR
+def _change_values(error: BaseException | None) -> dict[str, Any]:
+    code = error.code if isinstance(error, ApiError) else Code.UNKNOWN_SERVER_ERROR
     if error is None:
         return {"error_code": Code.NONE, "error_message": None}
     return {"error_code": code, "error_message": str(error)}
 
 
-def _described(node: ControllerNode) -> dict[str, Any]:
+def _describe_quorum(node: ControllerNode) -> dict[str, Any]:
     raft = node.raft
     partition: dict[str, Any] = {
         "partition_index": 0,
@@ -92,7 +92,7 @@ def _described(node: ControllerNode) -> dict[str, Any]:
             _replica(node, progress.key, now_ms)
             for progress in raft.progress.values()
             if not raft.voters.has(progress.key)
-            and now_ms - progress.fetched_ms < _OBSERVER_PATIENCE_MS
+            and now_ms - progress.fetched_ms < _OBSERVER_TIMEOUT_MS
         ]
         partition |= {"current_voters": voters, "observers": observers}
     nodes = [
@@ -113,7 +113,7 @@ def _described(node: ControllerNode) -> dict[str, Any]:
 def _replica(node: ControllerNode, key: ReplicaKey, now_ms: int) -> dict[str, Any]:
     raft = node.raft
     wall_ms = time.time_ns() // 1_000_000
-    progress: Progress | None = raft.progress.get(key.id)
+    progress: ReplicaProgress | None = raft.progress.get(key.id)
     if key == node.key:
         end_offset, fetched_ms, caught_up_ms = raft.log.end_offset, wall_ms, wall_ms
     elif progress is None:
@@ -131,7 +131,7 @@ def _replica(node: ControllerNode, key: ReplicaKey, now_ms: int) -> dict[str, An
     }
 
 
-def _encoded(header: RequestFrame, values: dict[str, Any]) -> Answer:
+def _encode_response(header: RequestFrame, values: dict[str, Any]) -> Answer:
     cls = response_class(header.api_key, header.api_version)
     response = build(cls, values | {"throttle_time": 0})
     return [encode_response(response, correlation_id=header.correlation_id)]

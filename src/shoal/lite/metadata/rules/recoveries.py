@@ -1,10 +1,9 @@
-"""Unclean elections under way: who has told how far its log goes, and how long to wait.
+"""Unclean elections under way: the reported log ends, and how long to wait for more.
 
-When nobody may lead who has everything, the replica with the longest log is the best that is
-left: the highest last epoch, then the furthest end. Replicas that are just starting get some
-time to come, above all those who have everything; the election is over at once when one of
-them is back. What a replica tells counts under the leader epoch that ended with the leader:
-its log does not change while nobody leads.
+When no complete replica can lead, the replica with the longest log is the best choice: the highest
+last epoch, then the highest end offset. Replicas that are just starting get some time to report,
+above all complete ones; the election ends at once when one of those is back. A report is valid for
+the leader epoch that has no leader: a log does not change while its partition has no leader.
 """
 
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ from uuid import UUID
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.requests import LogEnd
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.lite.metadata.rules.partitions import choose
+from shoal.lite.metadata.rules.partitions import choose_leader
 
 Key = tuple[UUID, int]
 
@@ -22,33 +21,33 @@ Key = tuple[UUID, int]
 @dataclass(slots=True)
 class _Recovery:
     deadline_ms: int
-    # By broker: its epoch, and what it told.
+    # By broker: its epoch, and its reported log end.
     ends: dict[int, tuple[int, LogEnd]] = field(default_factory=dict)
 
 
 class Recoveries:
-    """What is not in the log about partitions that are `recovering`."""
+    """The state of unclean elections that is not in the metadata log."""
 
-    def __init__(self, patience_ms: int) -> None:
-        self._patience_ms = patience_ms
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
         self._recoveries: dict[Key, _Recovery] = {}
 
-    def follow(self, partitions: Iterable[PartitionRecord], now_ms: int) -> None:
-        """Partitions have changed."""
+    def track(self, partitions: Iterable[PartitionRecord], now_ms: int) -> None:
+        """Begin or end elections for partitions that have changed."""
         for partition in partitions:
             if not partition.recovering:
                 self._recoveries.pop(partition.key, None)
             elif partition.key not in self._recoveries:
-                self._recoveries[partition.key] = _Recovery(now_ms + self._patience_ms)
+                self._recoveries[partition.key] = _Recovery(now_ms + self._timeout_ms)
 
-    def report(self, broker_id: int, broker_epoch: int, ends: Iterable[LogEnd]) -> None:
+    def add_log_ends(self, broker_id: int, broker_epoch: int, ends: Iterable[LogEnd]) -> None:
         for end in ends:
             recovery = self._recoveries.get((end.topic_id, end.partition))
             if recovery is not None:
                 recovery.ends[broker_id] = broker_epoch, end
 
-    def due(self, state: ClusterState, now_ms: int) -> list[tuple[PartitionRecord, int]]:
-        """Partitions that can be led, and by whom."""
+    def find_winners(self, state: ClusterState, now_ms: int) -> list[tuple[PartitionRecord, int]]:
+        """The partitions whose election is decided, with their leaders."""
         for key in [key for key in self._recoveries if key[0] not in state.topic_names]:
             del self._recoveries[key]
         due = []
@@ -59,11 +58,11 @@ class Recoveries:
             if lengths and (is_complete or now_ms >= recovery.deadline_ms):
                 longest = max(lengths.values())
                 candidates = [broker for broker, length in lengths.items() if length == longest]
-                due.append((partition, choose(state, candidates)))
+                due.append((partition, choose_leader(state, candidates)))
         return due
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        """Later than now: whoever has not told by its deadline is waited for, without a time."""
+        """The next deadline after now. An election without a report by then waits for one."""
         times = [recovery.deadline_ms for recovery in self._recoveries.values()]
         return min((time_ms for time_ms in times if time_ms > now_ms), default=None)
 
@@ -71,7 +70,7 @@ class Recoveries:
 def _lengths(
     state: ClusterState, partition: PartitionRecord, recovery: _Recovery
 ) -> dict[int, tuple[int, int]]:
-    """By replica: the last epoch and the end of its log, where what it told still counts."""
+    """By replica: the last epoch and the end offset of its log, of reports that are still valid."""
     return {
         broker_id: (end.last_epoch, end.end_offset)
         for broker_id, (broker_epoch, end) in recovery.ends.items()

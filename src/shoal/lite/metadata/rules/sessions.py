@@ -1,23 +1,23 @@
-"""Which brokers live, told by when they were last heard of. Not in the log: a new controller
-gives everyone a new session.
+"""Sessions of brokers: which are alive, by their last heartbeats. Not in the metadata log: a new
+controller gives every broker a new session.
 
-A controller whose own process was stopped for a while has not listened. What looks like
-silence of all brokers is its own, so it gives everyone the time that it has missed.
+A controller whose own process was paused has missed heartbeats. What looks like silence of all
+brokers is its own pause, so it extends all sessions by the time that it missed.
 """
 
 from collections.abc import Iterable
 
 
 class Sessions:
-    """The times until which brokers count as alive."""
+    """The times at which the sessions of brokers expire."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._ends_ms: dict[int, int] = {}
         self._awake_ms: int | None = None
 
-    def wake(self, now_ms: int) -> None:
-        """Take note of the time; to be called before anything else happens."""
+    def note_time(self, now_ms: int) -> None:
+        """Note the time and extend sessions after a pause; call this first for every event."""
         if self._awake_ms is not None and now_ms - self._awake_ms > self._timeout_ms // 2:
             missed_ms = now_ms - self._awake_ms
             self._ends_ms = {
@@ -37,14 +37,14 @@ class Sessions:
         return end_ms is not None and now_ms < end_ms
 
     def take_expired(self, now_ms: int) -> list[int]:
-        """Those who were not heard of for too long; they have no session any more."""
+        """Remove and return the brokers whose sessions have expired."""
         expired = [broker_id for broker_id, end_ms in self._ends_ms.items() if end_ms <= now_ms]
         self.end(expired)
         return sorted(expired)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next one ends, or when we must look again to know that we were awake."""
+        """When the next session ends, or when to note the time again so that a pause is noticed."""
         if self._awake_ms is None or not self._ends_ms:
             return None
         return min(self._awake_ms + self._timeout_ms // 3, *self._ends_ms.values())

@@ -1,1 +1,1 @@
-"""The controller as a process sees it: port, quorum node, links of brokers to it."""
+"""The shells of the controller: port, quorum node, and the links of brokers to it."""

@@ -1,19 +1,19 @@
-"""How controllers that are started one by one become a quorum, and how a new one finds it.
+"""How controllers that are started one by one form a quorum, and how a new one finds it.
 
-A voter is an id and a disk, and disks get their ids when they are first used. So the first start
-needs all controllers that are named: each makes up an id for its disk, writes it down, and hears
-those of the others. When it knows all of them, that is its proposal for the voters, which it
-writes down and never changes. When all propose the same, that is the quorum.
+A voter is a node id and a directory id, and a disk gets its directory id at its first use. So the
+first start needs all configured controllers: each generates a directory id, stores it, and
+exchanges it with the others. When a controller knows all of them, they are its proposal for the
+voters, which it stores and never changes. When all propose the same, that is the quorum.
 
-Since a quorum begins only if everybody has proposed it, and nobody ever proposes two, there
-cannot be two quorums of one cluster, whatever crashes and whoever loses its disk meanwhile.
+Since a quorum begins only if all have proposed it, and no controller proposes two, there cannot be
+two quorums of one cluster, whatever crashes or loses its disk meanwhile.
 
-A controller with an empty disk that meets a quorum in which its id has another disk has lost
-what it promised there, and is refused. One whose id is not in it becomes an observer, and asks
-for a vote later.
+A controller with an empty disk that finds a quorum in which its id has another directory id has
+lost its votes there, and is rejected. A controller whose id is not in the quorum becomes an
+observer, and asks for a vote later.
 
 Rules of this file:
-- `Founder` is pure; `Draft` is its file.
+- `VoterAgreement` is pure; `FoundingState` is its file.
 """
 
 import json
@@ -23,40 +23,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from shoal.lite.metadata.data.requests import Introduction
+from shoal.lite.metadata.data.requests import ControllerIdentity
 from shoal.lite.storage.files import DamagedFile, replace_file
 from shoal.model.errors import SystemFailure
 from shoal.model.serialised import FormatMismatch, check_version
 
-DRAFT_NAME = "founding.json"
+FOUNDING_NAME = "founding.json"
 VERSION = 2
 _REMEDY = "start the controller with the version of shoal that wrote it"
-Disks = tuple[tuple[int, UUID], ...]
+VoterIds = tuple[tuple[int, UUID], ...]
 
 
-class Contradicted(SystemFailure):
-    """The quorum knows this controller by another disk."""
+class WrongDirectory(SystemFailure):
+    """The quorum knows this controller by another directory id."""
 
     def __init__(self, node_id: int, directory: UUID) -> None:
         super().__init__(
-            f"controller {node_id} is known to the quorum by another disk, {directory}",
-            remedy="start it with that disk; or, if that is lost, with --replace",
+            f"controller {node_id} is known to the quorum by another disk, with directory id "
+            f"{directory}",
+            remedy="start it with that disk; or, if that disk is lost, with --replace",
         )
         self.directory = directory
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """What a controller has written down before it is a member of a quorum."""
+class FoundingState:
+    """What a controller has stored before it is a member of a quorum."""
 
     node_id: int
     directory: UUID
-    proposal: Disks | None = None
+    proposal: VoterIds | None = None
 
     @classmethod
-    def open(cls, folder: Path, node_id: int) -> "Draft":
-        """What is in the folder; a new disk if there is nothing."""
-        path = folder / DRAFT_NAME
+    def open(cls, folder: Path, node_id: int) -> "FoundingState":
+        """Load the state from the folder, or store a new one with a random directory id."""
+        path = folder / FOUNDING_NAME
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             draft = cls(node_id, uuid.uuid4())
@@ -90,34 +91,40 @@ class Draft:
             "directory_id": str(self.directory),
             "proposal": proposal,
         }
-        replace_file(folder / DRAFT_NAME, json.dumps(content).encode())
+        replace_file(folder / FOUNDING_NAME, json.dumps(content).encode())
 
 
-class Founder:
-    """One controller on its way into a quorum. Tell it what was heard; save `draft` first."""
+class VoterAgreement:
+    """The agreement of one controller with the others on the voters.
 
-    def __init__(self, draft: Draft, named: Collection[int]) -> None:
-        """`named` are all controllers that the quorum is to have, with this one."""
-        self.draft = draft
+    Pass it every identity that arrives; save `state` before you answer.
+    """
+
+    def __init__(self, draft: FoundingState, named: Collection[int]) -> None:
+        """`named` are all controllers of the future quorum, including this one."""
+        self.state = draft
         self._others = set(named) - {draft.node_id}
-        self._heard: dict[int, Introduction] = {}
-        # The voters to begin with, once they are known; this controller may not be one of them.
-        self.voters: Disks | None = None
+        self._identities: dict[int, ControllerIdentity] = {}
+        # The voters of the quorum, once they are known; this controller may not be one of them.
+        self.voters: VoterIds | None = None
         self._propose()
 
-    def introduction(self) -> Introduction:
-        draft = self.draft
-        return Introduction(draft.node_id, draft.directory, draft.proposal, is_member=False)
+    def identity(self) -> ControllerIdentity:
+        draft = self.state
+        return ControllerIdentity(draft.node_id, draft.directory, draft.proposal, is_member=False)
 
     def missing(self) -> list[int]:
-        """Who has not been heard of."""
-        return sorted(self._others - self._heard.keys())
+        """The controllers whose identity has not arrived."""
+        return sorted(self._others - self._identities.keys())
 
-    def heard(self, other: Introduction) -> None:
-        """Another controller has told who it is; `Contradicted` if we have another's id."""
+    def on_identity(self, other: ControllerIdentity) -> None:
+        """Take in the identity of another controller.
+
+        `WrongDirectory` if the quorum has this controller's id with another directory id.
+        """
         if other.node_id not in self._others:
             return
-        self._heard[other.node_id] = other
+        self._identities[other.node_id] = other
         if other.is_member and other.voters is not None:
             self._check_disk(dict(other.voters))
             self.voters = other.voters
@@ -125,29 +132,29 @@ class Founder:
             self._propose()
 
     def _check_disk(self, voters: dict[int, UUID]) -> None:
-        known = voters.get(self.draft.node_id)
-        if known is not None and known != self.draft.directory:
-            raise Contradicted(self.draft.node_id, known)
+        known = voters.get(self.state.node_id)
+        if known is not None and known != self.state.directory:
+            raise WrongDirectory(self.state.node_id, known)
 
     def _propose(self) -> None:
-        if self.draft.proposal is None and not self.missing():
-            disks = {other.node_id: other.directory for other in self._heard.values()}
-            disks[self.draft.node_id] = self.draft.directory
-            draft = self.draft
-            self.draft = Draft(draft.node_id, draft.directory, tuple(sorted(disks.items())))
-        if self.draft.proposal is not None and not self.missing():
-            proposals = {other.voters for other in self._heard.values()}
-            if proposals <= {self.draft.proposal}:
-                self.voters = self.draft.proposal
+        if self.state.proposal is None and not self.missing():
+            disks = {other.node_id: other.directory for other in self._identities.values()}
+            disks[self.state.node_id] = self.state.directory
+            draft = self.state
+            self.state = FoundingState(draft.node_id, draft.directory, tuple(sorted(disks.items())))
+        if self.state.proposal is not None and not self.missing():
+            proposals = {other.voters for other in self._identities.values()}
+            if proposals <= {self.state.proposal}:
+                self.voters = self.state.proposal
 
     def disagreement(self) -> str | None:
-        """Why there will never be a quorum, if that is so."""
-        for other in self._heard.values():
-            if other.is_member or other.voters is None or self.draft.proposal is None:
+        """Why the controllers can never agree, if their proposals differ."""
+        for other in self._identities.values():
+            if other.is_member or other.voters is None or self.state.proposal is None:
                 continue
-            if other.voters != self.draft.proposal:
+            if other.voters != self.state.proposal:
                 return (
-                    f"controllers {self.draft.node_id} and {other.node_id} know each other's disks "
-                    "differently: one was emptied, or other controllers were named"
+                    f"controllers {self.state.node_id} and {other.node_id} propose different "
+                    "voters: a disk was emptied, or they were started with different --controllers"
                 )
         return None

@@ -1,9 +1,8 @@
-"""The way of a controller into its quorum: founded with others, or joined later.
+"""How a controller becomes a voter: it founds the quorum with others, or joins later.
 
-found    a disk that was never used: exchange introductions with the others (`founding`) until
-         there is a quorum to be part of
-join     a member that does not vote: ask the leader for a vote until it has caught up
-replace  take the vote of a lost disk, so that the same id can come with another
+found    an unused disk: exchange ids with the others (`founding`) until the quorum exists
+join     an observer: ask the leader for a vote until it has caught up
+replace  remove the voter of a lost disk, so that the same id can join with another disk
 """
 
 import asyncio
@@ -14,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.errors import ClientError
-from shoal.lite.base.codes import Code, Refused
-from shoal.lite.base.dial import Peer, dial
+from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.dial import NodeAddress, connect_to_node
 from shoal.lite.metadata.data import rpc
-from shoal.lite.metadata.data.requests import Introduce
-from shoal.lite.metadata.server.founding import Contradicted, Disks, Draft, Founder
+from shoal.lite.metadata.data.requests import ExchangeVoterIds
+from shoal.lite.metadata.server.founding import (
+    FoundingState,
+    VoterAgreement,
+    VoterIds,
+    WrongDirectory,
+)
 from shoal.lite.metadata.server.port import Answer, ControllerServer
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.raft.storage.storage import format_storage
@@ -36,122 +40,131 @@ from shoal.wire.messages import (
 )
 
 _PAUSE_S = 0.1
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 _CHANGE_TIMEOUT_MS = 10_000
-# How often to say for whom we wait.
-_SPEAK_EVERY = 50
+# Log the missing controllers every so many tries.
+_LOG_EVERY_TRIES = 50
 _logger = logging.getLogger(__name__)
 
 
-async def ask(
-    own_id: int, peer: Peer, encode: Callable[[int], list[Part]], name: str
+async def send_once(
+    own_id: int, peer: NodeAddress, encode: Callable[[int], list[Part]], name: str
 ) -> memoryview:
-    """One request over a connection of its own; `ClientError` if it gets no answer."""
-    connection = await dial(own_id, peer)
+    """Send one request over a new connection; `ClientError` if there is no answer."""
+    connection = await connect_to_node(own_id, peer)
     try:
-        return await connection.request(encode, name=name, timeout_s=_PATIENCE_S)
+        return await connection.request(encode, name=name, timeout_s=_TIMEOUT_S)
     finally:
         await connection.close()
 
 
 class Founding:
-    """A controller with a disk that was never used. `run` makes the disk that of a member."""
+    """A controller with an unused disk. `run` formats it as the disk of a member."""
 
     def __init__(
         self,
         folder: Path,
         own_id: int,
         cluster_id: str,
-        controllers: Sequence[Peer],
+        controllers: Sequence[NodeAddress],
         *,
         may_replace: bool,
     ) -> None:
-        """`controllers` are all that the quorum is to have, with this one."""
+        """`controllers` are all of the future quorum, including this one."""
         self._folder = folder
         self._cluster_id = cluster_id
         self._known = {peer.node_id: peer for peer in controllers}
         self._may_replace = may_replace
-        self._founder = Founder(Draft.open(folder, own_id), self._known)
-        self._founder.draft.save(folder)
+        self._agreement = VoterAgreement(FoundingState.open(folder, own_id), self._known)
+        self._agreement.state.save(folder)
         self._server = ControllerServer(self._answer)
 
     async def run(self, host: str, port: int) -> int:
-        """Until there is a quorum; returns the port, which is free again."""
-        taken = self._server.bind(host, port)
+        """Run until the quorum exists; returns the port, which is free again."""
+        bound_port = self._server.bind(host, port)
         await self._server.start()
         try:
-            await self._find()
+            await self._agree_on_voters()
         finally:
             await self._server.close()
-        return taken
+        return bound_port
 
-    async def _find(self) -> None:
-        own_id = self._founder.draft.node_id
+    async def _agree_on_voters(self) -> None:
+        own_id = self._agreement.state.node_id
         tries = 0
-        while self._founder.voters is None:
+        while self._agreement.voters is None:
             for peer in self._known.values():
                 if peer.node_id != own_id:
-                    await self._introduce(peer)
-            if (reason := self._founder.disagreement()) is not None:
-                raise SystemFailure(reason, remedy="empty the folders of all of them")
-            if self._founder.voters is None:
-                if tries % _SPEAK_EVERY == 0:
+                    await self._exchange_ids_with(peer)
+            if (reason := self._agreement.disagreement()) is not None:
+                raise SystemFailure(
+                    reason,
+                    remedy="empty the folders of all controllers, and start them alike",
+                )
+            if self._agreement.voters is None:
+                if tries % _LOG_EVERY_TRIES == 0:
                     _logger.warning(
-                        "controller %d waits for %s",
+                        "controller %d is waiting for controllers %s",
                         own_id,
-                        self._founder.missing() or "the others",
+                        self._agreement.missing() or "the others",
                     )
                 tries += 1
                 await asyncio.sleep(_PAUSE_S)
-        self._format(self._founder.voters)
+        self._format(self._agreement.voters)
 
-    async def _introduce(self, peer: Peer) -> None:
-        draft = self._founder.draft
-        request = Introduce(self._cluster_id, self._founder.introduction())
+    async def _exchange_ids_with(self, peer: NodeAddress) -> None:
+        draft = self._agreement.state
+        request = ExchangeVoterIds(self._cluster_id, self._agreement.identity())
 
         def encode(correlation_id: int) -> list[Part]:
             return rpc.encode_call(request, self._cluster_id, correlation_id)
 
         try:
-            frame = await ask(draft.node_id, peer, encode, "Introduce")
+            frame = await send_once(draft.node_id, peer, encode, "Introduce")
             reply = rpc.decode_reply(request, frame)
         except (ClientError, WireError, OSError, TimeoutError) as error:
-            _logger.info("controller %d did not introduce itself: %s", peer.node_id, error)
+            _logger.info(
+                "controller %d did not answer the exchange of voter ids: %s", peer.node_id, error
+            )
             return
         if reply.refused is not None:
-            raise SystemFailure(f"controller {peer.node_id} refuses this one: {reply.refused}")
+            raise SystemFailure(
+                f"controller {peer.node_id} rejected this controller: {reply.refused}"
+            )
         try:
-            self._heard(reply.answer)
-        except Contradicted as contradicted:
+            self._on_identity(reply.answer)
+        except WrongDirectory as contradicted:
             if not self._may_replace:
                 raise
             key = ReplicaKey(draft.node_id, contradicted.directory)
-            await remove_voter(key, self._cluster_id, list(self._known.values()))
+            await request_voter_removal(key, self._cluster_id, list(self._known.values()))
 
-    def _heard(self, introduction: Any) -> None:
-        before = self._founder.draft
-        self._founder.heard(introduction)
-        if self._founder.draft != before:
-            # Before anybody hears of it.
-            self._founder.draft.save(self._folder)
+    def _on_identity(self, identity: Any) -> None:
+        before = self._agreement.state
+        self._agreement.on_identity(identity)
+        if self._agreement.state != before:
+            # Stored before it is sent to another controller.
+            self._agreement.state.save(self._folder)
 
     def _answer(self, request: memoryview) -> Answer:
         header = decode_request_header(request)
         if header.api_key != ApiKey.ENVELOPE or header.api_version != 0:
             raise UnsupportedVersion("this controller is not a member of a quorum yet")
         call = rpc.decode_call(header, request, self._cluster_id)
-        if not isinstance(call, Introduce):
-            refused = Refused(Code.NOT_CONTROLLER, "this controller is not a member yet")
+        if not isinstance(call, ExchangeVoterIds):
+            refused = ApiError(Code.NOT_CONTROLLER, "this controller is not a member yet")
             return rpc.encode_reply(header, rpc.Reply(None, refused, 0))
         if call.cluster_id != self._cluster_id:
-            return rpc.encode_reply(header, rpc.Reply(None, wrong_cluster(self._cluster_id), 0))
-        with suppress(Contradicted):
-            # Whoever is asked hears it in its own time.
-            self._heard(call.introduction)
-        return rpc.encode_reply(header, rpc.Reply(self._founder.introduction(), None, 0))
+            return rpc.encode_reply(
+                header, rpc.Reply(None, wrong_cluster_error(self._cluster_id), 0)
+            )
+        with suppress(WrongDirectory):
+            # This controller raises it when it gets the same from its own request.
+            self._on_identity(call.identity)
+        return rpc.encode_reply(header, rpc.Reply(self._agreement.identity(), None, 0))
 
-    def _format(self, disks: Disks) -> None:
-        draft = self._founder.draft
+    def _format(self, disks: VoterIds) -> None:
+        draft = self._agreement.state
         voters = [
             Voter(node_id, directory, *(self._known[node_id][1:] if node_id in self._known else ()))
             for node_id, directory in disks
@@ -159,21 +172,29 @@ class Founding:
         format_storage(self._folder, ReplicaKey(draft.node_id, draft.directory), Voters(voters))
 
 
-def wrong_cluster(cluster_id: str) -> Refused:
-    return Refused(Code.INCONSISTENT_CLUSTER_ID, f"this is cluster {cluster_id}")
+def wrong_cluster_error(cluster_id: str) -> ApiError:
+    return ApiError(
+        Code.INCONSISTENT_CLUSTER_ID, f"this controller belongs to cluster {cluster_id}"
+    )
 
 
-async def remove_voter(key: ReplicaKey, cluster_id: str, peers: Sequence[Peer]) -> None:
-    """Take the vote of a controller whose disk is lost: asks each until one is the leader."""
+async def request_voter_removal(
+    key: ReplicaKey, cluster_id: str, peers: Sequence[NodeAddress]
+) -> None:
+    """Remove the voter of a lost disk: ask every other controller, since any may lead."""
     values = {"voter_id": key.id, "voter_directory_id": key.directory}
     for peer in peers:
         if peer.node_id != key.id:
-            outcome = await change_voters(ApiKey.REMOVE_RAFT_VOTER, 0, values, (peer, cluster_id))
-            _logger.info("controller %d was asked to remove %s: %s", peer.node_id, key, outcome)
+            outcome = await send_voter_change(
+                ApiKey.REMOVE_RAFT_VOTER, 0, values, (peer, cluster_id)
+            )
+            _logger.info("asked controller %d to remove voter %s: %s", peer.node_id, key, outcome)
 
 
-async def join(own: Voter, cluster_id: str, leader: Callable[[], Peer | None]) -> None:
-    """Ask once for a vote, if somebody leads who can give it."""
+async def request_vote(
+    own: Voter, cluster_id: str, leader: Callable[[], NodeAddress | None]
+) -> None:
+    """Ask the leader once for a vote, if a leader is known."""
     peer = leader()
     if peer is None or peer.node_id == own.id:
         return
@@ -183,14 +204,14 @@ async def join(own: Voter, cluster_id: str, leader: Callable[[], Peer | None]) -
         "voter_directory_id": own.directory,
         "listeners": [{"name": "CONTROLLER", "host": own.host, "port": own.port}],
     }
-    outcome = await change_voters(ApiKey.ADD_RAFT_VOTER, 1, values, (peer, cluster_id))
-    _logger.info("controller %d asked for a vote: %s", own.id, outcome)
+    outcome = await send_voter_change(ApiKey.ADD_RAFT_VOTER, 1, values, (peer, cluster_id))
+    _logger.info("controller %d asked to become a voter: %s", own.id, outcome)
 
 
-async def change_voters(
-    api_key: ApiKey, version: int, values: dict[str, Any], to: tuple[Peer, str]
+async def send_voter_change(
+    api_key: ApiKey, version: int, values: dict[str, Any], to: tuple[NodeAddress, str]
 ) -> str:
-    """Ask once; returns what was said. Whoever asks looks whether it was done."""
+    """Send a voter change once; returns the result as text. The caller checks its effect."""
     peer, cluster_id = to
     request = build(request_class(api_key, version), values | {"cluster_id": cluster_id})
 
@@ -198,15 +219,17 @@ async def change_voters(
         return [encode_request(request, correlation_id=correlation_id, client_id=None)]
 
     try:
-        frame = await ask(int(values["voter_id"]), peer, encode, api_key.name)
+        frame = await send_once(int(values["voter_id"]), peer, encode, api_key.name)
         body: Any = decode_response(frame, response_class(api_key, version))[1]
     except (ClientError, WireError, OSError, TimeoutError) as error:
         return str(error)
     return body.error_message or Code(int(body.error_code)).name
 
 
-async def until(is_so: Callable[[], bool], try_again: Callable[[], Awaitable[None]]) -> None:
-    """Try until it is so."""
-    while not is_so():
+async def retry_until(
+    is_done: Callable[[], bool], try_again: Callable[[], Awaitable[None]]
+) -> None:
+    """Call `try_again` until `is_done`."""
+    while not is_done():
         await try_again()
         await asyncio.sleep(_PAUSE_S)

@@ -1,9 +1,9 @@
 """The port of a controller: frames in, answers out, in the order of the requests.
 
-Unlike a broker's, a controller's requests of one connection are taken up at once, not one after
-the other: most wait for the quorum to commit something, and all of those are committed together.
+Unlike a broker, a controller handles all requests of one connection at once, not one after the
+other: most wait for the quorum to commit something, and all of those are committed together.
 
-Whoever sends what is not understood is cut off, and so is one who does not read its answers.
+A connection is closed if its client sends invalid data, or does not read its answers.
 """
 
 import asyncio
@@ -16,32 +16,32 @@ from shoal.model.errors import SystemFailure
 from shoal.wire.errors import WireError
 from shoal.wire.framing import FrameDecoder, Part, frame
 
-# A follower's fetch and an envelope are small; nobody sends a controller more.
+# Fetches of followers and Envelope requests are small.
 _FRAME_LIMIT_BYTES = 16 * 1024 * 1024
 _UNSENT_LIMIT_BYTES = 64 * 1024 * 1024
-_MOST_UNANSWERED = 10_000
+_MAX_IN_FLIGHT = 10_000
 _BACKLOG = 256
-_FAREWELL_TURNS = 10
+_CLOSE_ROUNDS = 10
 _logger = logging.getLogger(__name__)
 
 Answer = Sequence[Part]
-Answering = Callable[[memoryview], "Answer | asyncio.Future[Answer]"]
+AnswerFunction = Callable[[memoryview], "Answer | asyncio.Future[Answer]"]
 
 
 class ControllerServer:
-    """A listening port; `answer` says what a frame gets, or raises a `WireError`."""
+    """A listening port; `answer` returns the answer to a frame, or raises a `WireError`."""
 
-    def __init__(self, answer: Answering) -> None:
+    def __init__(self, answer: AnswerFunction) -> None:
         self._answer = answer
         self._server: asyncio.Server | None = None
-        self._callers: set[_Caller] = set()
+        self._connections: set[_ControllerConnection] = set()
         self._socket: socket.socket | None = None
         self._is_closed = False
 
     def bind(self, host: str, port: int) -> int:
-        """Take the port, any free one for 0; returns it."""
+        """Bind the port, or any free one for 0; returns it."""
         listener = self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # A port is held for its node by the supervisor, which never listens on it.
+        # The supervisor reserves the port for its node: it is bound there, without listening.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
@@ -49,23 +49,25 @@ class ControllerServer:
             listener.close()
             raise SystemFailure(
                 f"cannot listen on {host}:{port}: {error.strerror}",
-                remedy="end what listens there, or name another port",
+                remedy="stop the process that uses the port, or choose another port",
             ) from error
-        taken: int = listener.getsockname()[1]
-        return taken
+        bound_port: int = listener.getsockname()[1]
+        return bound_port
 
     async def start(self) -> None:
-        """Serve, behind `bind`."""
+        """Serve, after `bind`."""
         assert self._socket is not None  # noqa: S101 - for the type checker
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._called, sock=self._socket, backlog=_BACKLOG)
+        self._server = await loop.create_server(
+            self._create_connection, sock=self._socket, backlog=_BACKLOG
+        )
 
-    def _called(self) -> "_Caller":
-        caller = _Caller(self._answer, self._callers.discard)
-        self._callers.add(caller)
+    def _create_connection(self) -> "_ControllerConnection":
+        connection = _ControllerConnection(self._answer, self._connections.discard)
+        self._connections.add(connection)
         if self._is_closed:
-            caller.abort()
-        return caller
+            connection.abort()
+        return connection
 
     async def close(self) -> None:
         self._is_closed = True
@@ -73,30 +75,32 @@ class ControllerServer:
             self._server.close()
         elif self._socket is not None:
             self._socket.close()
-        for caller in list(self._callers):
-            caller.abort()
-        # Who is being let in at this moment is shown out before the loop may end.
-        for _ in range(_FAREWELL_TURNS):
-            if self._callers:
+        for connection in list(self._connections):
+            connection.abort()
+        # Connections that are being accepted right now are aborted before the loop may end.
+        for _ in range(_CLOSE_ROUNDS):
+            if self._connections:
                 await asyncio.sleep(0)
 
 
-class _Caller(asyncio.BufferedProtocol):
+class _ControllerConnection(asyncio.BufferedProtocol):
     """One connection."""
 
-    def __init__(self, answer: Answering, on_gone: "Callable[[_Caller], None]") -> None:
+    def __init__(
+        self, answer: AnswerFunction, on_unavailable: "Callable[[_ControllerConnection], None]"
+    ) -> None:
         self._answer = answer
-        self._on_gone = on_gone
+        self._on_closed = on_unavailable
         self._decoder = FrameDecoder(_FRAME_LIMIT_BYTES)
         self._transport: asyncio.Transport | None = None
-        self._is_unwanted = False
-        # Answers that are not sent, in the order of their requests.
+        self._is_aborted = False
+        # Unsent answers, in the order of their requests.
         self._waiting: deque[Answer | asyncio.Future[Answer]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
         self._transport = transport
-        if self._is_unwanted:
+        if self._is_aborted:
             transport.abort()
             return
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -106,19 +110,19 @@ class _Caller(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            for request in self._decoder.received(nbytes):
-                self._take_up(request)
+            for request in self._decoder.feed(nbytes):
+                self._handle_request(request)
         except WireError as error:
-            _logger.info("a connection was closed: %s", error)
+            _logger.info("closed a connection that sent invalid data: %s", error)
             self.abort()
         self._send()
 
-    def _take_up(self, request: memoryview) -> None:
+    def _handle_request(self, request: memoryview) -> None:
         answer = self._answer(request)
         self._waiting.append(answer)
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(self._send)
-        if len(self._waiting) > _MOST_UNANSWERED:
+        if len(self._waiting) > _MAX_IN_FLIGHT:
             self.abort()
 
     def _send(self, _: object = None) -> None:
@@ -131,7 +135,7 @@ class _Caller(asyncio.BufferedProtocol):
                 if not answer.done():
                     return
                 if answer.cancelled():
-                    # Nobody will answer this any more.
+                    # The request was replaced by a newer one and gets no answer.
                     self.abort()
                     return
                 answer = answer.result()
@@ -146,10 +150,10 @@ class _Caller(asyncio.BufferedProtocol):
                 answer.remove_done_callback(self._send)
                 answer.cancel()
         self._waiting.clear()
-        self._on_gone(self)
+        self._on_closed(self)
 
     def abort(self) -> None:
-        # The port may be closed between the call and the connection.
-        self._is_unwanted = True
+        # The port may be closed before `connection_made` is called.
+        self._is_aborted = True
         if self._transport is not None:
             self._transport.abort()

@@ -1,32 +1,32 @@
-"""What a controller answers to each request that arrives at its port.
+"""Dispatches the requests that arrive at the port of a controller.
 
     Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot    the quorum, by `raft.wire`
     BrokerRegistration, BrokerHeartbeat, AlterPartition,
     AllocateProducerIds, Envelope                                   the active controller, by `rpc`
-    DescribeQuorum, AddRaftVoter, RemoveRaftVoter                   its leader, by `quorum_admin`
-    ApiVersions                                                     which of these there are
+    DescribeQuorum, AddRaftVoter, RemoveRaftVoter                   the leader, by `quorum_admin`
+    ApiVersions                                                     the versions of all of these
 
-A fetch is answered when the leader has something to give. One that its sender has replaced by
-another is never answered: its connection is closed.
+A fetch is answered when the leader has new data. A fetch that its sender replaced by another is
+never answered: its connection is closed.
 """
 
 import asyncio
 from typing import Any
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data import rpc
-from shoal.lite.metadata.data.requests import Introduce, Introduction
+from shoal.lite.metadata.data.requests import ControllerIdentity, ExchangeVoterIds
 from shoal.lite.metadata.rules import quorum_admin
-from shoal.lite.metadata.server.joining import wrong_cluster
-from shoal.lite.metadata.server.node import Answered, ControllerNode, NodeRefused
+from shoal.lite.metadata.server.joining import wrong_cluster_error
+from shoal.lite.metadata.server.node import CommittedAnswer, CommittedError, ControllerNode
 from shoal.lite.metadata.server.port import Answer
 from shoal.lite.raft import wire
 from shoal.lite.raft.messages import (
     BeginQuorumEpochResponse,
     EndQuorumEpochResponse,
-    FetchResponse,
     FetchSnapshotResponse,
-    Response,
+    RaftFetchResponse,
+    RaftResponse,
     VoteResponse,
 )
 from shoal.wire.api_keys import ApiKey
@@ -39,35 +39,35 @@ from shoal.wire.messages import (
     response_class,
 )
 
-_ANSWERS: dict[type[Any], ApiKey] = {
+_RESPONSE_KEYS: dict[type[Any], ApiKey] = {
     VoteResponse: ApiKey.VOTE,
     BeginQuorumEpochResponse: ApiKey.BEGIN_QUORUM_EPOCH,
     EndQuorumEpochResponse: ApiKey.END_QUORUM_EPOCH,
-    FetchResponse: ApiKey.FETCH,
+    RaftFetchResponse: ApiKey.FETCH,
     FetchSnapshotResponse: ApiKey.FETCH_SNAPSHOT,
 }
 _API_VERSIONS = range(5)
 
 
-class Desk:
-    """Takes requests to a node, and the node's responses back to who asked."""
+class RequestDispatcher:
+    """Passes requests to a node, and the node's responses back to their senders."""
 
     def __init__(self, cluster_id: str) -> None:
         self._cluster_id = cluster_id
         self._node: ControllerNode | None = None
-        # Requests of the quorum that wait for a response, by who asked and for what.
-        self._asked: dict[tuple[int, ApiKey], tuple[RequestFrame, asyncio.Future[Answer]]] = {}
+        # Raft requests that wait for a response, by sender and API key.
+        self._pending: dict[tuple[int, ApiKey], tuple[RequestFrame, asyncio.Future[Answer]]] = {}
 
     def open(self, node: ControllerNode) -> None:
-        """Before this nothing is answered."""
+        """Start answering requests for `node`."""
         self._node = node
 
-    def respond(self, to: int, message: Response) -> None:
-        """A response of the node, for whoever asked."""
-        asked = self._asked.pop((to, _ANSWERS[type(message)]), None)
-        if asked is not None and not asked[1].done():
-            header, future = asked
-            future.set_result(wire.encode_answer(header, message))
+    def respond(self, to: int, message: RaftResponse) -> None:
+        """Send a response of the node to the sender of the request."""
+        pending = self._pending.pop((to, _RESPONSE_KEYS[type(message)]), None)
+        if pending is not None and not pending[1].done():
+            header, future = pending
+            future.set_result(wire.encode_raft_response(header, message))
 
     def answer(self, request: memoryview) -> "Answer | asyncio.Future[Answer]":
         header = decode_request_header(request)
@@ -75,67 +75,67 @@ class Desk:
         if api_key == ApiKey.API_VERSIONS:
             return _api_versions(header)
         if version not in _versions_of(api_key):
-            raise UnsupportedVersion(f"{api_key.name} {version} is not served by controllers")
+            raise UnsupportedVersion(f"controllers do not serve {api_key.name} version {version}")
         node = self._node
         if node is None:
-            raise UnsupportedVersion("this controller has not begun yet")
+            raise UnsupportedVersion("this controller has not started yet")
         if api_key in wire.VERSIONS:
-            return self._ask_member(node, header, request)
+            return self._pass_to_raft(node, header, request)
         if api_key in quorum_admin.VERSIONS:
             return quorum_admin.answer(node, header, request)
-        return self._ask_controller(node, header, request)
+        return self._pass_to_controller(node, header, request)
 
-    def _ask_member(
+    def _pass_to_raft(
         self, node: ControllerNode, header: RequestFrame, request: memoryview
     ) -> "Answer | asyncio.Future[Answer]":
-        received = wire.decode_message(header, request)
+        received = wire.decode_raft_request(header, request)
         if received.cluster_id not in {None, self._cluster_id}:
-            return wire.refuse_cluster(header)
+            return wire.encode_wrong_cluster(header)
         key = (received.sender, header.api_key)
-        if (earlier := self._asked.pop(key, None)) is not None:
+        if (earlier := self._pending.pop(key, None)) is not None:
             earlier[1].cancel()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asked[key] = (header, future)
+        self._pending[key] = (header, future)
         node.receive(received.sender, received.message)
         return future
 
-    def _ask_controller(
+    def _pass_to_controller(
         self, node: ControllerNode, header: RequestFrame, request: memoryview
     ) -> "Answer | asyncio.Future[Answer]":
         try:
             call = rpc.decode_call(header, request, self._cluster_id)
-        except Refused as refused:
+        except ApiError as refused:
             return rpc.encode_reply(header, rpc.Reply(None, refused, 0))
-        if isinstance(call, Introduce):
-            return rpc.encode_reply(header, self._introduced(node, call))
+        if isinstance(call, ExchangeVoterIds):
+            return rpc.encode_reply(header, self._exchange_voter_ids(node, call))
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-        def on_done(future: "asyncio.Future[Answered[Any]]") -> None:
+        def on_done(future: "asyncio.Future[CommittedAnswer[Any]]") -> None:
             if not answer.done():
                 answer.set_result(rpc.encode_reply(header, _reply(future)))
 
         node.submit(call).add_done_callback(on_done)
         return answer
 
-    def _introduced(self, node: ControllerNode, call: Introduce) -> rpc.Reply:
+    def _exchange_voter_ids(self, node: ControllerNode, call: ExchangeVoterIds) -> rpc.Reply:
         if call.cluster_id != self._cluster_id:
-            return rpc.Reply(None, wrong_cluster(self._cluster_id), 0)
+            return rpc.Reply(None, wrong_cluster_error(self._cluster_id), 0)
         voters = tuple((voter.id, voter.directory) for voter in node.raft.voters)
-        return rpc.Reply(Introduction(*node.key, voters, is_member=True), None, 0)
+        return rpc.Reply(ControllerIdentity(*node.key, voters, is_member=True), None, 0)
 
 
-def _reply(future: "asyncio.Future[Answered[Any]]") -> rpc.Reply:
+def _reply(future: "asyncio.Future[CommittedAnswer[Any]]") -> rpc.Reply:
     error = future.exception()
     if error is None:
         answered = future.result()
         return rpc.Reply(answered.answer, None, answered.end_offset)
-    if isinstance(error, NodeRefused):
+    if isinstance(error, CommittedError):
         return rpc.Reply(None, error, error.end_offset)
-    return rpc.Reply(None, Refused(Code.UNKNOWN_SERVER_ERROR, str(error)), 0)
+    return rpc.Reply(None, ApiError(Code.UNKNOWN_SERVER_ERROR, str(error)), 0)
 
 
 def _versions_of(api_key: ApiKey) -> range:
-    """The versions that are served: of what only nodes of ours ask, the one that they use."""
+    """The served versions: for requests between nodes of shoal, only the one that they use."""
     if api_key in quorum_admin.VERSIONS:
         return quorum_admin.VERSIONS[api_key]
     only = wire.VERSIONS.get(api_key, rpc.VERSIONS.get(api_key))

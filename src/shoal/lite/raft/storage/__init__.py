@@ -1,1 +1,1 @@
-"""The files of a member of the quorum, and the shell that performs what it decides."""
+"""The files of a quorum member, and the driver that performs its actions."""

@@ -4,13 +4,13 @@
     snapshot   header (control), voters (control), the records in batches, footer (control)
 
 Entries of the quorum itself are control batches, with the records that Apache Kafka writes for
-the same purpose, so that its tools can read our files: LeaderChangeMessage 0, VotersRecord 0,
-SnapshotHeaderRecord 0, SnapshotFooterRecord 0. Batches carry no time: all members have the same
-bytes.
+the same purpose, so that its tools can read these files: LeaderChangeMessage 0, VotersRecord 0,
+SnapshotHeaderRecord 0, SnapshotFooterRecord 0. Batches carry no timestamp, so that all members
+have the same bytes.
 
 Rules of this file:
-- Bytes that are not what they must be raise a `WireError`.
-- A snapshot that ends without its footer was cut, and is refused whole.
+- Invalid bytes raise a `WireError`.
+- A snapshot without its footer is truncated, and is rejected as a whole.
 """
 
 import struct
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from shoal.lite.raft.model import Entry, EntryKind, Voter, Voters
+from shoal.lite.raft.model import EntryKind, RaftEntry, Voter, Voters
 from shoal.wire.batch import NO_TIMESTAMP, Batch, iter_batches
 from shoal.wire.errors import Malformed, Truncated
 from shoal.wire.primitives import INT16, INT32, INT64, Cursor, put_count, put_string
@@ -30,7 +30,7 @@ _PORT = struct.Struct(">H")
 _NO_TAGS = b"\x00"
 # How many records of a snapshot share a batch.
 _SNAPSHOT_BATCH_RECORDS = 1000
-# From so many records on a batch is not encoded for each node again.
+# An entry with at least so many records is encoded once, not once for each node.
 _LARGE_RECORDS = 100
 
 _CONTROL_TYPES = {
@@ -43,29 +43,29 @@ _KINDS: dict[int, EntryKind] = {control: kind for kind, control in _CONTROL_TYPE
 # Entries
 
 
-class _LastEncoded:
+class _EncodedEntryCache:
     """The batch of the last large entry: it is written once, and sent to every node."""
 
     def __init__(self) -> None:
-        self.entry: Entry | None = None
+        self.entry: RaftEntry | None = None
         self.base_offset = 0
         self.batch = b""
 
 
-_last = _LastEncoded()
+_last = _EncodedEntryCache()
 
 
-def encode_entry(entry: Entry, base_offset: int) -> bytes | bytearray:
-    """The batch of an entry that begins at `base_offset`; not to be changed."""
+def encode_entry(entry: RaftEntry, base_offset: int) -> bytes | bytearray:
+    """The batch of an entry that begins at `base_offset`; callers must not modify it."""
     if entry.count < _LARGE_RECORDS:
-        return _encoded(entry, base_offset)
+        return _encode_uncached(entry, base_offset)
     if _last.entry is not entry or _last.base_offset != base_offset:
-        _last.batch = bytes(_encoded(entry, base_offset))
+        _last.batch = bytes(_encode_uncached(entry, base_offset))
         _last.entry, _last.base_offset = entry, base_offset
     return _last.batch
 
 
-def _encoded(entry: Entry, base_offset: int) -> bytearray:
+def _encode_uncached(entry: RaftEntry, base_offset: int) -> bytearray:
     control = _CONTROL_TYPES.get(entry.kind)
     key = None if control is None else _CONTROL_KEY.pack(0, control)
     return encode_batch(
@@ -76,8 +76,8 @@ def _encoded(entry: Entry, base_offset: int) -> bytearray:
     )
 
 
-def encode_entries(entries: Sequence[Entry], base_offset: int) -> bytearray:
-    """Batches of entries that follow each other."""
+def encode_entries(entries: Sequence[RaftEntry], base_offset: int) -> bytearray:
+    """The batches of consecutive entries."""
     output = bytearray()
     for entry in entries:
         output += encode_entry(entry, base_offset)
@@ -85,21 +85,21 @@ def encode_entries(entries: Sequence[Entry], base_offset: int) -> bytearray:
     return output
 
 
-def decode_entry(batch: Batch) -> Entry:
-    """The entry of a batch whose checksum is right."""
+def decode_entry(batch: Batch) -> RaftEntry:
+    """The entry of a batch whose checksum has been checked."""
     records = decode_records(batch)
     values = tuple(record.value or b"" for record in records)
     if len(values) != batch.last_offset_delta + 1 or not values:
-        raise Malformed(f"{batch!r} has gaps")
+        raise Malformed(f"{batch!r} has gaps between its offsets")
     if not batch.is_control:
-        return Entry(batch.leader_epoch, values)
+        return RaftEntry(batch.leader_epoch, values)
     kind = _KINDS.get(_control_type(records[0]))
     if kind is None or len(values) != 1:
-        raise Malformed(f"{batch!r} is of no kind that belongs into the log")
-    return Entry(batch.leader_epoch, values, kind)
+        raise Malformed(f"{batch!r} is a control batch that does not belong in the metadata log")
+    return RaftEntry(batch.leader_epoch, values, kind)
 
 
-def decode_entries(data: memoryview) -> Iterator[tuple[int, Entry]]:
+def decode_entries(data: memoryview) -> Iterator[tuple[int, RaftEntry]]:
     """Each whole batch: its first offset, and its entry."""
     for batch in iter_batches(data):
         batch.check_crc()
@@ -108,12 +108,12 @@ def decode_entries(data: memoryview) -> Iterator[tuple[int, Entry]]:
 
 def _control_type(record: Record) -> int:
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
-        raise Malformed(f"a control record at offset {record.offset} without a type")
+        raise Malformed(f"the control record at offset {record.offset} has no type")
     kind: int = _CONTROL_KEY.unpack_from(record.key)[1]
     return kind
 
 
-# What the quorum writes for itself
+# Control records of the quorum
 
 
 def encode_leader_change(leader_id: int, voters: Voters, granting: Iterable[int]) -> bytes:
@@ -144,27 +144,27 @@ def encode_voters(voters: Voters) -> bytes:
 
 def decode_voters(data: bytes) -> Voters:
     cursor = Cursor(memoryview(data), flexible=True)
-    [version] = cursor.fixed(INT16, "version of a set of voters")
+    [version] = cursor.unpack(INT16, "version of a set of voters")
     if version != 0:
-        raise Malformed(f"a set of voters of version {version}")
+        raise Malformed(f"a VotersRecord has version {version}, this version of shoal knows 0")
     voters = [_decode_voter(cursor) for _ in range(cursor.count("voters", least_size=20))]
     cursor.tags("voters")
     decoded = Voters(voters)
     if not voters or len(decoded) != len(voters) or cursor.position != len(data):
-        raise Malformed("a set of voters that is empty, names one twice, or does not end")
+        raise Malformed("a VotersRecord is empty, names a voter twice, or has extra bytes")
     return decoded
 
 
 def _decode_voter(cursor: Cursor) -> Voter:
-    voter_id, directory = cursor.fixed(_VOTER, "voter")
+    voter_id, directory = cursor.unpack(_VOTER, "voter")
     host, port = "", 0
     for _ in range(cursor.count("endpoints", least_size=5)):
         cursor.string("listener")
         host = cursor.string("host")
-        [port] = cursor.fixed(_PORT, "port")
+        [port] = cursor.unpack(_PORT, "port")
         cursor.tags("endpoint")
-    cursor.fixed(INT16, "least version")
-    cursor.fixed(INT16, "greatest version")
+    cursor.unpack(INT16, "least version")
+    cursor.unpack(INT16, "greatest version")
     cursor.tags("versions")
     cursor.tags("voter")
     return Voter(voter_id, UUID(bytes=directory), host, port)
@@ -174,14 +174,14 @@ def _decode_voter(cursor: Cursor) -> Voter:
 
 
 class SnapshotContent(NamedTuple):
-    """What a snapshot says: who votes, and the records that make the state."""
+    """The content of a snapshot: the voters, and the records that make the state."""
 
     voters: Voters
     records: tuple[bytes, ...]
 
 
 def encode_snapshot(voters: Voters, records: Sequence[bytes], epoch: int) -> bytes:
-    """The bytes of a snapshot; `epoch` is that of the last entry it stands for."""
+    """The bytes of a snapshot; `epoch` is that of the last entry it covers."""
     output = bytearray()
     offset = 0
 
@@ -218,7 +218,7 @@ def decode_snapshot(data: bytes) -> SnapshotContent:
             records += [record.value or b"" for record in decoded]
         size += batch.size
     if last_type != ControlType.SNAPSHOT_FOOTER or size != len(data):
-        raise Truncated("a snapshot without its end", position=size)
+        raise Truncated("a snapshot lacks its footer", position=size)
     if voters is None:
-        raise Malformed("a snapshot that does not say who votes")
+        raise Malformed("a snapshot lacks its VotersRecord")
     return SnapshotContent(voters, tuple(records))

@@ -1,6 +1,6 @@
-"""Performs the actions of a node in their order: first what must survive, then what follows.
+"""Performs the actions of a Raft node in order: storage first, then what depends on it.
 
-Thin on purpose: processes and simulations run the same loop, with other parts around it.
+Thin on purpose: processes and simulations run the same loop with different storage and network.
 """
 
 from collections.abc import Callable
@@ -11,21 +11,23 @@ from shoal.lite.raft.node import RaftNode
 
 
 class Storage(Protocol):
-    """Where a member keeps what must survive."""
+    """Persistent storage of a member."""
 
     @property
     def end_offset(self) -> int:
-        """Where the log ends, as far as it would survive a power loss."""
+        """The end of the part of the log that would survive a power loss."""
 
     def perform(self, action: StorageAction) -> None:
-        """Do it, and return when it would survive."""
+        """Perform the action, and return when it would survive a power loss."""
 
 
-def drive(node: RaftNode, storage: Storage, perform: Callable[[Action], None], now_ms: int) -> None:
-    """Do everything that the node wants done.
+def perform_actions(
+    node: RaftNode, storage: Storage, perform: Callable[[Action], None], now_ms: int
+) -> None:
+    """Perform all actions of the node.
 
     `perform` gets the actions for the network and the state machine, and `LoadSnapshot`, once
-    it is stored. It must not give the node any input; that has to wait for the next turn.
+    it is stored. It must not give the node any input; input waits until this call returns.
     """
     while actions := node.take_actions():
         for action in actions:
@@ -33,4 +35,4 @@ def drive(node: RaftNode, storage: Storage, perform: Callable[[Action], None], n
                 storage.perform(action)
             if isinstance(action, LoadSnapshot) or not isinstance(action, STORAGE_ACTIONS):
                 perform(action)
-        node.persisted(now_ms, storage.end_offset)
+        node.on_persisted(now_ms, storage.end_offset)

@@ -1,4 +1,4 @@
-"""Storage that forgets: for observers, which never vote and can fetch everything anew."""
+"""Storage in memory only: for observers, which never vote and can fetch everything again."""
 
 from shoal.lite.raft.actions import (
     AppendEntries,
@@ -6,12 +6,12 @@ from shoal.lite.raft.actions import (
     PersistVote,
     SaveSnapshot,
     StorageAction,
-    TruncateTo,
+    TruncateEntries,
 )
 
 
-class ForgetfulStorage:
-    """Keeps no more than where the log ends."""
+class MemoryStorage:
+    """Keeps only the end offset of the log."""
 
     def __init__(self) -> None:
         self.end_offset = 0
@@ -20,7 +20,7 @@ class ForgetfulStorage:
         match action:
             case AppendEntries(base_offset, entries):
                 self.end_offset = base_offset + sum(entry.count for entry in entries)
-            case TruncateTo(offset):
+            case TruncateEntries(offset):
                 self.end_offset = offset
             case LoadSnapshot(snapshot):
                 self.end_offset = snapshot.id.end_offset

@@ -1,9 +1,9 @@
-"""The two small files of a member: who it is, and what it has voted.
+"""The two small files of a member: its identity, and its vote.
 
 Rules of this file:
 - They are JSON, with a format version and a checksum, and are replaced whole.
-- One that is missing, damaged or of another version is an error that names it: to begin anew
-  could mean a second vote in the same epoch.
+- One that is missing, damaged or of another version is an error that names it: to start
+  without it could mean a second vote in the same epoch.
 """
 
 import json
@@ -25,7 +25,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 def write_member(folder: Path, key: ReplicaKey, voters: Voters) -> None:
-    """Who this disk belongs to, and who votes when the quorum begins."""
+    """Store the identity of the member, and the voters when the quorum begins."""
     fields = {
         "node_id": key.id,
         "directory_id": str(key.directory),
@@ -94,7 +94,9 @@ def _read(path: Path, parse: Callable[[dict[str, Any]], _Parsed]) -> _Parsed:
     try:
         return parse(fields)
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{path} lacks something: {error!r}", remedy=_REMEDY) from error
+        raise DamagedFile(
+            f"{path} lacks a field or has an invalid one: {error!r}", remedy=_REMEDY
+        ) from error
 
 
 def _checksum(fields: dict[str, Any]) -> int:

@@ -1,19 +1,19 @@
-"""Where a member of the quorum keeps what it must not forget: files, forced to the disk.
+"""The persistent storage of a quorum member: files, synced to the disk.
 
     <folder>/
-        member.json                        who this disk belongs to; made when it is formatted
+        member.json                        the identity of the member; written by `format_storage`
         quorum-state.json                  epoch, vote and leader
         __cluster_metadata-0/
             00000000000000000042.log       entries from offset 42 on
             00000000000000000042-0000000003.checkpoint
-                                           the state after 42 records, the last one of epoch 3
+                                           the state after 42 records, the last one is of epoch 3
 
 Rules of this file:
-- What `perform` returned for survives a power loss.
-- A snapshot is on the disk before the part of the log goes that it stands for. Opening finishes
+- When `perform` returns, its action survives a power loss.
+- A snapshot is on the disk before the part of the log that it covers is deleted. `open` completes
   what a crash interrupted in between.
-- After a failed write or sync nothing works any more. The kernel may have dropped the data and
-  forgotten the error, so that trying again succeeds with nothing on the disk.
+- After a failed write or sync every further action fails. The kernel may have dropped the data
+  and cleared the error, so that a retry succeeds with nothing on the disk.
 """
 
 import os
@@ -25,15 +25,15 @@ from shoal.lite.raft.actions import (
     PersistVote,
     SaveSnapshot,
     StorageAction,
-    TruncateTo,
+    TruncateEntries,
 )
 from shoal.lite.raft.errors import NotFormatted, StorageFailed, require
 from shoal.lite.raft.model import (
-    Entry,
     QuorumState,
+    RaftEntry,
+    RaftSnapshot,
+    RaftSnapshotId,
     ReplicaKey,
-    Snapshot,
-    SnapshotId,
     StoredState,
     Voters,
 )
@@ -51,28 +51,28 @@ from shoal.model.errors import WireError
 
 LOG_FOLDER = "__cluster_metadata-0"
 _SNAPSHOT_SUFFIX = ".checkpoint"
-_NOTHING = SnapshotId(0, 0)
+_NO_SNAPSHOT = RaftSnapshotId(0, 0)
 
 
 def format_storage(folder: Path, key: ReplicaKey, voters: Voters) -> None:
     """Make `folder` the disk of a new member of a quorum that begins with these voters.
 
-    Done once in the life of a member. When a disk is lost, its member is removed from the
-    quorum and a new one added, with a directory id of its own.
+    Done once per member. When a disk is lost, its member is removed from the quorum, and a new
+    one with another directory id is added.
     """
     if (folder / MEMBER_NAME).exists():
-        raise DamagedFile(f"{folder} is the disk of a member already")
+        raise DamagedFile(f"{folder} is already formatted as the disk of a quorum member")
     logs = folder / LOG_FOLDER
     logs.mkdir(parents=True, exist_ok=True)
     create_log(logs, 0)
     write_quorum_state(folder, QuorumState())
     sync_folder(folder)
-    # Last: with this file the folder is whole.
+    # Last: this file marks the folder as complete.
     write_member(folder, key, voters)
 
 
 class FileStorage:
-    """The open disk of a member. One process has it open at a time."""
+    """The open disk of a member. One process at a time has it open."""
 
     def __init__(self, folder: Path, key: ReplicaKey, log: LogFile) -> None:
         """Use `open`."""
@@ -83,23 +83,23 @@ class FileStorage:
 
     @classmethod
     def open(cls, folder: Path) -> tuple["FileStorage", StoredState]:
-        """Open what `format_storage` made, and repair what a crash left; returns what is there."""
+        """Open a formatted disk, complete what a crash interrupted, and return its state."""
         if not (folder / MEMBER_NAME).exists():
             raise NotFormatted(
-                f"{folder} is not the disk of a member",
+                f"{folder} is not formatted as the disk of a quorum member",
                 remedy="if the disk was lost, remove its member from the quorum and add a new one",
             )
         key, voters = read_member(folder)
         quorum = read_quorum_state(folder)
         logs = folder / LOG_FOLDER
         snapshot = _newest_snapshot(logs)
-        start = _NOTHING if snapshot is None else snapshot.id
-        log = LogFile.newest(logs)
+        start = _NO_SNAPSHOT if snapshot is None else snapshot.id
+        log = LogFile.open_newest(logs)
         try:
             entries = log.recover()
             if log.base_offset != start.end_offset:
-                log, entries = _begin_behind(logs, start, log, _tail_behind(start, log, entries))
-            _drop_all_but(logs, start)
+                log, entries = _start_log_after(logs, start, log, _tail_after(start, log, entries))
+            _remove_all_except(logs, start)
         except BaseException:
             log.close()
             raise
@@ -107,11 +107,11 @@ class FileStorage:
 
     @property
     def end_offset(self) -> int:
-        """Where the log ends, all of it on the disk."""
+        """The end offset of the log, all of which is on the disk."""
         return self._log.end_offset
 
     def perform(self, action: StorageAction) -> None:
-        """Do it, and return when it would survive a power loss. Raises `StorageFailed`."""
+        """Perform the action; when it returns, it survives a power loss. Raises `StorageFailed`."""
         if self._failure is not None:
             raise StorageFailed(self._failure)
         try:
@@ -126,27 +126,30 @@ class FileStorage:
             case PersistVote(state):
                 write_quorum_state(self._folder, state)
             case AppendEntries(base_offset, entries):
-                require(base_offset == self.end_offset, f"a gap before {base_offset}")
+                require(
+                    base_offset == self.end_offset,
+                    f"the log ends at {self.end_offset}, but entries at {base_offset} are appended",
+                )
                 self._log.append(entries)
-            case TruncateTo(offset):
+            case TruncateEntries(offset):
                 self._log.truncate_to(offset)
             case SaveSnapshot(snapshot):
-                self._keep(snapshot, tail=self._log.bytes_from(snapshot.id.end_offset))
+                self._store_snapshot(snapshot, tail=self._log.bytes_from(snapshot.id.end_offset))
             case LoadSnapshot(snapshot):
-                self._keep(snapshot, tail=b"")
+                self._store_snapshot(snapshot, tail=b"")
 
-    def _keep(self, snapshot: Snapshot, *, tail: bytes) -> None:
-        """Keep a snapshot, and of the log no more than `tail`, which follows it."""
+    def _store_snapshot(self, snapshot: RaftSnapshot, *, tail: bytes) -> None:
+        """Store a snapshot, and keep only `tail`, the part of the log after it."""
         logs = self._folder / LOG_FOLDER
         replace_file(_snapshot_path(logs, snapshot.id), snapshot.data)
-        self._log, _ = _begin_behind(logs, snapshot.id, self._log, tail)
-        _drop_all_but(logs, snapshot.id)
+        self._log, _ = _start_log_after(logs, snapshot.id, self._log, tail)
+        _remove_all_except(logs, snapshot.id)
 
     def close(self) -> None:
         self._log.close()
 
 
-def _newest_snapshot(logs: Path) -> Snapshot | None:
+def _newest_snapshot(logs: Path) -> RaftSnapshot | None:
     ids = [_snapshot_id(path) for path in logs.glob(f"*{_SNAPSHOT_SUFFIX}")]
     if not ids:
         return None
@@ -155,19 +158,21 @@ def _newest_snapshot(logs: Path) -> Snapshot | None:
     try:
         decode_snapshot(data)
     except WireError as error:
-        # It was whole when it got its name, and the log that it stands for is gone.
+        # It was complete when it was renamed, and the log that it covers is deleted.
         raise DamagedFile(f"{path} is damaged: {error}") from error
-    return Snapshot(max(ids), data)
+    return RaftSnapshot(max(ids), data)
 
 
-def _tail_behind(start: SnapshotId, log: LogFile, entries: list[Entry]) -> bytes:
-    """What follows a snapshot in a log that begins before it.
+def _tail_after(start: RaftSnapshotId, log: LogFile, entries: list[RaftEntry]) -> bytes:
+    """The part after a snapshot of a log that begins before it.
 
-    Nothing, if the log does not go through the end of the snapshot: then its entries are of
-    another history, and the snapshot was loaded instead of them.
+    Empty, if the log has no entry boundary at the end of the snapshot or another epoch there:
+    then its entries are of another history, and the snapshot replaced them.
     """
     if log.base_offset > start.end_offset:
-        raise DamagedFile(f"{log.path} begins behind the last snapshot, {start.end_offset}")
+        raise DamagedFile(
+            f"{log.path} begins after the end of the last snapshot, {start.end_offset}"
+        )
     if not log.has_boundary(start.end_offset):
         return b""
     offset, epoch = log.base_offset, 0
@@ -178,10 +183,10 @@ def _tail_behind(start: SnapshotId, log: LogFile, entries: list[Entry]) -> bytes
     return log.bytes_from(start.end_offset) if epoch == start.epoch else b""
 
 
-def _begin_behind(
-    logs: Path, start: SnapshotId, old: LogFile, tail: bytes
-) -> tuple[LogFile, list[Entry]]:
-    """Put `tail` into a log of its own; returns it, open, with its entries."""
+def _start_log_after(
+    logs: Path, start: RaftSnapshotId, old: LogFile, tail: bytes
+) -> tuple[LogFile, list[RaftEntry]]:
+    """Write `tail` into a new log file; returns it, open, with its entries."""
     create_log(logs, start.end_offset, tail)
     fresh = LogFile(logs, start.end_offset)
     entries = fresh.recover()
@@ -189,18 +194,18 @@ def _begin_behind(
     return fresh, entries
 
 
-def _drop_all_but(logs: Path, kept: SnapshotId) -> None:
-    """Remove logs and snapshots that others have replaced, and files that were never finished."""
+def _remove_all_except(logs: Path, kept: RaftSnapshotId) -> None:
+    """Remove replaced logs and snapshots, and files that were never completed."""
     needed = {log_path(logs, kept.end_offset), _snapshot_path(logs, kept)}
     for path in logs.iterdir():
         if path not in needed:
             path.unlink()
 
 
-def _snapshot_path(logs: Path, snapshot_id: SnapshotId) -> Path:
+def _snapshot_path(logs: Path, snapshot_id: RaftSnapshotId) -> Path:
     return logs / f"{snapshot_id.end_offset:020d}-{snapshot_id.epoch:010d}{_SNAPSHOT_SUFFIX}"
 
 
-def _snapshot_id(path: Path) -> SnapshotId:
+def _snapshot_id(path: Path) -> RaftSnapshotId:
     end_offset, epoch = path.stem.split("-")
-    return SnapshotId(int(end_offset), int(epoch))
+    return RaftSnapshotId(int(end_offset), int(epoch))

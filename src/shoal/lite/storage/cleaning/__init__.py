@@ -1,1 +1,1 @@
-"""What is deleted from logs: by retention, by compaction, with their topic."""
+"""Removal of data from logs: by retention, by compaction, and with a deleted topic."""

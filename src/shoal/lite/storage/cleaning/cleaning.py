@@ -1,17 +1,17 @@
-"""Compacting a log's files, beside those who write to it and read from it.
+"""Compacts the segments of a log while other threads write to it and read from it.
 
-A log says what is to be compacted (`CleanJob`), a thread writes the new files, and the log swaps
-them for the old ones:
+A log creates a `CleanJob`, a thread writes the new files, and the log swaps them in:
 
-    00000000000000000000.log.cleaned    being written; one that is found at a start is removed
-    00000000000000000000.log.swap       complete: it takes the place of the segments that begin
-                                        within what it spans, also at the next start
+    00000000000000000000.log.cleaned    being written; removed if it is found at a start
+    00000000000000000000.log.swap       complete: it replaces the segments that begin within its
+                                        range, also at the next start
 
 Rules of this file:
-- Only sealed segments are read, so nothing changes under the thread. If the log was cut or
-  deleted meanwhile, the job does not count.
-- Old segments go in the order of their offsets: a tombstone never before what it deletes.
-- Every step is on the disk before the next one begins.
+- Only sealed segments are read, so nothing changes under the thread. If the log was truncated or
+  deleted meanwhile, the job is void.
+- Old segments are deleted in the order of their offsets: a tombstone never before the records that
+  it deletes.
+- Every step is synced to disk before the next one begins.
 """
 
 import os
@@ -22,12 +22,12 @@ from typing import Final
 
 from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.storage.cleaning.compaction import (
-    Dirt,
-    Filter,
+    BatchFilter,
+    CleanableSegment,
     KeyMap,
-    Outcomes,
+    TransactionOutcomes,
     cleanable_until,
-    grouped,
+    group_segments,
 )
 from shoal.lite.storage.disk import sync, write_whole
 from shoal.lite.storage.files import (
@@ -45,24 +45,24 @@ from shoal.lite.storage.state.producer_state import EndedTransaction
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
-# How many keys one pass remembers; a log with more is compacted in several.
+# The maximum number of keys in one pass; a log with more needs several passes.
 MOST_KEYS: Final = 500_000
-_WRITTEN_AT_ONCE_BYTES: Final = 1024 * 1024
+_WRITE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Segments in a row, and the file that replaces them; None if nothing is left of them."""
+    """Consecutive segments, and the file that replaces them; None if no record is left."""
 
     old: list[Segment]
     path: Path | None
-    # Aborted transactions whose markers are still there.
+    # The aborted transactions whose markers are kept.
     aborted: list[EndedTransaction]
 
 
 @dataclass(slots=True)
 class CleanJob:
-    """What to compact. `run` may be called from any thread, once."""
+    """The segments to compact. `run` may be called from any thread, once."""
 
     folder: Path
     segments: Sequence[Segment]
@@ -80,26 +80,32 @@ class CleanJob:
         keys = self._keys(aborted)
         self.until = keys.until
         chosen = [segment for segment in self.segments if segment.base_offset < self.until]
-        judge = Filter(
-            keys, Outcomes(aborted), self.last, self.now_ms, self.settings.delete_retention_ms
+        batch_filter = BatchFilter(
+            keys,
+            TransactionOutcomes(aborted),
+            self.last,
+            self.now_ms,
+            self.settings.delete_retention_ms,
         )
-        for places in grouped(dirt_of(chosen, self.until), self.settings):
-            self.swaps.append(self._cleaned([chosen[place] for place in places], judge))
+        for indexes in group_segments(cleanable_segments(chosen, self.until), self.settings):
+            self.swaps.append(
+                self._write_cleaned([chosen[index] for index in indexes], batch_filter)
+            )
 
     def _keys(self, aborted: list[EndedTransaction]) -> KeyMap:
         keys = KeyMap(self.first_dirty, MOST_KEYS)
-        outcomes = Outcomes(e for e in aborted if e.last_offset >= self.first_dirty)
+        outcomes = TransactionOutcomes(e for e in aborted if e.last_offset >= self.first_dirty)
         for segment in self.segments:
             found = segment.locate(self.first_dirty)
             for position, header in segment.batches(found[0]) if found is not None else ():
                 if keys.is_full:
                     return keys
                 keys.add(_read(segment, position, header), header, outcomes)
-        # What compaction has emptied has no batches to tell.
+        # Segments that compaction has emptied have no batches that advance `until`.
         keys.until = max(keys.until, self.until)
         return keys
 
-    def _cleaned(self, old: list[Segment], judge: Filter) -> Swap:
+    def _write_cleaned(self, old: list[Segment], batch_filter: BatchFilter) -> Swap:
         name = f"{old[0].base_offset:020d}{LOG_SUFFIX}{CLEANED_SUFFIX}"
         path = self.folder / name
         size = 0
@@ -109,13 +115,13 @@ class CleanJob:
         try:
             for segment in old:
                 for position, header in segment.batches():
-                    kept = judge.kept(_read(segment, position, header), header)
+                    kept = batch_filter.filter_batch(_read(segment, position, header), header)
                     if kept is None:
                         continue
                     pending += kept
                     if header.is_control:
                         ends.add(header.last_offset)
-                    if len(pending) >= _WRITTEN_AT_ONCE_BYTES:
+                    if len(pending) >= _WRITE_BYTES:
                         write_whole(descriptor, pending, size)
                         size += len(pending)
                         pending.clear()
@@ -131,15 +137,15 @@ class CleanJob:
         ]
         return Swap(old, path if size else None, aborted)
 
-    def forget(self) -> None:
-        """Remove what was written: it is not needed."""
+    def discard(self) -> None:
+        """Remove the new files: they are not needed."""
         for swap in self.swaps:
             if swap.path is not None:
                 swap.path.unlink(missing_ok=True)
 
 
-def swapped(folder: Path, swap: Swap, interval_bytes: int) -> list[Segment]:
-    """Put a new file into the place of the old ones; the segments that are there now."""
+def swap_in(folder: Path, swap: Swap, interval_bytes: int) -> list[Segment]:
+    """Replace old segments by the new file; returns the new segment, if there is one."""
     if swap.path is not None:
         swap.path.replace(swap.path.with_suffix(SWAP_SUFFIX))
         sync_folder(folder)
@@ -148,10 +154,10 @@ def swapped(folder: Path, swap: Swap, interval_bytes: int) -> list[Segment]:
     sync_folder(folder)
     if swap.path is None:
         return []
-    return [_taken_over(folder, swap, interval_bytes)]
+    return [_open_swap(folder, swap, interval_bytes)]
 
 
-def _taken_over(folder: Path, swap: Swap, interval_bytes: int) -> Segment:
+def _open_swap(folder: Path, swap: Swap, interval_bytes: int) -> Segment:
     base_offset = swap.old[0].base_offset
     path = folder / f"{base_offset:020d}{LOG_SUFFIX}"
     path.with_name(path.name + SWAP_SUFFIX).replace(path)
@@ -165,7 +171,7 @@ def _taken_over(folder: Path, swap: Swap, interval_bytes: int) -> Segment:
 
 
 def finish_swaps(folder: Path) -> None:
-    """At a start: remove what is incomplete, and finish what was about to be swapped."""
+    """At a start: remove incomplete files, and finish interrupted swaps."""
     for path in folder.glob(f"*{LOG_SUFFIX}{CLEANED_SUFFIX}"):
         path.unlink()
     for path in sorted(folder.glob(f"*{LOG_SUFFIX}{SWAP_SUFFIX}")):
@@ -180,7 +186,7 @@ def finish_swaps(folder: Path) -> None:
 
 
 def _end_of(path: Path) -> int:
-    """The offset behind the last batch of a complete file."""
+    """The offset after the last batch of a complete file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -192,11 +198,11 @@ def _end_of(path: Path) -> int:
         os.close(descriptor)
 
 
-def dirt_of(segments: Sequence[Segment], end_offset: int) -> list[Dirt]:
-    """Segments as the planner sees them; `end_offset` is where the last one ends."""
+def cleanable_segments(segments: Sequence[Segment], end_offset: int) -> list[CleanableSegment]:
+    """The segments with their offsets, sizes and times; the last one ends at `end_offset`."""
     bounds = [*(segment.base_offset for segment in segments[1:]), end_offset]
     return [
-        Dirt(segment.base_offset, bound, segment.size, segment.newest_ms)
+        CleanableSegment(segment.base_offset, bound, segment.size, segment.newest_ms)
         for segment, bound in zip(segments, bounds, strict=True)
     ]
 
@@ -210,11 +216,11 @@ def due_until(
     stable_offset: int,
     now_ms: int,
 ) -> int | None:
-    """Up to which offset a log should be compacted now, if at all."""
+    """The offset up to which a log should be compacted now; None if it is not due."""
     if not settings.compacts or not sealed:
         return None
     return cleanable_until(
-        dirt_of(sealed, active_base_offset),
+        cleanable_segments(sealed, active_base_offset),
         settings,
         first_dirty=first_dirty,
         stable_offset=stable_offset,
@@ -223,22 +229,22 @@ def due_until(
 
 
 def _read(segment: Segment, position: int, header: BatchHeader) -> memoryview:
-    """A batch; `DamagedLog` if it is damaged: it would be written again with a good checksum."""
+    """Read a batch; `DamagedLog` if it is damaged: a new checksum would hide that."""
     segment.check_batch((position, header))
     return memoryview(segment.read_at(position, header.size))
 
 
-__all__ = ["CleanJob", "Swap", "due_until", "finish_swaps", "swapped"]
+__all__ = ["CleanJob", "Swap", "due_until", "finish_swaps", "swap_in"]
 
 
-def note_cleaned(folder: Path, offset: int) -> None:
-    """Remember up to where a log is compacted."""
+def write_cleaner_checkpoint(folder: Path, offset: int) -> None:
+    """Store the offset up to which a log is compacted."""
     content = encode_checkpoint([(0, offset)])
     replace_file(folder / CLEANER_CHECKPOINT, content, durable=False)
 
 
-def cleaned_until(folder: Path) -> int:
-    """Up to where a log was compacted, as far as that is known."""
+def read_cleaner_checkpoint(folder: Path) -> int:
+    """The offset up to which a log was compacted; 0 if it is unknown."""
     path = folder / CLEANER_CHECKPOINT
     try:
         [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))

@@ -1,16 +1,16 @@
-"""Which records of a compacted log stay, and what becomes of their batches. Pure.
+"""Which records of a compacted log are kept, and how their batches change. Pure.
 
 Apache Kafka's rules:
-- Of the records of a key the last one stays. What is not below the last stable offset, lies in
-  the segment that is written to, or is younger than `min.compaction.lag.ms`, is not touched.
-- A log is worth the work when the part that was not looked at yet (the dirty one) is more than
-  `min.cleanable.dirty.ratio` of what can be, or older than `max.compaction.lag.ms`.
-- A tombstone, a record without a value, stays until its batch's delete horizon:
-  `delete.retention.ms` after it was first met here (KIP-534). So does the marker of a
-  transaction that has no records left.
-- Records of aborted transactions go.
-- A batch keeps its place: base offset, last offset, producer, sequence. What it says last of a
-  producer stays even if it is empty, so that duplicates are still known.
+- The last record of each key is kept. Records that are not below the last stable offset, that are
+  in the active segment, or that are younger than `min.compaction.lag.ms` are not touched.
+- A log is compacted when its dirty part, which no compaction has seen yet, is more than
+  `min.cleanable.dirty.ratio` of the cleanable part, or is older than `max.compaction.lag.ms`.
+- A tombstone, a record without a value, is kept until its batch's delete horizon:
+  `delete.retention.ms` after compaction first met it (KIP-534). So is the marker of a transaction
+  that has no records left.
+- Records of aborted transactions are removed.
+- A batch keeps its base offset, last offset, producer and sequence. The last batch of a producer is
+  kept even if it is empty, so that duplicates are still recognised.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,12 +32,12 @@ from shoal.wire.records.records import (
     write_header,
 )
 
-# Apache Kafka's segments end so many offsets behind their first at the latest.
+# The largest distance of offsets in a segment of Apache Kafka.
 _MOST_OFFSETS: Final = (1 << 31) - 1
 
 
-class Dirt(NamedTuple):
-    """A segment as the planner sees it. `end_offset` is where the next one begins."""
+class CleanableSegment(NamedTuple):
+    """What decides about the compaction of a segment; the next one begins at `end_offset`."""
 
     base_offset: int
     end_offset: int
@@ -46,16 +46,16 @@ class Dirt(NamedTuple):
 
 
 def cleanable_until(
-    segments: Sequence[Dirt],
+    segments: Sequence[CleanableSegment],
     settings: LogSettings,
     *,
     first_dirty: int,
     stable_offset: int,
     now_ms: int,
 ) -> int | None:
-    """Up to which offset the log should be compacted; None if that is not worth the work.
+    """The offset up to which the log should be compacted; None if it is not due.
 
-    `segments` are those that are not written to any more.
+    `segments` are the sealed ones.
     """
     if not settings.compacts:
         return None
@@ -79,27 +79,27 @@ def cleanable_until(
     return until if is_dirty or is_overdue else None
 
 
-def grouped(segments: Sequence[Dirt], settings: LogSettings) -> list[list[int]]:
-    """Which segments, by their place, become one: as many in a row as fit into it."""
+def group_segments(segments: Sequence[CleanableSegment], settings: LogSettings) -> list[list[int]]:
+    """The indexes of consecutive segments that fit into one new segment each."""
     groups: list[list[int]] = []
     size_bytes = 0
-    for place, segment in enumerate(segments):
+    for index, segment in enumerate(segments):
         fits = (
             bool(groups)
             and size_bytes + segment.size_bytes <= settings.segment_bytes
             and segment.end_offset - segments[groups[-1][0]].base_offset <= _MOST_OFFSETS
         )
         if fits:
-            groups[-1].append(place)
+            groups[-1].append(index)
             size_bytes += segment.size_bytes
         else:
-            groups.append([place])
+            groups.append([index])
             size_bytes = segment.size_bytes
     return groups
 
 
 def last_batches(producers: ProducerStates) -> dict[int, tuple[int | None, int]]:
-    """The last offset of each producer's data, None if only markers are left; and its epoch."""
+    """Each producer's epoch and last data offset, which is None if only markers are left."""
     return {
         producer_id: (
             producer.batches[-1].last_offset if producer.batches else None,
@@ -109,13 +109,13 @@ def last_batches(producers: ProducerStates) -> dict[int, tuple[int | None, int]]
     }
 
 
-class Outcomes:
-    """How the transactions of a log ended, as their batches come by in order."""
+class TransactionOutcomes:
+    """The outcome of transactions, while the batches of a log are read in order."""
 
     def __init__(self, aborted: Iterable[EndedTransaction]) -> None:
         self._ahead = [(entry.first_offset, entry.producer_id) for entry in aborted]
         heapify(self._ahead)
-        # Aborted ones that are open at this place: whether a batch of theirs came by.
+        # Aborted transactions that are open at this offset: whether a batch was seen.
         self._aborted: dict[int, bool] = {}
         self._committed: set[int] = set()
 
@@ -130,7 +130,7 @@ class Outcomes:
         self._committed.add(header.producer_id)
         return False
 
-    def is_spent(self, header: BatchHeader, kind: int) -> bool:
+    def had_no_batches(self, header: BatchHeader, kind: int) -> bool:
         """Whether the transaction that a marker ends has no batches left."""
         self._advance(header)
         if kind == ControlType.ABORT:
@@ -156,11 +156,11 @@ class KeyMap:
     def is_full(self) -> bool:
         return len(self._offsets) >= self._most_keys
 
-    def add(self, view: memoryview, header: BatchHeader, outcomes: Outcomes) -> None:
-        """Note the keys of a batch; those of aborted transactions do not count."""
+    def add(self, view: memoryview, header: BatchHeader, outcomes: TransactionOutcomes) -> None:
+        """Add the keys of a batch, unless its transaction was aborted."""
         if header.is_control:
             if header.record_count:
-                outcomes.is_spent(header, decode_control(decode_records(Batch(view))[0]).type)
+                outcomes.had_no_batches(header, decode_control(decode_records(Batch(view))[0]).type)
         elif not outcomes.is_aborted(header):
             for record in decode_records(Batch(view)):
                 if record.key is not None and record.offset >= self.until:
@@ -173,39 +173,39 @@ class KeyMap:
 
 
 @dataclass(slots=True)
-class Filter:
-    """Judges the batches of a log, one after the other from its start."""
+class BatchFilter:
+    """Decides what is kept of each batch of a log, in order from its start."""
 
     keys: KeyMap
-    outcomes: Outcomes
+    outcomes: TransactionOutcomes
     # See `last_batches`.
     last: dict[int, tuple[int | None, int]]
     now_ms: int
     delete_retention_ms: int
 
-    def kept(self, view: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
-        """What becomes of a batch: it stays as it is, or changed, or goes."""
+    def filter_batch(self, view: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
+        """The batch as it is, or rebuilt without some records; None if it is removed."""
         batch = Batch(view)
         horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
         is_over = horizon_ms is not None and horizon_ms <= self.now_ms
         records = decode_records(batch)
         if header.is_control:
-            is_spent = not records or self.outcomes.is_spent(
+            had_no_batches = not records or self.outcomes.had_no_batches(
                 header, decode_control(records[0]).type
             )
-            keeps = [] if is_spent and is_over else records
-            needs_horizon = is_spent and horizon_ms is None
+            keeps = [] if had_no_batches and is_over else records
+            needs_horizon = had_no_batches and horizon_ms is None
         else:
             is_aborted = self.outcomes.is_aborted(header)
             keeps = [] if is_aborted else [r for r in records if self._stays(r, is_over=is_over)]
             needs_horizon = horizon_ms is None and any(r.value is None for r in keeps)
         if not keeps:
-            return _emptied(header) if self._is_last_of_producer(header) else None
+            return _build_empty_batch(header) if self._is_last_of_producer(header) else None
         if len(keeps) == len(records) and not needs_horizon:
             return view
         if needs_horizon:
             horizon_ms = self.now_ms + self.delete_retention_ms
-        return _rebuilt(header, keeps, horizon_ms)
+        return _rebuild_batch(header, keeps, horizon_ms)
 
     def _stays(self, record: Record, *, is_over: bool) -> bool:
         if record.offset >= self.keys.until:
@@ -223,7 +223,7 @@ class Filter:
         return header.is_control and header.producer_epoch == epoch
 
 
-def _rebuilt(header: BatchHeader, records: list[Record], horizon_ms: int | None) -> bytearray:
+def _rebuild_batch(header: BatchHeader, records: list[Record], horizon_ms: int | None) -> bytearray:
     options = _options(header)
     options["codec"] = header.codec
     rebuilt = encode_batch(
@@ -243,8 +243,8 @@ def _rebuilt(header: BatchHeader, records: list[Record], horizon_ms: int | None)
     return rebuilt
 
 
-def _emptied(header: BatchHeader) -> bytearray:
-    """A batch without records, for what its header says of its producer."""
+def _build_empty_batch(header: BatchHeader) -> bytearray:
+    """A batch without records, which keeps the producer state of its header."""
     emptied = bytearray(HEADER_SIZE)
     write_header(
         emptied,
@@ -255,7 +255,7 @@ def _emptied(header: BatchHeader) -> bytearray:
         **_options(header),
     )
     attributes = header.attributes & ~DELETE_HORIZON_BIT
-    # Nothing is compressed any more.
+    # An empty records section is not compressed.
     Batch(memoryview(emptied)).edit(attributes=attributes & ~0b111)
     return emptied
 

@@ -1,11 +1,11 @@
-"""Which segments have been kept for long enough. Pure: nothing is read, nothing is deleted.
+"""Which segments retention deletes. Pure: nothing is read, nothing is deleted.
 
 Apache Kafka's rules:
-- Segments go whole, the oldest first, up to the first that has to stay. Nothing goes that is
-  not committed.
-- By time: a segment goes when its newest record is older than `retention.ms`. That includes
-  the one that is written to: the log begins a new one then.
-- By size: a segment goes if without it the log still has `retention.bytes`.
+- Complete segments are deleted, the oldest first, up to the first one that must stay. Nothing above
+  the high watermark is deleted.
+- By time: a segment is deleted when its newest record is older than `retention.ms`. This includes
+  the active segment: the log is rolled then.
+- By size: a segment is deleted if the log still has `retention.bytes` without it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,27 +17,30 @@ from shoal.lite.storage.segment import Segment
 UNLIMITED = -1
 
 
-class KeptSegment(NamedTuple):
-    """What decides about a segment. `end_offset` is where the next one begins, or the log ends."""
+class RetentionSegment(NamedTuple):
+    """What decides about a segment. The next one begins, or the log ends, at `end_offset`."""
 
     end_offset: int
     size_bytes: int
     newest_ms: int
 
 
-def kept_segments(segments: Sequence[Segment], end_offset: int) -> list[KeptSegment]:
-    """The segments of a log that ends at an offset."""
+def retention_segments(segments: Sequence[Segment], end_offset: int) -> list[RetentionSegment]:
+    """The segments of a log that ends at `end_offset`."""
     bounds = [*(segment.base_offset for segment in segments[1:]), end_offset]
     return [
-        KeptSegment(bound, segment.size, segment.newest_ms)
+        RetentionSegment(bound, segment.size, segment.newest_ms)
         for segment, bound in zip(segments, bounds, strict=True)
     ]
 
 
-def expired_before(
-    segments: Sequence[KeptSegment], settings: LogSettings, *, committed: int, now_ms: int
+def find_expired_offset(
+    segments: Sequence[RetentionSegment], settings: LogSettings, *, committed: int, now_ms: int
 ) -> int | None:
-    """The offset before which all goes; None if nothing does. `committed` is what may go."""
+    """The offset below which everything expires; None if nothing does.
+
+    Nothing above `committed`, the high watermark, expires.
+    """
     if not settings.deletes:
         return None
     total_bytes = sum(segment.size_bytes for segment in segments)
@@ -57,9 +60,9 @@ def expired_before(
     return end_offset
 
 
-def _leading(segments: Sequence[KeptSegment], committed: int) -> Iterator[KeptSegment]:
+def _leading(segments: Sequence[RetentionSegment], committed: int) -> Iterator[RetentionSegment]:
     for segment in segments:
-        # Only the last one can be empty.
+        # Only the active segment can be empty.
         if segment.end_offset > committed or segment.size_bytes == 0:
             return
         yield segment

@@ -1,1 +1,1 @@
-"""What a log and its broker know after a restart: how the last process ended, what was lost."""
+"""What a broker knows of its logs after a restart: how the last process ended, and losses."""

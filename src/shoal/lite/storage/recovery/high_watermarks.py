@@ -1,12 +1,12 @@
-"""The high watermarks of a broker's replicas, written down now and then.
+"""The checkpoint of the high watermarks of a broker's replicas.
 
     replication-offset-checkpoint    version 0, the number of lines, then topic, partition, offset
 
 Rules of this file:
-- One that is too low, or missing, is always safe; one of a topic that was deleted is not, so what
-  is let go of is forgotten at once.
-- While the broker serves, a thread writes the file: to replace it can take as long as the disk is
-  busy. What was to be written earlier never replaces what was to be written later.
+- A value that is too low, or missing, is always safe. A value of a deleted topic is not, so it is
+  removed together with the replica.
+- While the broker serves, a thread writes the file, because replacing it takes long on a busy disk.
+  An older write never replaces a newer one.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ _logger = logging.getLogger(__name__)
 
 
 class HighWatermarks:
-    """The file. Used in the event loop."""
+    """The checkpoint file. Used in the event loop."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / HIGH_WATERMARKS
-        # What was there at the start, of replicas that were not let go of since.
+        # The values found at the start, without replicas that were removed since.
         self._found = _read(self._path)
-        # What is in the file, as far as known.
+        # The current content of the file, as far as it is known.
         self._written = dict(self._found)
         self._lock = threading.Lock()
         self._number = 0
@@ -39,7 +39,7 @@ class HighWatermarks:
         self._writing: asyncio.Task[None] | None = None
 
     def of(self, key: TopicPartition) -> int:
-        """What an earlier process wrote down of a replica; 0 if nothing was."""
+        """The high watermark that an earlier process stored for a replica; 0 without one."""
         return self._found.get(key, 0)
 
     def forget(self, key: TopicPartition) -> None:
@@ -49,14 +49,14 @@ class HighWatermarks:
         self._found.clear()
 
     def write(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Write them down, now."""
+        """Write the file now."""
         if marks != self._written:
             self._number += 1
-            if self._replace(_encoded(marks), self._number):
+            if self._replace(_encode(marks), self._number):
                 self._written = dict(marks)
 
     def write_soon(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Let a thread write them down, unless one is at it: then there is a next time."""
+        """Write the file in a thread, unless a write is running: then skip this one."""
         is_busy = self._writing is not None and not self._writing.done()
         if marks != self._written and not is_busy:
             self._number += 1
@@ -64,11 +64,11 @@ class HighWatermarks:
             self._writing = run_once("high watermark write", work, on_failure=log_only)
 
     async def _write(self, marks: dict[TopicPartition, int], number: int) -> None:
-        if await asyncio.to_thread(self._replace, _encoded(marks), number):
+        if await asyncio.to_thread(self._replace, _encode(marks), number):
             self._written = marks
 
     def _replace(self, content: bytes, number: int) -> bool:
-        """Whether the file has this content now."""
+        """Replace the file; returns whether it has this content now."""
         with self._lock:
             if number < self._last_number:
                 return False
@@ -76,18 +76,18 @@ class HighWatermarks:
             try:
                 replace_file(self._path, content, durable=False)
             except OSError as error:
-                _logger.warning("the high watermarks could not be written down: %s", error)
+                _logger.warning("cannot write the high watermark checkpoint: %s", error)
                 return False
             return True
 
 
-def _encoded(marks: Mapping[TopicPartition, int]) -> bytes:
+def _encode(marks: Mapping[TopicPartition, int]) -> bytes:
     lines = [f"{key.topic} {key.partition} {mark}" for key, mark in marks.items()]
     return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
 
 def _read(path: Path) -> dict[TopicPartition, int]:
-    """What was written down; nothing if that cannot be read, which is safe."""
+    """The values in the file; none if it cannot be read, which is safe."""
     marks = {}
     with suppress(OSError, ValueError):
         for line in path.read_text().split("\n")[2:]:

@@ -1,23 +1,23 @@
-"""How a log was left, and what of it can be trusted."""
+"""How the previous process of a log ended, and which segments can be trusted after that."""
 
 from collections.abc import Sequence
 from enum import Enum
 
 
-class Ended(Enum):
-    """How the process that last had the log open ended."""
+class LastShutdown(Enum):
+    """How the last process that had the log open ended."""
 
     CLEANLY = "cleanly"
-    # Killed, but the machine went on: all that was written is there, only the tail may be torn.
+    # Killed on the same boot: everything written is there, only the last batch may be torn.
     KILLED = "killed"
-    # The machine went down, or nobody knows: anything that was not flushed may be missing.
+    # Power loss, or not known: everything that was not synced may be missing.
     UNKNOWN = "unknown"
 
 
-def trusted_count(bases: Sequence[int], ended: Ended, recovery_point: int) -> int:
-    """How many segments from the first on are as they were written."""
-    if ended is Ended.CLEANLY:
+def count_trusted(bases: Sequence[int], last_shutdown: LastShutdown, recovery_point: int) -> int:
+    """The number of segments, from the first on, that need no check."""
+    if last_shutdown is LastShutdown.CLEANLY:
         return len(bases)
-    if ended is Ended.KILLED:
+    if last_shutdown is LastShutdown.KILLED:
         return len(bases) - 1
     return sum(1 for end_offset in bases[1:] if end_offset <= recovery_point)

@@ -1,16 +1,17 @@
-"""Up to where each log of a broker is written, told exactly: by that a loss is known from a kill.
+"""The exact log end of each log of a broker, to tell data loss from a torn write after a kill.
 
-A kill can tear the batch that is being written, and nobody misses it: it was told to no one. The
-same file with an older batch cut off has lost something. Only who knows how far the file was
-written can tell the two apart.
+A kill can tear the batch that is being written. Nothing is lost then, because the batch was not
+acknowledged. The same file with an older batch missing has lost data. Only the recorded log end can
+tell the two cases apart.
 
 Rules of this file:
-- A mark is set after the write, and taken back before a cut: what lies below it was in the file.
-- The marks of all logs are in one file that is mapped into memory. Setting one costs no call of
-  the system, and what was set is in the kernel's hands when the process is killed.
-- After a power loss nobody believes the marks: they may be older or newer than the logs.
-- The file lies beside the folders of the logs, so that a folder that is gone is missed too. If it
-  is itself gone or damaged, nothing is known.
+- A mark is raised after the write, and lowered before a truncation: everything below it was in the
+  file.
+- The marks of all logs are in one file that is mapped into memory. Setting one needs no system
+  call, and the kernel keeps it when the process is killed.
+- After a power loss the marks are ignored: they may be older or newer than the logs.
+- The file is next to the folders of the logs, so that a missing folder is detected too. If the file
+  itself is missing or damaged, no log end is known.
 """
 
 import mmap
@@ -24,7 +25,7 @@ from uuid import UUID
 from shoal.lite.storage.disk import write_whole
 
 FILE_NAME: Final = "log-ends"
-# A topic's id, the partition, and the end of its log plus one; 0 is a slot that is free.
+# Topic id, partition, and log end offset plus one; 0 marks a free slot.
 _SLOT: Final = Struct(">16sQQ")
 _END: Final = Struct(">Q")
 _END_POSITION: Final = 24
@@ -33,12 +34,12 @@ _FIRST_SLOTS: Final = 128
 Key = tuple[UUID, int]
 
 
-class EndMark:
-    """The mark of one log. `known` is what was there when its process began, if anything."""
+class LogEndMark:
+    """The mark of one log. `known` is its value when the process started, or None."""
 
     __slots__ = ("_marks", "_position", "known")
 
-    def __init__(self, marks: "EndMarks", position: int, known: int | None) -> None:
+    def __init__(self, marks: "LogEndFile", position: int, known: int | None) -> None:
         self._marks = marks
         self._position = position
         self.known = known
@@ -47,8 +48,8 @@ class EndMark:
         _END.pack_into(self._marks.content, self._position, end_offset + 1)
 
 
-class NoMark(EndMark):
-    """For a log that nobody keeps a mark of."""
+class NoLogEndMark(LogEndMark):
+    """For a log without a mark."""
 
     __slots__ = ()
 
@@ -59,43 +60,43 @@ class NoMark(EndMark):
         pass
 
 
-class EndMarks:
-    """The file of a broker; one process has it at a time."""
+class LogEndFile:
+    """The file of a broker; one process uses it at a time."""
 
-    def __init__(self, folder: Path, *, is_believed: bool) -> None:
-        """`is_believed`: the machine went on since the last process ended."""
+    def __init__(self, folder: Path, *, is_trusted: bool) -> None:
+        """`is_trusted`: there was no power loss since the last process ended."""
         self._path = folder / FILE_NAME
         found = self._path.stat().st_size if self._path.exists() else 0
         size = max(found // _SLOT.size, _FIRST_SLOTS) * _SLOT.size
-        self.content = self._mapped(min(found, size), size)
+        self.content = self._map_file(min(found, size), size)
         self._slots: dict[Key, int] = {}
         self._known: dict[Key, int] = {}
         self._free: list[int] = []
         for position in range(0, size, _SLOT.size):
-            self._read(position, is_believed=is_believed)
+            self._read(position, is_trusted=is_trusted)
 
-    def _read(self, position: int, *, is_believed: bool) -> None:
+    def _read(self, position: int, *, is_trusted: bool) -> None:
         topic_id, partition, end = _SLOT.unpack_from(self.content, position)
         key = UUID(bytes=topic_id), partition
         if not end or key in self._slots:
             self._free.append(position)
             return
         self._slots[key] = position
-        if is_believed:
+        if is_trusted:
             self._known[key] = end - 1
 
-    def of(self, key: Key) -> EndMark:
-        """The mark of a log, which stays as it is until it is set."""
+    def of(self, key: Key) -> LogEndMark:
+        """The mark of a log; its value does not change until it is set."""
         position = self._slots.get(key)
         if position is None:
             if not self._free:
                 self._grow()
             position = self._slots[key] = self._free.pop()
             _SLOT.pack_into(self.content, position, key[0].bytes, key[1], 1)
-        return EndMark(self, position + _END_POSITION, self._known.get(key))
+        return LogEndMark(self, position + _END_POSITION, self._known.get(key))
 
     def drop(self, key: Key) -> None:
-        """A log is deleted."""
+        """Remove the mark of a deleted log."""
         self._known.pop(key, None)
         position = self._slots.pop(key, None)
         if position is not None:
@@ -103,14 +104,14 @@ class EndMarks:
             self._free.append(position)
 
     def keep(self, keys: Collection[Key]) -> None:
-        """Forget the logs that are not among these."""
+        """Remove the marks of all other logs."""
         for key in self._slots.keys() - keys:
             self.drop(key)
 
-    def _mapped(self, size: int, new_size: int) -> mmap.mmap:
+    def _map_file(self, size: int, new_size: int) -> mmap.mmap:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            # Written, not just made longer: a full disk must not show when a mark is set.
+            # Write zeros instead of extending the file: a full disk must fail here, not in `set`.
             write_whole(descriptor, bytes(new_size - size), size)
             return mmap.mmap(descriptor, new_size)
         finally:
@@ -118,10 +119,10 @@ class EndMarks:
 
     def _grow(self) -> None:
         size = len(self.content)
-        self.content = self._mapped(size, 2 * size)
+        self.content = self._map_file(size, 2 * size)
         self._free += range(size, 2 * size, _SLOT.size)
 
     def close(self) -> None:
-        """Bring the marks to the disk, like the logs."""
+        """Sync the marks to disk, and close the file."""
         self.content.flush()
         self.content.close()

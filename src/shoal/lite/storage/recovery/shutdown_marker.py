@@ -1,20 +1,20 @@
-"""How the process before us ended, read from a file that it left.
+"""How the previous process ended, read from a file that it left.
 
-A broker that begins to write data says first that it runs, and on which boot of the machine. One
-that ends by itself, with everything on the disk, says that. What is found at the next start:
+Before a broker writes data, it stores that it runs, and on which boot of the machine. A broker that
+shuts down cleanly, with everything on disk, stores that. What the next start finds:
 
-    ended by itself                 the logs can be trusted as they are
-    runs, on this very boot         it was killed; what it wrote is in the page cache or on the
-                                    disk, only the batch it was writing may be torn
-    runs, on another boot           the machine went down: what was not flushed may be gone
+    shut down cleanly               the logs can be trusted as they are
+    running, on this boot           it was killed; what it wrote is in the page cache or on disk,
+                                    only the batch it was writing may be torn
+    running, on another boot        the machine went down: what was not synced may be lost
 
-Until its logs are open a process says nothing, so that what it found is found again by the next
-one: who is killed while it looks through its logs after a power loss has not looked through them.
+Until its logs are open, a process stores nothing of this, so that the next process finds the same:
+a process that is killed while it checks its logs after a power loss has not checked them.
 
-The file names the process too, and the folder: a controller that knows the last process by
-another name, or another folder, does not rely on what is said here. And it names those who have
-had the folder since, each before it is heard of anywhere: an older copy does not name the last
-process that the cluster knows, however often it is started.
+The file also has the incarnation of the process and the id of the folder: a controller that knows
+the last process by another incarnation, or another folder, does not rely on this file. And it lists
+the processes that have used the folder since, each before it registers: an older copy of the folder
+does not list the last process that the cluster knows, however often it is started.
 """
 
 import json
@@ -24,80 +24,80 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from shoal.lite.storage.files import DamagedFile, replace_file
-from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 
 MARKER_NAME = "shutdown-marker.json"
 FORMAT = 1
-# Who is registered, and never opens its logs, is forgotten after so many other starts: the folder
-# is then taken for a copy, which is safe.
+# A process that registered but never opened its logs is dropped after this many other starts: the
+# folder is then treated as a copy, which is safe.
 _MOST_BEGUN = 100
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ShutdownMarker:
-    """The file in a broker's folder."""
+    """The marker file in a broker's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / MARKER_NAME
-        # Made up with the file: a folder that was emptied has another one.
+        # Generated with the file: a folder that was emptied gets another id.
         self.directory_id = uuid4().hex
-        # The processes before us that the cluster may know.
+        # The earlier processes that the cluster may know.
         self.earlier: tuple[str, ...] = ()
-        # The process before us, if it ended by itself.
+        # The previous process, if it shut down cleanly.
         self.clean_incarnation: str | None = None
         self._is_running = False
-        # What the file says about the last process that had its logs open; it had none.
+        # The entry of the last process that opened its logs; this default means none.
         self._last = {"state": "running", "boot_id": "", "incarnation": ""}
-        # Those who have had the folder since.
+        # The processes that used the folder since.
         self._begun: list[str] = []
 
-    def begin(self, incarnation: str) -> Ended:
-        """How the last process ended. To be called by who has the lock of the folder."""
+    def begin(self, incarnation: str) -> LastShutdown:
+        """How the last process ended. Call it with the lock of the folder."""
         ended = self._read()
         self.earlier = (self._last["incarnation"], *self._begun)
         self._begun = [*self._begun, incarnation][-_MOST_BEGUN:]
         self._write()
         return ended
 
-    def run(self, incarnation: str, *, vouches: bool = True) -> None:
-        """To be called when all logs are open, before anything is written to them.
+    def run(self, incarnation: str, *, has_all_logs: bool = True) -> None:
+        """Store that this process runs. Call it when the logs are open, before the first write.
 
-        Who could not open some of them does not vouch for how they were left: whatever becomes
-        of this process, the next one looks through all of them.
+        Without `has_all_logs` some of them could not be opened, so how they were left is not
+        known: the next process checks all of them, however this one ends.
         """
         self._is_running = True
         self._last = {
             "state": "running",
-            "boot_id": current_boot_id() if vouches else "",
+            "boot_id": current_boot_id() if has_all_logs else "",
             "incarnation": incarnation,
         }
         self._begun = []
         self._write()
 
     def end_cleanly(self) -> None:
-        """To be called when everything is on the disk."""
+        """Store a clean shutdown. Call it when everything is on disk."""
         if self._is_running:
             self._last["state"] = "ended"
             self._write()
 
-    def _read(self) -> Ended:
+    def _read(self) -> LastShutdown:
         try:
             content = json.loads(self.path.read_bytes())
             self._refuse_other_format(content["format"])
             last = {name: str(content[name]) for name in self._last}
             directory_id = UUID(content["directory_id"]).hex
-            # Format 1 may lack it: folders that were made before it was written.
+            # Optional in format 1: older folders do not have it.
             begun = list(map(str, content.get("begun", [])))
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-            return Ended.UNKNOWN
+            return LastShutdown.UNKNOWN
         self._last, self.directory_id, self._begun = last, directory_id, begun
         if last["state"] == "ended":
             self.clean_incarnation = last["incarnation"]
-            return Ended.CLEANLY
-        return Ended.KILLED if last["boot_id"] == current_boot_id() else Ended.UNKNOWN
+            return LastShutdown.CLEANLY
+        return LastShutdown.KILLED if last["boot_id"] == current_boot_id() else LastShutdown.UNKNOWN
 
     def _refuse_other_format(self, said: object) -> None:
-        """To overwrite what another version wrote would make its folder look like a lost one."""
+        """Overwriting the file of another version would make its folder look like a lost one."""
         if said != FORMAT:
             raise DamagedFile(
                 f"{self.path} has format {said!r:.40}, this version of shoal knows {FORMAT}",
@@ -116,7 +116,7 @@ class ShutdownMarker:
 
 @cache
 def current_boot_id() -> str:
-    """Names the time since the machine was last started."""
+    """The id of the current boot of the machine."""
     if _BOOT_ID.exists():
         return _BOOT_ID.read_text().strip()
     command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]

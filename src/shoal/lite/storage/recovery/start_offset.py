@@ -1,14 +1,14 @@
-"""The checkpoint of where a log begins, which a thread may write beside those who use the log.
+"""The checkpoint of the log start offset, which a thread may write while the log is used.
 
     log-start-offset-checkpoint    only after records were deleted
 
-It is forced to the disk before the records go, and that takes long. So a log says where it should
-begin (`StartJob`), a thread writes that down, and the log is told; only then it deletes anything.
+It is synced to disk before the records are deleted, and that takes long. So a log creates a
+`StartOffsetJob`, a thread writes the checkpoint, and the log is notified; only then it deletes.
 
 Rules of this file:
-- Whatever else moves the start of a log, cuts it or deletes it in between makes the job void: the
-  thread writes nothing any more, and what it has written is replaced.
-- A log that is deleted is never written to again: its folder may be that of another log by then.
+- Anything else that moves the start of the log, truncates it or deletes it makes the job void: the
+  thread writes nothing after that, and what it has written is replaced.
+- A deleted log is never written to again: its folder may belong to another log by then.
 """
 
 import threading
@@ -21,50 +21,50 @@ from shoal.lite.storage.files import decode_checkpoint, encode_checkpoint, repla
 START_CHECKPOINT: Final = "log-start-offset-checkpoint"
 
 
-class StartCheckpoint:
-    """The file of one log. `StartJob.run` is for any thread, all else for the event loop's."""
+class StartOffsetCheckpoint:
+    """The file of one log. Only `StartOffsetJob.run` may be called from other threads."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / START_CHECKPOINT
-        # Held while the file is written: a job that has become void is never the last to write.
+        # Held during a write: a void job is never the last one to write.
         self._lock = threading.Lock()
         self._version = 0
-        # Whether a job has written what does not hold yet.
+        # Whether a job has written an offset that is not in effect yet.
         self._is_ahead = False
 
     def read(self) -> int | None:
-        """What was written down; None if there is no file."""
+        """The stored offset; None without a file."""
         if not self._path.exists():
             return None
         [(_, offset)] = decode_checkpoint(self._path.read_bytes(), source=str(self._path))
         return offset
 
     def write(self, offset: int) -> None:
-        """Bring an offset to the disk, now; jobs are void."""
+        """Write an offset now; makes jobs void."""
         with self._lock:
             self._write(offset)
             self._version += 1
             self._is_ahead = False
 
-    def hold(self, offset: int) -> None:
-        """The log is about to be cut, and begins where it did: jobs are void."""
+    def keep_start(self, offset: int) -> None:
+        """Keep the start offset before a truncation; makes jobs void."""
         with self._lock:
             self._version += 1
             if self._is_ahead:
                 self._write(offset)
                 self._is_ahead = False
 
-    def forget(self) -> None:
-        """The log is closed, or deleted: jobs are void."""
+    def cancel_jobs(self) -> None:
+        """Make jobs void: the log is closed or deleted."""
         with self._lock:
             self._version += 1
 
-    def begin(self, offset: int) -> "StartJob":
-        """A job that brings an offset to the disk."""
-        return StartJob(self, offset, self._version)
+    def begin(self, offset: int) -> "StartOffsetJob":
+        """A job that writes an offset."""
+        return StartOffsetJob(self, offset, self._version)
 
-    def write_for(self, job: "StartJob") -> bool:
-        """Do a job, unless it is void; says whether it was done."""
+    def run_job(self, job: "StartOffsetJob") -> bool:
+        """Write the offset of a job, unless it is void; returns whether it was written."""
         with self._lock:
             if job.version != self._version:
                 return False
@@ -72,8 +72,8 @@ class StartCheckpoint:
             self._is_ahead = True
             return True
 
-    def take(self, job: "StartJob") -> bool:
-        """Whether a job was done and holds: the log begins there from now on."""
+    def complete(self, job: "StartOffsetJob") -> bool:
+        """Put the offset of a job into effect; False if it was not written or is void."""
         with self._lock:
             if not job.is_done or job.version != self._version:
                 return False
@@ -86,14 +86,14 @@ class StartCheckpoint:
 
 
 @dataclass(slots=True)
-class StartJob:
-    """A log should begin at `offset`. `run` may be called from any thread, once."""
+class StartOffsetJob:
+    """Moves the log start to `offset`. `run` may be called from any thread, once."""
 
-    checkpoint: StartCheckpoint
+    checkpoint: StartOffsetCheckpoint
     offset: int
     version: int
     is_done: bool = False
 
     def run(self) -> None:
-        """Write it down; `OSError` if the disk fails."""
-        self.is_done = self.checkpoint.write_for(self)
+        """Write the checkpoint; `OSError` if the disk fails."""
+        self.is_done = self.checkpoint.run_job(self)

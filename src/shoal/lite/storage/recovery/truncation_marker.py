@@ -1,20 +1,21 @@
-"""A file that says that there was more in a log than could be read, until that is told.
+"""A file that says that records were lost from a log, until the controller knows it.
 
-Who opens a damaged log cuts it behind the last whole batch, and the next process finds nothing
-wrong with it. So this is written before the cut, and stays when the process is killed before it
-has told the controller. A power loss may take it: then nobody relies on the log anyway.
+A process that opens a damaged log truncates it after the last valid batch, and the next process
+finds nothing wrong with it. So the marker is written before the truncation, and stays if the
+process is killed before it has reported the loss to the controller. A power loss may remove it:
+then the controller does not rely on the log anyway.
 """
 
 from pathlib import Path
 
-CUT_MARK = "was-cut"
+TRUNCATION_MARKER = "was-cut"
 
 
-class CutMark:
-    """The file in a log's folder."""
+class TruncationMarker:
+    """The marker file in a log's folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / CUT_MARK
+        self._path = folder / TRUNCATION_MARKER
 
     @property
     def is_set(self) -> bool:

@@ -1,1 +1,1 @@
-"""What follows from the batches of a log: producers, aborted transactions, leader epochs."""
+"""State that follows from the batches of a log: producers, aborted transactions, epochs."""

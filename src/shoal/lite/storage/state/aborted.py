@@ -1,4 +1,4 @@
-"""Which aborted transactions a reader must be told of, with the records that it gets."""
+"""The aborted transactions that a fetch response must contain for the records it returns."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,13 @@ from shoal.lite.storage.slices import LogSlice
 from shoal.wire.fetch import AbortedTransaction
 
 
-def aborted_in(
+def find_aborted(
     segments: Sequence[Segment], offset: int, records: LogSlice, upper_offset: int
 ) -> list[AbortedTransaction]:
-    """Those that touch what was read from `offset` on, which lies in the first segment or later."""
+    """The aborted transactions that overlap with `records`, which were read from `offset` on.
+
+    `segments` begin with the one that contains `offset`.
+    """
     if not any(segment.transactions for segment in segments):
         return []
     bound = _offset_behind(segments, offset, records, upper_offset)
@@ -28,15 +31,15 @@ def aborted_in(
 def _offset_behind(
     segments: Sequence[Segment], offset: int, records: LogSlice, upper_offset: int
 ) -> int:
-    """An offset behind what was read from `offset` on, not above `upper_offset`."""
-    place = 0
-    while place < len(segments) and segments[place].locate(offset) is None:
-        place += 1
-    if place == len(segments):
+    """An offset after the records that were read, not above `upper_offset`."""
+    index = 0
+    while index < len(segments) and segments[index].locate(offset) is None:
+        index += 1
+    if index == len(segments):
         return upper_offset
     end = records.position + len(records)
-    next_header = segments[place].read_at(end, HEADER_SIZE)
+    next_header = segments[index].read_at(end, HEADER_SIZE)
     if len(next_header) == HEADER_SIZE:
         return min(upper_offset, unpack_header(next_header).base_offset)
-    behind = segments[place + 1 :]
-    return min(upper_offset, behind[0].base_offset) if behind else upper_offset
+    following = segments[index + 1 :]
+    return min(upper_offset, following[0].base_offset) if following else upper_offset

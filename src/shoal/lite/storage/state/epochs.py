@@ -1,8 +1,8 @@
-"""Which leader epoch wrote from which offset on.
+"""Which leader epoch began at which offset.
 
-A leader's term is numbered; the batches of one term form one stretch of the log. Replicas
-compare these stretches to find where their logs part ways. Kept in memory, written to
-`leader-epoch-checkpoint` in Apache Kafka's format when it changes.
+The batches of one leader epoch form one range of the log. Replicas compare these ranges to find the
+offset where their logs diverge. Kept in memory, and written to `leader-epoch-checkpoint` in Apache
+Kafka's format when it changes.
 """
 
 from bisect import bisect_right
@@ -30,9 +30,9 @@ class EpochHistory:
         return self._entries[-1][0] if self._entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` writes from `start_offset` on; says whether that was news.
+        """Add an epoch that begins at `start_offset`; returns whether it is new.
 
-        An epoch that wrote nothing gives way to the one that does.
+        It replaces epochs that have no records.
         """
         if epoch <= self.latest:
             return False
@@ -43,23 +43,23 @@ class EpochHistory:
 
     def epoch_of(self, offset: int) -> int:
         """The epoch that wrote (or will write) `offset`."""
-        place = bisect_right(self._entries, offset, key=lambda entry: entry[1])
-        return self._entries[place - 1][0] if place else NO_EPOCH
+        following = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[following - 1][0] if following else NO_EPOCH
 
-    def cut_end(self, end_offset: int) -> bool:
-        """Forget epochs that begin at `end_offset` or behind it; says whether any did."""
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Remove epochs that begin at or above `end_offset`; returns whether there were any."""
         kept = [entry for entry in self._entries if entry[1] < end_offset]
         changed = len(kept) < len(self._entries)
         self._entries = kept
         return changed
 
-    def cut_start(self, start_offset: int) -> bool:
-        """Forget what lies before `start_offset`; says whether that was anything.
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Remove epochs that end before `start_offset`; returns whether there were any.
 
-        The epoch that holds it stays, with its true begin, and the one before it: a log that
-        ends at `start_offset` can still be told from one that parted from this one below it.
+        The epoch that contains it stays, with its actual start, and so does the one before it:
+        otherwise a log that ends at `start_offset` looks like one that diverged below it.
         """
-        place = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
-        gone = max(0, place - 2)
-        del self._entries[:gone]
-        return gone > 0
+        following = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        removed = max(0, following - 2)
+        del self._entries[:removed]
+        return removed > 0

@@ -1,23 +1,23 @@
-"""What each producer has written to a partition, which batch may come next, what is undecided.
+"""The state of each producer in a partition: which batch may come next, and open transactions.
 
 Apache Kafka's rules, which its clients rely on:
-- The last five batches of a producer are remembered. One that comes again, with the same
-  epoch, first and last sequence, is a duplicate: it is acknowledged with its old offset.
+- The last five batches of a producer are kept. A batch with the same epoch, first and last sequence
+  as one of them is a duplicate: it is acknowledged with its original offset.
 - Otherwise its first sequence must follow the last one written; sequences wrap from 2³¹-1
   to 0. Anything else is out of order.
 - An older epoch is refused. A newer epoch starts at sequence 0.
 - A producer that the partition does not know may start with any sequence.
-- A producer is forgotten some time after the *timestamp* of its last batch, not after its
-  writing: old data leaves no state behind. One with an open transaction is never forgotten.
+- A producer expires some time after the *timestamp* of its last batch, not after the time of the
+  write: old data leaves no state. A producer with an open transaction never expires.
 - A transaction begins with a producer's first transactional batch and ends with a marker. While
   it is open, the producer may write nothing outside of it.
-- A marker of an older coordinator is refused, so that one that was replaced decides nothing.
+- A marker of an older coordinator epoch is refused, so that a replaced coordinator decides nothing.
 
-The *first unstable offset* is where the earliest transaction begins whose end is not known, or
-not yet on all in-sync replicas: readers of committed data read up to there.
+The *first unstable offset* is the start of the earliest transaction whose marker is not written, or
+not yet on all in-sync replicas: read_committed consumers read up to there.
 
-Pure: the log asks before it writes and tells after it has written. What followers fetch, and
-what is read again at a start, is told only: it was judged when it was written first.
+Pure: the log calls `check` before a write and `record` after it. Batches that followers fetch, and
+batches that are read again at a start, are only recorded: their first leader has checked them.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.storage.header import BatchHeader
 from shoal.wire.batch import (
     NO_PRODUCER_EPOCH,
@@ -43,7 +43,7 @@ NO_COORDINATOR_EPOCH = -1
 
 
 class WrittenBatch(NamedTuple):
-    """One batch of a producer, where it lies in the log."""
+    """One batch of a producer, and its offsets in the log."""
 
     first_sequence: int
     last_sequence: int
@@ -53,24 +53,24 @@ class WrittenBatch(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction that had records here, from its first batch to its marker."""
+    """A transaction with records in this partition, from its first batch to its marker."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     is_aborted: bool
-    # Nothing below it was undecided once this one had ended.
+    # The last stable offset after this transaction ended.
     last_stable_offset: int
 
 
 @dataclass(slots=True)
-class Producer:
-    """One producer's recent past; without batches if only markers of its epoch are there."""
+class ProducerState:
+    """The state of one producer; without batches if only markers of its epoch exist."""
 
     epoch: int = NO_PRODUCER_EPOCH
     batches: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
-    # Where its open transaction begins.
+    # The start of its open transaction.
     first_offset: int = NO_OFFSET
     # Of its last batch or marker.
     timestamp_ms: int = NO_TIMESTAMP
@@ -79,8 +79,8 @@ class Producer:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
-    def renew(self, epoch: int) -> None:
-        """Batches of another epoch say nothing about those of this one."""
+    def reset_for_epoch(self, epoch: int) -> None:
+        """Begin an epoch: the sequences of another epoch's batches do not matter."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -92,25 +92,25 @@ class ProducerStates:
     __slots__ = ("_changed_offset", "_open", "_producers", "_unreplicated")
 
     def __init__(self) -> None:
-        self._producers: dict[int, Producer] = {}
-        # Where open transactions begin, by producer; in the order of their offsets.
+        self._producers: dict[int, ProducerState] = {}
+        # The start of each open transaction by producer id, in the order of offsets.
         self._open: dict[int, int] = {}
-        # First and last offset of those whose marker may not be on all in-sync replicas yet.
+        # First and last offset of transactions whose marker is not known to be replicated.
         self._unreplicated: list[tuple[int, int]] = []
-        # The last offset at which a transaction began or a marker lies.
+        # The last offset where a transaction began or ended.
         self._changed_offset = NO_OFFSET
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    def items(self) -> Iterator[tuple[int, Producer]]:
-        """Every producer by its id, to be read only."""
+    def items(self) -> Iterator[tuple[int, ProducerState]]:
+        """Every producer by id; do not change them."""
         return iter(self._producers.items())
 
-    # Before the writing
+    # Before a write
 
     def check(self, header: BatchHeader) -> WrittenBatch | None:
-        """The earlier copy of a duplicate; None if the batch is to be written; else `Refused`."""
+        """The earlier copy of a duplicate; None if the batch may be written; else `ApiError`."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -123,62 +123,64 @@ class ProducerStates:
             return None  # nearly always
         duplicate = self._check_sequence(header, producer)
         if duplicate is None and producer.first_offset >= 0 and not header.is_transactional:
-            raise Refused(
+            raise ApiError(
                 Code.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has an open transaction, and sent a batch "
-                "outside of it",
+                f"producer {header.producer_id} sent a non-transactional batch while its "
+                "transaction is open",
             )
         return duplicate
 
-    def _check_sequence(self, header: BatchHeader, producer: Producer) -> WrittenBatch | None:
+    def _check_sequence(self, header: BatchHeader, producer: ProducerState) -> WrittenBatch | None:
         if header.producer_epoch == producer.epoch:
             return self._check_same_epoch(header, producer)
         self.check_epoch(header.producer_id, header.producer_epoch)
         if header.base_sequence != 0:
-            raise _out_of_order(header, "a new epoch starts at 0")
+            raise _sequence_error(header, "a new epoch must start at 0")
         return None
 
-    def _check_same_epoch(self, header: BatchHeader, producer: Producer) -> WrittenBatch | None:
+    def _check_same_epoch(
+        self, header: BatchHeader, producer: ProducerState
+    ) -> WrittenBatch | None:
         expected = sequence_after(producer.last_sequence, 1)
         if header.base_sequence == expected:
             return None
-        duplicate = _same(producer, header)
+        duplicate = _find_duplicate(producer, header)
         if duplicate is None:
-            raise _out_of_order(header, f"{expected} comes next")
+            raise _sequence_error(header, f"expected {expected}")
         return duplicate
 
     def check_epoch(self, producer_id: int, epoch: int, *, allows_equal: bool = True) -> None:
-        """`Refused` if the producer is known at a later epoch."""
+        """`ApiError` if the producer is known at a later epoch."""
         producer = self._producers.get(producer_id)
         if producer is None or epoch > producer.epoch or (allows_equal and epoch == producer.epoch):
             return
-        raise Refused(
+        raise ApiError(
             Code.INVALID_PRODUCER_EPOCH,
-            f"producer {producer_id} is at epoch {producer.epoch}, this is of epoch {epoch}",
+            f"producer {producer_id} has epoch {producer.epoch}, the batch has epoch {epoch}",
         )
 
-    def check_coordinators_batch(self, header: BatchHeader) -> None:
-        """`Refused` if a coordinator may not write this batch for a producer.
+    def check_coordinator_batch(self, header: BatchHeader) -> None:
+        """`ApiError` if a coordinator may not write this batch for a producer.
 
-        Coordinators write offsets in the name of producers, who count them in no sequence.
+        Coordinators write offsets for producers; these batches have no sequence numbers.
         """
         self.check_epoch(header.producer_id, header.producer_epoch)
 
     def check_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_bumped: bool = False
     ) -> None:
-        """`Refused` if a transaction may not be ended so.
+        """`ApiError` if a marker may not end a transaction.
 
-        Since the second protocol (KIP-890) a marker's epoch is above that of its transaction
-        (`is_bumped`): one that is not has been written before.
+        In the second protocol (KIP-890) a marker's epoch is above that of its transaction
+        (`is_bumped`): a marker with an equal epoch was written before.
         """
         self.check_epoch(producer_id, epoch, allows_equal=not is_bumped)
         producer = self._producers.get(producer_id)
         if producer is not None and coordinator_epoch < producer.coordinator_epoch:
-            raise Refused(
+            raise ApiError(
                 Code.TRANSACTION_COORDINATOR_FENCED,
                 f"a coordinator of epoch {producer.coordinator_epoch} has ended transactions of "
-                f"producer {producer_id}; this one is of epoch {coordinator_epoch}",
+                f"producer {producer_id}; this marker has coordinator epoch {coordinator_epoch}",
             )
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
@@ -186,16 +188,16 @@ class ProducerStates:
         return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
 
     def is_duplicate(self, header: BatchHeader) -> bool:
-        """Whether the very same batch is among those that are remembered."""
+        """Whether the same batch is among the last five of its producer."""
         producer = self._producers.get(header.producer_id)
         return (
             producer is not None
             and producer.epoch == header.producer_epoch
-            and _same(producer, header) is not None
+            and _find_duplicate(producer, header) is not None
         )
 
     def is_ahead(self, header: BatchHeader) -> bool:
-        """Whether something of its producer is missing before a batch."""
+        """Whether batches of the producer are missing before this one."""
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             return False
@@ -206,18 +208,18 @@ class ProducerStates:
         producer = self._producers.get(producer_id)
         return producer is not None and bool(producer.batches)
 
-    # After the writing
+    # After a write
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
-        """Note a batch of data that now lies in the log at `base_offset`."""
+        """Record a data batch that was written at `base_offset`."""
         producer_id = header.producer_id
         if producer_id < 0:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer()
+            producer = self._producers[producer_id] = ProducerState()
         if header.producer_epoch != producer.epoch:
-            producer.renew(header.producer_epoch)
+            producer.reset_for_epoch(header.producer_epoch)
         producer.timestamp_ms = header.max_timestamp
         first_sequence, count = header.base_sequence, header.last_offset_delta
         last_sequence = (first_sequence + count) & SEQUENCE_MASK
@@ -237,9 +239,9 @@ class ProducerStates:
     def record_marker(
         self, header: BatchHeader, offset: int, marker: ControlMarker
     ) -> EndedTransaction | None:
-        """Note a marker that now lies at `offset`; what it ends, if that had records here."""
-        producer = self._producers.setdefault(header.producer_id, Producer())
-        producer.renew(header.producer_epoch)
+        """Record a marker written at `offset`; returns the transaction that it ends, if any."""
+        producer = self._producers.setdefault(header.producer_id, ProducerState())
+        producer.reset_for_epoch(header.producer_epoch)
         producer.timestamp_ms = header.max_timestamp
         producer.coordinator_epoch = marker.coordinator_epoch or 0
         first_offset, producer.first_offset = producer.first_offset, NO_OFFSET
@@ -256,48 +258,48 @@ class ProducerStates:
             next(iter(self._open.values()), offset + 1),
         )
 
-    def restore(self, producer_id: int, producer: Producer) -> None:
-        """Take over a producer as a snapshot has it."""
+    def restore(self, producer_id: int, producer: ProducerState) -> None:
+        """Add a producer from a snapshot."""
         self._producers[producer_id] = producer
         if producer.first_offset >= 0:
             self._open[producer_id] = producer.first_offset
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
             self._changed_offset = max(self._changed_offset, producer.first_offset)
 
-    def restored_at(self, offset: int) -> None:
-        """What comes from a snapshot may have changed anywhere below it."""
+    def on_snapshot_restored(self, offset: int) -> None:
+        """Assume changes up to `offset`: a snapshot does not say where they happened."""
         self._changed_offset = max(self._changed_offset, offset - 1)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
-        """What readers of committed data may not reach; the high watermark if all is decided."""
+        """The end of what read_committed consumers may read; at most the high watermark."""
         first_open = next(iter(self._open.values()), high_watermark)
         if not self._unreplicated:
             return min(first_open, high_watermark)
-        self.replicated(high_watermark)
+        self.on_high_watermark(high_watermark)
         return min(first_open, high_watermark, *(span[0] for span in self._unreplicated))
 
-    def replicated(self, high_watermark: int) -> None:
-        """Everything below is on all in-sync replicas."""
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """All in-sync replicas have everything below the high watermark."""
         if self._unreplicated:
             self._unreplicated = [span for span in self._unreplicated if span[1] >= high_watermark]
 
-    def cut_end(self, end_offset: int) -> bool:
-        """Forget the batches at `end_offset` and behind it, which are cut off the log.
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Remove the batches at or above `end_offset`, which the log truncates.
 
-        Says whether what is left is what the log tells. It is not if a transaction began or
-        ended there, nor if a producer has no batch left here: its earlier ones may still be in
-        the log. A producer with fewer than five left is as good as one with five: of its last
-        five the missing ones are cut off.
+        Returns whether the remaining state is correct; otherwise it must be restored from the
+        log. It is not correct if a transaction began or ended there, or if a producer has no
+        batch left here: its earlier ones may still be in the log. Fewer than five batches are
+        enough otherwise: the missing ones of the last five are truncated.
         """
-        is_right = self._changed_offset < end_offset
+        is_correct = self._changed_offset < end_offset
         for producer in self._producers.values():
             while producer.batches and producer.batches[-1].base_offset >= end_offset:
                 producer.batches.pop()
-                is_right = is_right and bool(producer.batches)
-        return is_right
+                is_correct = is_correct and bool(producer.batches)
+        return is_correct
 
     def forget_older_than(self, timestamp_ms: int) -> None:
-        """Drop producers whose last batch is older."""
+        """Remove producers whose last batch is older."""
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -307,7 +309,7 @@ class ProducerStates:
             del self._producers[producer_id]
 
 
-def _same(producer: Producer, header: BatchHeader) -> WrittenBatch | None:
+def _find_duplicate(producer: ProducerState, header: BatchHeader) -> WrittenBatch | None:
     wanted = header.base_sequence, header.last_sequence
     for batch in producer.batches:
         if (batch.first_sequence, batch.last_sequence) == wanted:
@@ -315,8 +317,8 @@ def _same(producer: Producer, header: BatchHeader) -> WrittenBatch | None:
     return None
 
 
-def _out_of_order(header: BatchHeader, expectation: str) -> Refused:
-    return Refused(
+def _sequence_error(header: BatchHeader, expectation: str) -> ApiError:
+    return ApiError(
         Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {header.producer_id}, epoch {header.producer_epoch}: "
         f"sequence {header.base_sequence} is out of order, {expectation}",

@@ -1,4 +1,4 @@
-"""What is known of producers at some offset, written down so that it need not be read again.
+"""Snapshots of the producer state, so that recovery need not read the whole log.
 
     00000000000000000042.snapshot    the producers of all batches below offset 42
 
@@ -6,10 +6,10 @@ in Apache Kafka's format: version (1), CRC32C of what follows, the number of pro
 each 46 bytes, see `_ENTRY`.
 
 Rules of this file:
-- One is written when a segment begins, and at a clean end. One that lies above the end of the
-  log, or is damaged, is removed: the log tells the same, only more slowly.
-- Of each producer a snapshot has the last batch only. `completed` adds those before it, from
-  batches that were read again, so that a producer may repeat any of its last five.
+- A snapshot is written when a segment begins, and at a clean shutdown. A damaged snapshot, or one
+  above the log end, is removed: the state can be read from the log, only more slowly.
+- A snapshot has only the last batch of each producer. `add_recent_batches` adds those before it,
+  from batches that were read again, so that a producer may repeat any of its last five.
 """
 
 import logging
@@ -22,7 +22,7 @@ from shoal.lite.storage.files import DamagedFile, replace_file
 from shoal.lite.storage.state.producer_state import (
     NO_OFFSET,
     REMEMBERED_BATCHES,
-    Producer,
+    ProducerState,
     ProducerStates,
     WrittenBatch,
 )
@@ -32,19 +32,19 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hI")
 _COUNT: Final = struct.Struct(">i")
-# Producer id and epoch; last sequence and last offset, and how many offsets the last batch has
-# before that; timestamp; epoch of the transaction coordinator; where a transaction is open.
+# Producer id and epoch; last sequence, last offset and offset delta of the last batch; timestamp;
+# epoch of the transaction coordinator; first offset of the open transaction.
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
 _SEQUENCES: Final = 1 << 31
 
 _logger = logging.getLogger(__name__)
 
 
-class Snapshot(NamedTuple):
+class ProducerSnapshot(NamedTuple):
     """The producers of all batches below an offset."""
 
     offset: int
-    producers: dict[int, Producer]
+    producers: dict[int, ProducerState]
 
 
 def encode_snapshot(producers: ProducerStates) -> bytes:
@@ -54,7 +54,7 @@ def encode_snapshot(producers: ProducerStates) -> bytes:
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-def _entry(producer_id: int, producer: Producer) -> bytes:
+def _entry(producer_id: int, producer: ProducerState) -> bytes:
     last_offset, delta = NO_OFFSET, 0
     if producer.batches:
         batch = producer.batches[-1]
@@ -71,23 +71,23 @@ def _entry(producer_id: int, producer: Producer) -> bytes:
     )
 
 
-def decode_snapshot(content: bytes, *, source: str) -> dict[int, Producer]:
-    """`source` is named in the error."""
+def decode_snapshot(content: bytes, *, source: str) -> dict[int, ProducerState]:
+    """The producers of a snapshot; `DamagedFile`, which names `source`, if it is invalid."""
     body = content[_HEAD.size :]
     if len(body) < _COUNT.size:
-        raise DamagedFile(f"{source} is cut")
+        raise DamagedFile(f"{source} is truncated")
     version, crc = _HEAD.unpack_from(content)
     if version != _VERSION:
-        raise DamagedFile(f"{source} is a snapshot of version {version}")
+        raise DamagedFile(f"{source} is a snapshot of unsupported version {version}")
     (count,) = _COUNT.unpack_from(body)
     if crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
         raise DamagedFile(f"{source} contradicts its checksum or its length")
     return {fields[0]: _producer(*fields[1:]) for fields in _ENTRY.iter_unpack(body[_COUNT.size :])}
 
 
-def _producer(epoch: int, *rest: int) -> Producer:
+def _producer(epoch: int, *rest: int) -> ProducerState:
     last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, first_offset = rest
-    producer = Producer(
+    producer = ProducerState(
         epoch,
         coordinator_epoch=coordinator_epoch,
         first_offset=first_offset,
@@ -103,8 +103,8 @@ def _producer(epoch: int, *rest: int) -> Producer:
     return producer
 
 
-def completed(producer: Producer, recent: Producer | None) -> Producer:
-    """A producer of a snapshot, with what was read again of its batches up to there."""
+def add_recent_batches(producer: ProducerState, recent: ProducerState | None) -> ProducerState:
+    """A producer of a snapshot, with the earlier batches that were read from the log."""
     if (
         recent is not None
         and recent.epoch == producer.epoch
@@ -126,34 +126,36 @@ class Snapshots:
         return self._folder / f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
     def offsets(self) -> list[int]:
-        """Where there are snapshots, ascending."""
+        """The offsets of all snapshots, ascending."""
         return sorted(int(path.stem) for path in self._folder.glob(f"*{SNAPSHOT_SUFFIX}"))
 
     def write(self, offset: int, producers: ProducerStates) -> None:
-        """Take a snapshot; there is none at 0, where nothing is known."""
+        """Write a snapshot; none at offset 0, where there are no producers."""
         if offset:
             replace_file(self.path(offset), encode_snapshot(producers), durable=False)
 
-    def latest(self, highest_offset: int) -> Snapshot | None:
-        """The last one that is not above an offset; those that are above it are removed."""
+    def latest(self, highest_offset: int) -> ProducerSnapshot | None:
+        """The last valid snapshot not above an offset; those above it are removed."""
         self.drop_above(highest_offset)
         for offset in reversed(self.offsets()):
             path = self.path(offset)
             try:
-                return Snapshot(offset, decode_snapshot(path.read_bytes(), source=str(path)))
+                return ProducerSnapshot(
+                    offset, decode_snapshot(path.read_bytes(), source=str(path))
+                )
             except DamagedFile as damaged:
-                _logger.warning("removed: %s", damaged)
+                _logger.warning("removed a damaged snapshot: %s", damaged)
                 path.unlink()
         return None
 
     def drop_above(self, highest_offset: int) -> None:
-        """Remove those above an offset: what they know of is cut off the log."""
+        """Remove snapshots above an offset: the log is truncated there."""
         for offset in self.offsets():
             if offset > highest_offset:
                 self.path(offset).unlink()
 
     def keep(self, offsets: set[int]) -> None:
-        """Remove all others but the last one."""
+        """Remove all other snapshots except the last one."""
         for offset in self.offsets()[:-1]:
             if offset not in offsets:
                 self.path(offset).unlink()

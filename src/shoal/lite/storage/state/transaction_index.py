@@ -1,18 +1,18 @@
-"""Which transactions were aborted, one file for each segment that has a marker of such a one.
+"""The aborted transactions of a segment, in one file for each segment that has such a marker.
 
     00000000000000000042.txnindex, entries of 34 bytes, in Apache Kafka's format:
         version (0)                                                      2 bytes
         producer id                                                      8
         first offset of the transaction                                  8
         offset of its marker, which lies in this segment                 8
-        last stable offset once it had ended                             8
+        last stable offset after it ended                                8
 
 Rules of this file:
-- There is no file as long as there is no entry.
-- Entries stand in the order of their markers, and last stable offsets do not fall: a reader may
-  stop at the first that reaches what it reads up to.
-- Like the other indexes this one is a hint for as long as it is not known to be right, and can
-  be made anew from the log.
+- A segment without entries has no file.
+- Entries are in the order of their markers, and last stable offsets do not decrease: a reader may
+  stop at the first entry whose last stable offset reaches the end of what it reads.
+- Like the other indexes it is a hint until it is known to be valid, and can be rebuilt from the
+  log.
 """
 
 import os
@@ -40,7 +40,7 @@ class TransactionIndex:
         self._size -= self._size % _ENTRY.size
 
     def add(self, ended: EndedTransaction) -> None:
-        """Note an aborted transaction behind the others."""
+        """Append an aborted transaction."""
         entry = _ENTRY.pack(
             _VERSION,
             ended.producer_id,
@@ -67,8 +67,8 @@ class TransactionIndex:
         for _, producer_id, first, last, last_stable in _ENTRY.iter_unpack(data):
             yield EndedTransaction(producer_id, first, last, True, last_stable)
 
-    def cut(self, end_offset: int) -> None:
-        """Drop the entries of markers at `end_offset` and behind it."""
+    def truncate(self, end_offset: int) -> None:
+        """Remove the entries of markers at or above `end_offset`."""
         if not self._size:
             return
         kept = sum(1 for entry in self if entry.last_offset < end_offset)

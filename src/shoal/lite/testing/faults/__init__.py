@@ -1,6 +1,6 @@
-"""Faults on purpose: links that are cut or slow, disks that fail, requests that go wrong.
+"""Fault injection: links that are cut or slow, disks that fail, requests that fail.
 
-A cluster's supervisor knows all faults there are (`plan`) and tells each node its part over a
-channel that only the two of them have (`channel`); a node does what it is told (`links`,
-`request_faults`, and `shoal.lite.storage.disk` for its disk).
+A cluster's supervisor keeps all faults (`plan`) and sends each node its own over a private channel
+(`channel`); the node applies them (`shoal.lite.base.hooks` for links and requests,
+`shoal.lite.storage.disk` for its disk).
 """

@@ -1,9 +1,9 @@
-"""What a client gets for a request that goes wrong on purpose.
+"""The answers to requests with an injected fault.
 
-An error code stands where the answer of each API has room for one: next to each topic, partition
-or group that was asked about, or at the top. The answer is made from the two classes alone: an
-array of the answer is that array of the request which has the same names in its items, or the
-only one there is.
+An error code is set in every error field of the answer: for each topic, partition or group of the
+request, or at the top level. The answer is derived from the request and response classes alone: an
+array of the answer corresponds to the array of the request whose items have the same field names,
+or to the only array.
 """
 
 from collections.abc import Awaitable, Iterator, Mapping
@@ -13,12 +13,12 @@ from typing import Any
 from shoal.lite.base.codes import Code
 from shoal.lite.base.hooks.request_faults import RequestFault
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, Api, HangUp, Request
+from shoal.lite.broker.registry import Answer, Api, ApiRequest, CloseConnection
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import shape_of
 from shoal.wire.messages import response_class
 
-# One thing has several names in Kafka's messages.
+# Kafka's messages have several names for one thing.
 _SYNONYMS = {
     "index": "partition_index",
     "partition": "partition_index",
@@ -26,7 +26,7 @@ _SYNONYMS = {
     "topic": "name",
     "topic_name": "name",
 }
-# What is asked about is known by these.
+# The fields that identify the subject of a request.
 _IDENTITIES = {
     "name",
     "topic_id",
@@ -38,7 +38,7 @@ _IDENTITIES = {
     "transactional_id",
     "producer_id",
 }
-# Arrays of plain values, and what these are.
+# Arrays of plain values, and the identifying field that the values stand for.
 _PLAIN_ARRAYS = {
     "topic_names": "name",
     "coordinator_keys": "key",
@@ -55,47 +55,47 @@ _EMPTY: dict[str, Any] = {
     "records": None,
     "float64": 0.0,
 }
-# Above what it was asked about, the code of these is about the connection's session.
-_ONLY_BELOW = {ApiKey.FETCH, ApiKey.METADATA}
+# The top-level error code of these is about the session, not about the request.
+_NESTED_ERRORS_ONLY = {ApiKey.FETCH, ApiKey.METADATA}
 
 
-def gone_wrong(
-    fault: RequestFault, api: Api, core: BrokerCore, request: Request
+def inject_fault(
+    fault: RequestFault, api: Api, core: BrokerCore, request: ApiRequest
 ) -> Answer | Awaitable[Answer]:
-    """Do to a request what a fault says."""
+    """Apply a fault to a request."""
     if fault.how == "hang-up":
-        raise HangUp(f"{api.key.name} fails on purpose")
+        raise CloseConnection(f"injected fault: {api.key.name} closes the connection")
     if fault.how == "lost-answer":
-        return _without_answer(api, core, request)
+        return _drop_answer(api, core, request)
     values = error_values(request, fault.error_code)
     if api.key == ApiKey.METADATA:
-        # A client that hears of no brokers at all would not know whom to ask again.
+        # A client without any broker in its metadata could not retry.
         values["brokers"] = [
             {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
-            for broker in core.listed_brokers()
+            for broker in core.brokers_for_clients()
         ]
     return request.answer(**values)
 
 
-async def _without_answer(api: Api, core: BrokerCore, request: Request) -> Answer:
+async def _drop_answer(api: Api, core: BrokerCore, request: ApiRequest) -> Answer:
     answer = api.handle(core, request)
     if isinstance(answer, Awaitable):
         await answer
-    raise HangUp(f"the answer to {api.key.name} is lost on purpose")
+    raise CloseConnection(f"injected fault: the answer to {api.key.name} is lost")
 
 
-def error_values(request: Request, code: int) -> dict[str, Any]:
-    """The fields of an answer that says the same code about everything that was asked."""
+def error_values(request: ApiRequest, code: int) -> dict[str, Any]:
+    """The fields of an answer with the same error code for every item of the request."""
     cls = response_class(request.header.api_key, request.version)
-    values = _values(cls, _named("", request.body()), code)
-    is_told_below = any(isinstance(value, list) and value for value in values.values())
-    if request.header.api_key in _ONLY_BELOW and is_told_below:
+    values = _values(cls, _identities_of("", request.body()), code)
+    has_nested_error = any(isinstance(value, list) and value for value in values.values())
+    if request.header.api_key in _NESTED_ERRORS_ONLY and has_nested_error:
         values["error_code"] = Code.NONE
     return values
 
 
 def _values(cls: type[Any], asked: Mapping[str, Any], code: int) -> dict[str, Any]:
-    # What is optional is left out.
+    # Tagged fields are optional and left out.
     needed = [field for field in fields(cls) if "tag" not in field.metadata]
     return {field.name: _value(field, asked, code) for field in needed}
 
@@ -106,11 +106,13 @@ def _value(field: "Field[Any]", asked: Mapping[str, Any], code: int) -> Any:
     if field.metadata.get("kafka_type") == "error_code":
         return code
     if name == "error_message":
-        return "on purpose"
+        return "injected fault"
     if shape.is_array:
         if not shape.is_structure:
             return None if shape.is_nullable else []
-        return [_values(shape.item_type, item, code) for item in _twin(shape.item_type, asked)]
+        return [
+            _values(shape.item_type, item, code) for item in _matching_items(shape.item_type, asked)
+        ]
     if shape.is_structure:
         return None if shape.is_nullable else _values(shape.item_type, asked, code)
     if name in _IDENTITIES and name in asked:
@@ -125,28 +127,28 @@ def _empty(field: "Field[Any]") -> Any:
     return _EMPTY.get(kind, -1)
 
 
-def _twin(item_cls: type[Any], asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The items of a request that the answer's array of these items is about."""
+def _matching_items(item_cls: type[Any], asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The items of the request to which an array of `item_cls` in the answer corresponds."""
     names = _IDENTITIES & {_SYNONYMS.get(field.name, field.name) for field in fields(item_cls)}
     arrays = list(_arrays(asked))
-    # What is sorted by folder in a request may not be so in the answer.
+    # A request may group by log directory where the answer does not.
     arrays += [inner for items in arrays for item in items for inner in _arrays(item)]
     best: list[dict[str, Any]] = []
     for items in arrays:
         if len(names & items[0].keys()) > len(names & (best or [{}])[0].keys()):
             best = items
-    is_told_each = any(f.metadata.get("kafka_type") == "error_code" for f in fields(item_cls))
-    return arrays[0] if not best and is_told_each and arrays else best
+    has_error_code = any(f.metadata.get("kafka_type") == "error_code" for f in fields(item_cls))
+    return arrays[0] if not best and has_error_code and arrays else best
 
 
 def _arrays(asked: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
     for name, value in asked.items():
         if isinstance(value, tuple) and value:
-            yield [_named(name, item) for item in value]
+            yield [_identities_of(name, item) for item in value]
 
 
-def _named(array: str, item: Any) -> dict[str, Any]:
-    """A thing that is asked about, with what it is known by."""
+def _identities_of(array: str, item: Any) -> dict[str, Any]:
+    """The identifying fields of an item of a request."""
     if not is_dataclass(item):
         return {_PLAIN_ARRAYS.get(array, array): item}
     return {_SYNONYMS.get(f.name, f.name): getattr(item, f.name) for f in fields(item)}

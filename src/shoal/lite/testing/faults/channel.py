@@ -1,17 +1,16 @@
-"""The private way from a supervisor to one of its nodes.
+"""The private channel between a supervisor and one of its nodes.
 
-A pair of sockets that is made for each process of a node and inherited by it: nobody else can
-speak here. Lines of JSON:
+A pair of sockets, created for each process of a node and inherited by it: no other process has
+access. Lines of JSON:
 
     supervisor  {"number": 3, "links": …, "resets": …, "disk": …, "requests": …, "tasks": …}
                                        all faults
-    node        {"done": 3}            it does so from now on, or {"done": 3, "error": …}
-    node        {"hit": 7}             a request met the fault with this number
+    node        {"done": 3}            it has applied them, or {"done": 3, "error": …}
+    node        {"hit": 7}             the fault with this number affected a request
     node        {"health": …}          see `health`; when it has changed
 
-A line says everything there is, not what has changed: a node that starts, or was paused, needs
-only the last one. The first is sent before the node's process is there, and taken up before it
-does anything.
+A line has all faults, not the changes: a node that starts, or was paused, needs only the last one.
+The first line is sent before the node's process exists, and applied before it does anything.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from shoal.lite.base.hooks.links import LINKS, Link, Way
+from shoal.lite.base.hooks.links import LINKS, LinkCondition, NodeLink
 from shoal.lite.base.hooks.request_faults import RequestFaults
 from shoal.lite.storage.disk import DiskFault, set_fault
 from shoal.lite.testing.faults.health import (
@@ -39,8 +38,8 @@ _READ_BYTES = 65536
 _logger = logging.getLogger(__name__)
 
 
-class Lines:
-    """One end of the pair: lines out, lines in by a function. Made in the event loop."""
+class LineSocket:
+    """One end of the pair: sends lines, and calls a function for each received line."""
 
     def __init__(
         self,
@@ -60,11 +59,11 @@ class Lines:
     def send(self, **values: Any) -> None:
         was_idle = not self._unsent
         self._unsent += json.dumps(values).encode() + b"\n"
-        if was_idle and not self._sent_all():
+        if was_idle and not self._flush():
             self._loop.add_writer(self._end, self._on_writable)
 
     def receive(self) -> None:
-        """Take what has arrived; called by the event loop."""
+        """Read what has arrived; called by the event loop."""
         try:
             data = self._end.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -79,7 +78,7 @@ class Lines:
             self._on_line(json.loads(line))
 
     def close(self) -> None:
-        """The other end is gone, or this one goes."""
+        """Close this end; also called when the other end is gone."""
         if self._end.fileno() >= 0:
             self._loop.remove_reader(self._end)
             self._loop.remove_writer(self._end)
@@ -87,11 +86,11 @@ class Lines:
             self._on_closed()
 
     def _on_writable(self) -> None:
-        if self._sent_all():
+        if self._flush():
             self._loop.remove_writer(self._end)
 
-    def _sent_all(self) -> bool:
-        """Send as much as there is room for; whether nothing is left."""
+    def _flush(self) -> bool:
+        """Send as much as the socket takes; whether nothing is left."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._end.send(self._unsent) :]
@@ -102,22 +101,22 @@ class Lines:
         return True
 
 
-class SupervisorEnd:
-    """The supervisor's end: tells a process of a node its faults."""
+class SupervisorChannel:
+    """The supervisor's end: sends a node's process its faults."""
 
     def __init__(self, on_hit: Callable[[int], None]) -> None:
-        """`on_hit` is called with the number of a fault that a request met."""
-        # What the process reported last.
+        """`on_hit` is called with the number of a fault that affected a request."""
+        # The last health report of the process.
         self.health = empty_health()
         own, self.other_end = socket.socketpair()
         self._on_hit = on_hit
         self._number = 0
         self._waiting: dict[int, asyncio.Future[str | None]] = {}
         self._is_closed = False
-        self._lines = Lines(own, self._on_line, self._release)
+        self._lines = LineSocket(own, self._on_line, self._release)
 
-    def tell(self, part: dict[str, Any]) -> "asyncio.Future[str | None]":
-        """Say what is wrong with the node; the future is for when it is, or why it is not."""
+    def send_faults(self, part: dict[str, Any]) -> "asyncio.Future[str | None]":
+        """Send all faults of the node; the future gets None when they apply, or an error."""
         self._number += 1
         future = self._waiting[self._number] = asyncio.get_running_loop().create_future()
         self._lines.send(number=self._number, **part)
@@ -126,7 +125,7 @@ class SupervisorEnd:
         return future
 
     def close(self) -> None:
-        """The process has ended. Those who wait for it need not wait any more."""
+        """The process has ended: complete all pending futures."""
         self.other_end.close()
         self._lines.close()
 
@@ -149,8 +148,8 @@ class SupervisorEnd:
         self._waiting.clear()
 
 
-class NodeEnd:
-    """The node's end: does what it is told."""
+class NodeChannel:
+    """The node's end: applies the faults that it receives."""
 
     def __init__(
         self,
@@ -160,14 +159,14 @@ class NodeEnd:
     ) -> None:
         self._requests = requests
         self._disk: dict[str, Any] | None = None
-        # How often each task was asked to fail. None before the first line: what an earlier
-        # process was asked is over.
+        # How often each task was asked to fail. None before the first line: requests to an
+        # earlier process no longer apply.
         self._task_failures: dict[str, int] | None = None
         self._offline_replicas = offline_replicas
         self._health = empty_health()
-        # Without a supervisor this process ends anyway.
-        self._lines = Lines(end, self._on_line, lambda: None)
-        requests.on_hit = self._tell_hit
+        # On close there is nothing to do: without a supervisor this process ends anyway.
+        self._lines = LineSocket(end, self._on_line, lambda: None)
+        requests.on_hit = self._report_hit
         self._watch = LoopWatch()
         self._lines.receive()
         self._reporting = call_every("health report", lambda: REPORT_EVERY_S, self._report_health)
@@ -183,7 +182,7 @@ class NodeEnd:
             self._health = health
             self._lines.send(health=health)
 
-    def _tell_hit(self, number: int) -> None:
+    def _report_hit(self, number: int) -> None:
         self._lines.send(hit=number)
 
     def _on_line(self, line: dict[str, Any]) -> None:
@@ -197,7 +196,7 @@ class NodeEnd:
                 set_fault(None if self._disk is None else _disk_fault(self._disk))
             self._fail_tasks(line["tasks"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
-            _logger.warning("faults cannot be planted: %r", error)
+            _logger.warning("cannot apply injected faults: %r", error)
             self._lines.send(done=number, error=str(error))
         else:
             self._lines.send(done=number)
@@ -215,6 +214,6 @@ def _disk_fault(values: dict[str, Any]) -> DiskFault:
     return DiskFault(**arguments_of(DiskFault, values))
 
 
-def _link(ways: list[list[Any]]) -> Link:
+def _link(ways: list[list[Any]]) -> NodeLink:
     outgoing, incoming = ways
-    return Link(Way(*outgoing), Way(*incoming))
+    return NodeLink(LinkCondition(*outgoing), LinkCondition(*incoming))

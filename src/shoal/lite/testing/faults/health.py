@@ -1,8 +1,8 @@
-"""What a node reports to its supervisor: failed background work, replicas offline, long holds.
+"""Health reports of a node: failed background work, offline replicas, event loop stalls.
 
 Rules of this file:
-- A report says everything, not what has changed, and is sent when it differs from the last one.
-- It stays short however much is wrong: a line names a few offline replicas and counts all.
+- A report has the whole state, not the changes, and is sent when it differs from the last one.
+- Its size is limited: it names a few offline replicas and counts all.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.runtime.tasks import failure_counts
 
-# How often a node looks whether there is something to report.
+# How often a node checks whether its health has changed.
 REPORT_EVERY_S = 0.5
 _MOST_NAMED = 20
 _LONGEST_REASON = 300
@@ -20,7 +20,7 @@ OfflineReplicas = Callable[[], Mapping[str, str]]
 
 
 def describe_health(offline_replicas: OfflineReplicas, longest_hold_ms: int) -> dict[str, Any]:
-    """A report of this process; `longest_hold_ms` as `LoopWatch` has it."""
+    """A report of this process; `longest_hold_ms` is that of `LoopWatch`."""
     offline = offline_replicas()
     named = sorted(offline)[:_MOST_NAMED]
     return {

@@ -1,50 +1,50 @@
-"""One partition of a mirror that delivers at least once; pure.
+"""One mirrored partition with at-least-once delivery; pure.
 
 Rules:
-- Batches carry no producer id, so a target of any kind takes them, and none remembers them.
-- One batch is in flight: what is repeated after an answer that was lost stands right behind its
-  first copy, and nothing is out of order.
-- After a kill the copy goes on at the last checkpoint, a second old: what was copied since comes
-  once more.
+- Batches carry no producer id, so every target accepts them, and none detects duplicates.
+- One batch is in flight: a retry after a lost response follows directly behind its first copy, so
+  order is kept.
+- After a kill the copy resumes at the last checkpoint, which may be a second old: records copied
+  since then are copied again.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.mirror.copy.partition import Outgoing, PartitionMirror
 from shoal.mirror.copy.rewrite import prepare
 from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 @dataclass(slots=True)
-class RepeatingMirror(PartitionMirror):
-    """The state of one partition."""
+class AtLeastOnceMirror(PartitionMirror):
+    """The state of one partition with at-least-once delivery."""
 
     in_flight_limit: int = 1
 
     def _number(self, outgoing: Outgoing) -> None:
-        prepare(outgoing.batch, NOBODY, NO_SEQUENCE)
+        prepare(outgoing.batch, NO_IDENTITY, NO_SEQUENCE)
         outgoing.base_sequence = NO_SEQUENCE
         self._enqueue(outgoing)
 
-    def _placed(self, outgoing: Outgoing) -> None:
+    def _advance_target_offset(self, outgoing: Outgoing) -> None:
         if outgoing.target_offset >= 0:
             if outgoing.target_offset < self.target_offset:
-                self._fall_back(outgoing.target_offset)
+                self._suspect_loss(outgoing.target_offset)
             elif outgoing.target_offset > self.target_offset:
-                self._fell_back_to = -1  # who wrote what is between is not known
+                self._regressed_to = -1  # the writer of the records in between is unknown
                 ahead = outgoing.target_offset - self.target_offset
                 if not _may_be_own(outgoing, ahead):
-                    self._displaced(outgoing.target_offset, self.target_offset)
+                    self._count_displaced(outgoing.target_offset, self.target_offset)
             self.target_offset = outgoing.target_offset
             self._map(outgoing.spans)
             self.target_offset += outgoing.batch.record_count
 
 
 def _may_be_own(outgoing: Outgoing, count: int) -> bool:
-    """Whether so many records before a batch may be copies of it: one for each unsure try."""
+    """Whether `count` records before a batch can be its own duplicates, one per lost response."""
     copies, rest = divmod(count, outgoing.batch.record_count)
-    return outgoing.is_unsure and not rest and copies < outgoing.tries
+    return outgoing.has_unknown_outcome and not rest and copies < outgoing.tries

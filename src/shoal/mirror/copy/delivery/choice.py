@@ -1,4 +1,4 @@
-"""How topics are delivered, chosen when they begin.
+"""Chooses the delivery of a topic when its copy begins.
 
     wanted                  topic was delivered before    old records            else
     idempotent, auto  ──►   as it was                     compare-and-append     idempotent
@@ -6,14 +6,14 @@
                                                           transactional
     any other         ──►   always as wanted
 
-`auto` takes compare-and-append for young records as well, where it is offered.
+`auto` chooses compare-and-append for recent records as well, if the target offers it.
 
 Rules:
-- A target forgets an idempotent producer so long after the *timestamps* of its records
-  (`producer.id.expiration.ms`, a day): a copy of older records has nothing that keeps a second
-  process, or a repetition, from writing them twice. It is delivered otherwise, and that is said.
-- Records count as old an hour before that time: they are still to be copied. Messages of format
-  0 have no timestamps, and no target remembers who wrote them.
+- A target expires an idempotent producer some time after the *timestamps* of its records
+  (`producer.id.expiration.ms`, a day). For a copy of older records nothing prevents a second
+  process, or a retry, from writing duplicates. Such topics get another delivery, which is reported.
+- Records count as old an hour before the expiration, because copying them takes time. Messages of
+  format 0 have no timestamps, and no target remembers their producer.
 """
 
 import logging
@@ -34,10 +34,10 @@ from shoal.wire.compare_and_append import FEATURE
 
 EXPIRATION: Final = "producer.id.expiration.ms"
 _MARGIN_MS: Final = 3_600_000
-# Of each partition, to see how old its first records are.
+# Fetched of each partition, to find the age of its first records.
 _LOOK_BYTES: Final = 65_536
 _TIMESTAMP: Final = struct.Struct(">q")
-# In a batch, and in a message of format 1; format 0 has none.
+# Position in a batch, and in a message of format 1; format 0 has no timestamp.
 _MAX_TIMESTAMP_AT: Final = 35
 _TIMESTAMP_AT: Final = 18
 _MAGIC_AT: Final = 16
@@ -48,14 +48,14 @@ _log = logging.getLogger(__name__)
 
 
 class Chosen(NamedTuple):
-    """A delivery, and why it is not the one that was asked for."""
+    """A delivery, and why it is not the configured one."""
 
     delivery: str
     why: str | None = None
 
 
 class Chooser:
-    """Chooses for topics that this mirror has not delivered before."""
+    """Chooses the delivery of topics that this mirror has not copied before."""
 
     def __init__(self, source: Client, target: Client, *, wanted: str, start: str) -> None:
         self._source = source
@@ -66,23 +66,23 @@ class Chooser:
         self._expiration_ms: int | None = None
 
     def begin_new_at(self, start: str) -> None:
-        """Where partitions begin that are found from now on."""
+        """Set where partitions start that are found from now on."""
         self._start = start
 
-    def going_on(self, used: str) -> Chosen:
-        """For a topic that was delivered before."""
+    def keep_delivery(self, used: str) -> Chosen:
+        """Keep the delivery of a topic that was copied before."""
         is_other = self._wanted not in (used, AUTO)
-        return Chosen(used, "that is how it was delivered before" if is_other else None)
+        return Chosen(used, "it was delivered this way before" if is_other else None)
 
     async def expiration_ms(self) -> int | None:
-        """For how long the target remembers producers; None where it does not tell."""
+        """Read producer.id.expiration.ms of the target, once; None if it is not available."""
         if not self._has_asked:
             self._expiration_ms = await _expiration_ms(self._target)
             self._has_asked = True
         return self._expiration_ms
 
     async def choose(self, partitions: Sequence[TopicPartition]) -> dict[str, Chosen]:
-        """For these partitions of the source, by topic."""
+        """Choose for these source partitions, by topic."""
         topics = dict.fromkeys(tp.topic for tp in partitions)
         if self._wanted not in (AUTO, IDEMPOTENT):
             return dict.fromkeys(topics, Chosen(self._wanted))
@@ -104,12 +104,12 @@ class Chooser:
     async def _old_topics(
         self, partitions: Sequence[TopicPartition], expiration_ms: int
     ) -> set[str]:
-        """Those that begin with records which the target's memory does not cover."""
+        """Find topics whose first records are older than the target's producer expiration."""
         age_ms = max(expiration_ms // 2, expiration_ms - _MARGIN_MS)
         limit_ms = time.time_ns() // 1_000_000 - age_ms
         left = await start_offsets(self._source, list(partitions), self._start)
         old = set()
-        # Only the first partition of a fetch is sure to get a batch: each gets its turn.
+        # Only the first partition of a fetch is guaranteed a batch, so the order is rotated.
         for _ in partitions:
             fetched = await self._source.fetch(
                 left, max_wait_ms=0, min_bytes=0, partition_max_bytes=_LOOK_BYTES
@@ -128,7 +128,7 @@ class Chooser:
 
 
 def _timestamps(records: memoryview) -> Iterator[int]:
-    """The latest times of the batches in what was fetched, of which the last may be cut."""
+    """The maximum timestamps of fetched batches; the last batch may be incomplete."""
     position = 0
     while position + _LEAST_MESSAGE_BYTES <= len(records):
         magic = records[position + _MAGIC_AT]
@@ -153,6 +153,6 @@ async def _expiration_ms(target: Client) -> int | None:
         described = await target.admin.describe_configs([resource], names=[EXPIRATION])
         value = described[resource][EXPIRATION].value
     except (ClientError, KeyError) as error:
-        _log.warning("the target does not tell its %s: %r", EXPIRATION, error)
+        _log.warning("cannot read %s of the target: %r", EXPIRATION, error)
         return None
     return None if value is None else int(value)

@@ -1,27 +1,32 @@
-"""One partition of a mirror that writes to Kafka Lite by compare-and-append; pure.
+"""One mirrored partition that is written to Kafka Lite by compare-and-append; pure.
 
 Rules:
-- Batches keep their source offsets, gaps and all; only a batch in which the copy begins is
-  encoded anew. They carry no producer ids, and keep the append time of the source's broker.
-- One request at a time, with as many batches as it has room for. It names the end that the
-  target must have, and is written whole or not at all.
-- After an answer that was lost, an end that is one of the lost requests' is taken for its
-  success. Any other end that was not expected is somebody else's doing, and parks the partition.
-- A mirror of a higher epoch has taken over: this one stops.
-- A start reads the source again from where the target's last batch begins. What the target has is
-  passed over; a record of that batch which is not the source's parks the partition, because all
-  that somebody else wrote stands in the place of records of the source.
+- Batches keep their source offsets, including gaps. Only the batch inside which the copy starts is
+  re-encoded. Batches carry no producer id and keep the append time of the source's broker.
+- One request is in flight, with as many batches as fit. It names the expected log end of the
+  target and is written completely or not at all.
+- After a lost response, a log end that equals the end of an unanswered request means that this
+  request succeeded. Any other unexpected end has another cause and parks the partition.
+- If a mirror with a higher epoch has taken over, this one parks the partition.
+- A start reads the source again from the first offset of the target's last batch. Existing records
+  are skipped. A record of that batch that differs from the source's parks the partition, because
+  another producer has then written in the place of source records.
 """
 
 from dataclasses import dataclass, field
 
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import error_for
-from shoal.client.produce.compare_and_append import Appendix, AppendResult
+from shoal.client.produce.compare_and_append import AppendRequest, AppendResult
 from shoal.mirror.copy.partition import TOO_LARGE, Outgoing, PartitionMirror
-from shoal.mirror.copy.rebatch import Group
-from shoal.mirror.copy.rewrite import find_difference, halves, prepare_to_append, within_limit
-from shoal.mirror.offsets.offset_map import Span
+from shoal.mirror.copy.rebatch import BatchGroup
+from shoal.mirror.copy.rewrite import (
+    find_difference,
+    prepare_to_append,
+    split_in_half,
+    split_to_limit,
+)
+from shoal.mirror.offsets.offset_map import OffsetSpan
 from shoal.mirror.run.remedies import remedy_for
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, Batch
@@ -30,20 +35,20 @@ from shoal.wire.records.re_encode import trim
 
 @dataclass(slots=True)
 class AppendingMirror(PartitionMirror):
-    """The state of one partition; `target_offset` is where the target's log ends."""
+    """The state of one partition; `target_offset` is the target's log end offset."""
 
     mirror_epoch: int = 0
-    # Where the target ended at the start, and where it ended when this mirror last agreed with it:
-    # what lies between is compared with the source (`tail` is its last batch).
-    there_until: int = -1
+    # The target's log end at the start, and the log end up to which it was compared with the
+    # source before. Records in between are compared now (`tail` is the last batch).
+    existing_until: int = -1
     agreed_end: int = -1
-    _unsure: set[int] = field(default_factory=set)  # ends of requests whose answers were lost
+    _unknown_ends: set[int] = field(default_factory=set)  # ends of requests without a response
 
-    def _complete(self, batch: Batch) -> tuple[Batch | None, list[Span]]:
+    def _make_sendable(self, batch: Batch) -> tuple[Batch | None, list[OffsetSpan]]:
         if batch.record_count == 0:
             self.counts.dropped_empty += 1
             return None, []
-        # Offsets are their own map.
+        # Offsets are kept, so no offset map is needed.
         if batch.base_offset >= self.position:
             return batch, []
         self.counts.trimmed += 1
@@ -54,50 +59,50 @@ class AppendingMirror(PartitionMirror):
 
     @property
     def reached_target_offset(self) -> int:
-        # A checkpoint must not agree with records that were not compared yet.
-        is_compared = self.taken_from >= self.there_until
+        # A checkpoint must not cover records that are not compared yet.
+        is_compared = self.queued_until >= self.existing_until
         return self.target_offset if is_compared else self.agreed_end
 
-    def lost_below(self, first: int) -> int:
-        return max(0, first - max(self.position, self.there_until))
+    def count_lost_below(self, first: int) -> int:
+        return max(0, first - max(self.position, self.existing_until))
 
-    def _leave_out(self, batch: Batch) -> tuple[Batch | None, bool]:
-        """What the target does not have of a batch; False if it has something else there."""
-        if batch.base_offset >= self.there_until:
+    def _trim_existing(self, batch: Batch) -> tuple[Batch | None, bool]:
+        """Drop the records that the target has; False if the target has other records there."""
+        if batch.base_offset >= self.existing_until:
             return batch, True
         offset = None if self.tail is None else find_difference(batch, self.tail)
         if offset is not None:
             self.park(
-                f"the target's record at offset {offset} is not the source's: somebody else has "
-                "written to the target, in the place of records of the source",
-                "compare both with `shoal mirror verify`, then delete the target's topic: it is "
-                "filled again",
+                f"the target's record at offset {offset} differs from the source's: another "
+                "producer has written to the target in the place of source records",
+                "compare both topics with `shoal mirror verify`, then delete the target topic: "
+                "it is filled again",
             )
             return None, False
-        if batch.next_offset <= self.there_until:
+        if batch.next_offset <= self.existing_until:
             self.counts.already_there += batch.record_count
             return None, True
         self.counts.split += 1
-        left = trim(batch, from_offset=self.there_until)
+        left = trim(batch, from_offset=self.existing_until)
         self.counts.already_there += batch.record_count - (left.record_count if left else 0)
         return left, True
 
-    def _accept(self, group: Group) -> bool:
+    def _accept(self, group: BatchGroup) -> bool:
         source_offset = group.source_offset
         for whole in group.batches:
             prepare_to_append(whole, max(whole.base_offset, source_offset))
-            batch, is_good = self._leave_out(whole)
+            batch, is_good = self._trim_existing(whole)
             if not is_good:
                 return False
             if batch is None:
                 continue
             if batch.next_offset > group.next_offset:
                 self.park(
-                    f"the handler made more of the batch at {source_offset} than it had",
-                    "let it return no more records than it was given",
+                    f"the handler returned too many records for the batch at {source_offset}",
+                    "change the handler to return at most as many records as it gets",
                 )
                 return False
-            pieces = list(within_limit(batch, self.limit_bytes, keep_offsets=True))
+            pieces = list(split_to_limit(batch, self.limit_bytes, keep_offsets=True))
             self.counts.split += len(pieces) - 1
             is_re_encoded = group.is_re_encoded or batch is not whole or len(pieces) > 1
             for piece in pieces:
@@ -116,12 +121,12 @@ class AppendingMirror(PartitionMirror):
     def _due_offset(self, outgoing: Outgoing) -> int:
         return outgoing.batch.base_offset
 
-    def sendable(self, now: float) -> Outgoing | None:
-        return None  # they go by `next_unit`
+    def next_batch(self, now: float) -> Outgoing | None:
+        return None  # batches are sent by `next_unit`
 
     def next_unit(self, now: float, room_bytes: int) -> list[Outgoing]:
-        """The batches of the next request, if one may be sent now."""
-        if not self.may_send or self._in_flight or now < self.not_before:
+        """Return the batches of the next request; empty if none can be sent now."""
+        if not self.can_send or self._in_flight or now < self.not_before:
             return []
         unit: list[Outgoing] = []
         for outgoing in self._queue:
@@ -130,56 +135,59 @@ class AppendingMirror(PartitionMirror):
                 break
             unit.append(outgoing)
         for outgoing in unit:
-            self.sent(outgoing)
+            self.mark_sent(outgoing)
         return unit
 
-    def appendix(self, unit: list[Outgoing]) -> Appendix:
+    def append_request(self, unit: list[Outgoing]) -> AppendRequest:
         batches = [outgoing.batch.view for outgoing in unit]
-        return Appendix(self.target_offset, self.mirror_epoch, batches)
+        return AppendRequest(self.target_offset, self.mirror_epoch, batches)
 
-    def appended(self, unit: list[Outgoing], result: AppendResult, *, now: float) -> None:
-        """What became of one request."""
+    def on_append_result(self, unit: list[Outgoing], result: AppendResult, *, now: float) -> None:
+        """Process the result of one request."""
         for outgoing in unit:
             outgoing.in_flight = False
         self._in_flight = 0
         end = unit[-1].batch.next_offset
         if result.is_ok:
-            self.backoff.succeeded()
-            self._written(end)
+            self.backoff.reset()
+            self._advance_to(end)
         elif result.is_mismatch:
-            self._found_end(result.log_end)
+            self._on_end_mismatch(result.log_end)
         elif result.outcome is Outcome.UNKNOWN:
-            self._unsure.add(end)
+            self._unknown_ends.add(end)
             for outgoing in unit:
-                outgoing.is_unsure = True
-            self.not_before = now + self.backoff.failed()
+                outgoing.has_unknown_outcome = True
+            self.not_before = now + self.backoff.next_wait_s()
         else:
-            self._append_refused(unit, result, now)
+            self._on_append_error(unit, result, now)
 
-    def _found_end(self, end: int) -> None:
-        if end in self._unsure:
-            self._written(end)
+    def _on_end_mismatch(self, end: int) -> None:
+        if end in self._unknown_ends:
+            self._advance_to(end)
             return
         self.suspect_target(
-            f"the target ends at {end}, not at {self.target_offset}: "
-            "somebody else writes to it, or it has lost records",
-            "let only one mirror write there; compare both with `shoal mirror verify`",
+            f"the target's log ends at {end}, not at {self.target_offset}: "
+            "another producer writes to it, or it has lost records",
+            "let only one mirror write there; compare both topics with `shoal mirror verify`",
         )
 
-    def _written(self, end: int) -> None:
-        self._unsure.clear()
+    def _advance_to(self, end: int) -> None:
+        self._unknown_ends.clear()
         self.target_offset = end
         while self._queue and self._queue[0].batch.next_offset <= end:
             self._drop_first()
 
-    def _append_refused(self, unit: list[Outgoing], result: AppendResult, now: float) -> None:
+    def _on_append_error(self, unit: list[Outgoing], result: AppendResult, now: float) -> None:
         code = result.error_code
         if result.is_fenced:
-            self.park("a later mirror of this name has taken over", "let only one run")
+            self.park(
+                "a newer mirror with the same name has taken over",
+                "run only one mirror with this name",
+            )
             return
-        if code == Code.CORRUPT_MESSAGE and any(self.is_poison(out) for out in unit):
+        if code == Code.CORRUPT_MESSAGE and any(self.detect_damage(out) for out in unit):
             if self._damaged is not None:
-                self._read_again(self._damaged)
+                self._refetch_damaged(self._damaged)
             return
         largest = max(unit, key=lambda outgoing: outgoing.batch.size)
         if code in TOO_LARGE:
@@ -200,11 +208,11 @@ class AppendingMirror(PartitionMirror):
                 remedy_for(code),
             )
             return
-        self.not_before = now + self.backoff.failed()
+        self.not_before = now + self.backoff.next_wait_s()
 
     def _split(self, outgoing: Outgoing) -> None:
         self.learn_limit(outgoing.batch)
-        first, second = halves(outgoing.batch, keep_offsets=True)
+        first, second = split_in_half(outgoing.batch, keep_offsets=True)
         position = self._queue.index(outgoing)
         self._queue[position] = self._outgoing(first, outgoing.source_offset, is_re_encoded=True)
         self._queue.insert(

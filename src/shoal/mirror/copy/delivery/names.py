@@ -1,4 +1,4 @@
-"""The names of the deliveries; what each promises stands in docs/mirror-delivery.md."""
+"""The names of the deliveries; docs/reference/mirror-delivery.md says what each guarantees."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ DELIVERIES: Final = (AUTO, AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL, COMPARE_AND
 _EXACTLY_ONCE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, COMPARE_AND_APPEND})
 
 
-def may_go_on(wanted: str, used: str) -> bool:
-    """Whether a mirror that wants one delivery may go on with another that it used before."""
-    # What idempotent gave way to for old records promises as much.
+def can_continue(wanted: str, used: str) -> bool:
+    """Whether a mirror configured for one delivery can continue with the one it used before."""
+    # Old records were delivered otherwise than by idempotent, with the same guarantee.
     return wanted in (used, AUTO) or (wanted == IDEMPOTENT and used in _EXACTLY_ONCE)

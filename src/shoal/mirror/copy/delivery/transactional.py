@@ -1,14 +1,14 @@
-"""One partition of a mirror that writes in transactions; pure.
+"""One mirrored partition that is written in transactions; pure.
 
 Rules:
-- Batches are taken from the head of the queue into a transaction, and leave it when that is
-  committed. A transaction that failed is forgotten: the partition goes back to its last
-  committed position (`go_back`) and reads from the source again.
-- Checksums are looked at before a batch is taken: a damaged one would cost all partitions their
-  transaction. The pieces of one batch go in one transaction.
-- Within a transaction batches stand one behind the other at the target, and between two
-  transactions stands the marker that ended the first. Anything else is somebody else's. An
-  offset below what was acknowledged fails the transaction: the topic may be another one.
+- Batches are taken from the head of the queue into a transaction, and leave the queue when it is
+  committed. After a failed transaction the partition returns to its last committed position
+  (`rewind`) and fetches from the source again.
+- The CRC is checked before a batch is taken: a damaged batch would abort the transaction of all
+  partitions. The pieces of one batch are sent in one transaction.
+- Within a transaction batches are contiguous at the target, and between two transactions there is
+  only the marker of the first. Any other gap means another producer. An offset below acknowledged
+  ones fails the transaction: the topic may have been recreated.
 """
 
 from dataclasses import dataclass, field
@@ -23,57 +23,57 @@ from shoal.wire.batch import NO_SEQUENCE
 
 @dataclass(slots=True)
 class TransactionalMirror(PartitionMirror):
-    """The state of one partition; `position` and queue are those of the open transaction."""
+    """The state of one partition; `position` and queue include the open transaction."""
 
     _taken: int = 0  # batches at the head of the queue that are in the open transaction
-    _expected: int = -1  # where the next batch should be; -1 while that is not known
+    _expected: int = -1  # expected target offset of the next batch; -1 while unknown
     # Target offsets between the checkpoint and the first batch of a session: markers and aborted
     # batches, or data of another producer.
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     def _number(self, outgoing: Outgoing) -> None:
-        # The session that sends it writes the header.
+        # The transactional session writes the header.
         outgoing.base_sequence = NO_SEQUENCE
         self._enqueue(outgoing)
 
-    def sendable(self, now: float) -> Outgoing | None:
-        return None  # they go by `take`
+    def next_batch(self, now: float) -> Outgoing | None:
+        return None  # batches are sent by `take`
 
     def _due_offset(self, outgoing: Outgoing) -> int:
-        # Markers take offsets too. It is told before the transaction is committed (`written`).
+        # Unknown: markers take offsets too. `on_written` declares it before the commit.
         return -1
 
     @property
     def has_more(self) -> bool:
-        return self.may_send and len(self._queue) > self._taken
+        return self.can_send and len(self._queue) > self._taken
 
     def take(self, room_bytes: int) -> list[Outgoing]:
-        """The next batches for the transaction that is open, at most so many bytes but one."""
+        """Take the next batches for the open transaction: at least one, at most `room_bytes`."""
         taken: list[Outgoing] = []
-        if not self.may_send:
+        if not self.can_send:
             return taken
         for outgoing in list(self._queue)[self._taken :]:
             room_bytes -= outgoing.batch.size
-            if taken and room_bytes < 0 and not outgoing.is_inner:
+            if taken and room_bytes < 0 and not outgoing.is_later_piece:
                 break
-            if self.is_poison(outgoing):
+            if self.detect_damage(outgoing):
                 break
-            self.sent(outgoing)
-            outgoing.is_unsure = True  # until its transaction has ended
+            self.mark_sent(outgoing)
+            outgoing.has_unknown_outcome = True  # until its transaction ends
             self._taken += 1
             taken.append(outgoing)
         if self._damaged is not None:
-            self._read_again(self._damaged)
+            self._refetch_damaged(self._damaged)
         return taken
 
-    def written(self, outgoing: Outgoing, result: ProduceResult) -> None:
-        """A batch of the open transaction is at the target."""
+    def on_written(self, outgoing: Outgoing, result: ProduceResult) -> None:
+        """The target acknowledged a batch of the open transaction."""
         outgoing.in_flight = False
         self._in_flight -= 1
         offset = result.base_offset
         if 0 <= offset < self.target_offset:
-            # Perhaps another topic of this name: the transaction is aborted, so nothing is added.
-            self._fall_back(offset)
+            # The topic may have been recreated: abort the transaction, so that nothing is added.
+            self._suspect_loss(offset)
             raise error_for(
                 Code.INCONSISTENT_TOPIC_ID,
                 topic=self.target.topic,
@@ -85,7 +85,7 @@ class TransactionalMirror(PartitionMirror):
                 if offset > self.target_offset:
                     self.gaps.append((self.target_offset, offset))
             elif offset != self._expected:
-                self._displaced(offset, self._expected)
+                self._count_displaced(offset, self._expected)
             outgoing.target_offset = offset
             if outgoing.is_re_encoded:
                 self._declare(offset)
@@ -95,17 +95,17 @@ class TransactionalMirror(PartitionMirror):
         """What is in a gap of `gaps` is known: markers and aborted batches only, or data."""
         self.gaps.remove(gap)
         if has_data:
-            self._displaced(gap[1], gap[0])
+            self._count_displaced(gap[1], gap[0])
 
     @property
     def next_position(self) -> int:
-        """The source offset behind the open transaction."""
+        """The next source offset after the open transaction."""
         if len(self._queue) > self._taken:
             return self._queue[self._taken].source_offset
         return self.position
 
-    def map_with_open(self) -> MapWriter | None:
-        """The offset map as it will be when the open transaction is committed."""
+    def extend_map(self) -> MapWriter | None:
+        """Return the offset map as it will be when the open transaction is committed."""
         if self.offsets is None:
             return None
         extended = self.offsets.copy()
@@ -115,8 +115,8 @@ class TransactionalMirror(PartitionMirror):
         extended.reach(self.next_position)
         return extended
 
-    def committed(self, offsets: MapWriter | None = None) -> None:
-        """The open transaction is visible; `offsets` is what `map_with_open` gave."""
+    def on_committed(self, offsets: MapWriter | None = None) -> None:
+        """The open transaction is committed and visible; `offsets` is from `extend_map`."""
         self.offsets = offsets
         if self._taken and self._expected >= 0:
             self._expected += 1  # its marker
@@ -124,8 +124,8 @@ class TransactionalMirror(PartitionMirror):
             self._drop_first()
         self._taken = 0
 
-    def go_back(self, source_offset: int, target_offset: int) -> None:
-        """Forget what is not committed."""
+    def rewind(self, source_offset: int, target_offset: int) -> None:
+        """Drop all batches that are not committed."""
         self._queue.clear()
         if self.rebatcher is not None:
             self.rebatcher.forget(source_offset)

@@ -1,0 +1,164 @@
+"""Report words and names that the project no longer uses, so that they do not slip back.
+
+    python scripts/words.py            list everything, with counts
+    python scripts/words.py --strict   exit 1 if user-visible text has a replaced word
+
+Three things are reported for src/:
+- functions whose first word is a past participle (a function is a verb: `append_batch`)
+- replaced words, in user-visible text (messages, logs, help, docs) and elsewhere
+- class names that are used twice
+
+Only replaced words in user-visible text fail a check (tests/habits/test_words.py); the rest is a
+report, because a good name can look like a bad one to a script.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+# The replaced words, with what to write instead.
+REPLACED = {
+    r"\btold\b|\btells of\b": "report, notify, announce",
+    r"\banew\b": "again, new",
+    r"\bwhoever\b|\bwhichever\b": "name the actor",
+    r"\bno more\b(?! than\b)": "no longer",
+    r"\b(?-i:is none)\b|\bthat is no\b|\bis no (?:list|number|start)\b": "is not a valid …",
+    r"\bcannot be had\b": "is not available",
+    r"\bof ours\b|\bfault of ours\b": "internal, or name the owner",
+    r"\bmakes itself known\b": "registers",
+    r"\bcounts on\b": "relies on",
+    r"\bat last\b": "leave it out",
+    r"\bhearsay\b": "indirect evidence",
+    r"\bmisfortune\b": "fault",
+    r"\bgoodbye\b": "end of the connection",
+    r"\bby itself\b": "automatically",
+}
+_PATTERN = re.compile("|".join(REPLACED), re.IGNORECASE)
+_IRREGULAR = {
+    "begun", "bound", "built", "cut", "drawn", "given", "gone", "held", "kept", "known", "led",
+    "left", "lost", "made", "seen", "sent", "shown", "taken", "told", "torn", "written",
+}  # fmt: skip
+_NOT_PARTICIPLES = {"need", "feed", "speed", "seed", "embed", "exceed", "proceed"}
+# Stored results keep the words of their day, and a changelog quotes none.
+_NOT_OURS = ("docs/proofs/",)
+
+
+class Place(NamedTuple):
+    """Where a word or a name stands."""
+
+    path: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.what}"
+
+
+def iterate_modules(root: Path = ROOT) -> Iterator[tuple[str, ast.Module, str]]:
+    """Every module of the package: path, tree, text."""
+    for path in sorted((root / "src").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        yield path.relative_to(root).as_posix(), ast.parse(text), text
+
+
+def is_participle(name: str) -> bool:
+    first = name.strip("_").split("_")[0]
+    if first in _IRREGULAR:
+        return True
+    return first.endswith("ed") and len(first) > 4 and first not in _NOT_PARTICIPLES
+
+
+def find_participles(root: Path = ROOT) -> list[Place]:
+    """Functions named by a participle; properties are values and may be."""
+    return [
+        Place(path, node.lineno, node.name)
+        for path, tree, _ in iterate_modules(root)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and is_participle(node.name)
+        and not any("property" in ast.unparse(item) for item in node.decorator_list)
+    ]
+
+
+def find_class_twins(root: Path = ROOT) -> dict[str, list[Place]]:
+    """Class names that are used more than once."""
+    places: dict[str, list[Place]] = defaultdict(list)
+    for path, tree, _ in iterate_modules(root):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(Place(path, node.lineno, node.name))
+    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+
+
+def find_visible_words(root: Path = ROOT) -> list[Place]:
+    """Replaced words in what a user reads: sentences in strings, help of commands, documents."""
+    found = []
+    for path, tree, _ in iterate_modules(root):
+        docstrings = set() if "/cli/" in path else _docstring_ids(tree)
+        for node in ast.walk(tree):
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and id(node) not in docstrings and " " in node.value:
+                found += _matches(path, node.lineno, node.value)
+    for document in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+        name = document.relative_to(root).as_posix()
+        if not name.startswith(_NOT_OURS):
+            for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
+                found += _matches(name, number, line)
+    return found
+
+
+def find_inner_words(root: Path = ROOT) -> list[Place]:
+    """Replaced words anywhere in the source: docstrings, comments, names."""
+    return [
+        place
+        for path, _, text in iterate_modules(root)
+        for number, line in enumerate(text.splitlines(), 1)
+        for place in _matches(path, number, line)
+    ]
+
+
+def _matches(path: str, line: int, text: str) -> list[Place]:
+    return [Place(path, line, match.group(0)) for match in _PATTERN.finditer(text)]
+
+
+def _docstring_ids(tree: ast.Module) -> set[int]:
+    ids = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                ids.add(id(first.value))
+    return ids
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--strict", action="store_true", help="fail on user-visible words")
+    options = parser.parse_args(arguments)
+    participles, twins = find_participles(), find_class_twins()
+    visible, inner = find_visible_words(), find_inner_words()
+    for place in participles:
+        print(f"{place}: a function is a verb")
+    for name, places in twins.items():
+        print(f"class {name}: {', '.join(f'{place.path}:{place.line}' for place in places)}")
+    for place in inner:
+        print(f"{place}: replaced")
+    for place in visible:
+        print(f"{place}: replaced, and users read it")
+    print(
+        f"functions named by a participle {len(participles)}, class names used twice {len(twins)}, "
+        f"replaced words {len(inner)} in src, {len(visible)} in user-visible text"
+    )
+    return 1 if options.strict and visible else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
