@@ -86,7 +86,7 @@ def all_cases(session: SparkSession, records: int) -> Iterator[Case]:
 
 def main(records: int) -> int:
     sys.path.append(str(Path(__file__).parents[1] / "tests"))  # they fetch the connector too
-    from support.spark_connector import connector_jars
+    from support.spark.connector import connector_jars
 
     jars = ",".join(map(str, connector_jars()))
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory 4g --jars {jars} pyspark-shell"

@@ -5,7 +5,7 @@
 
 Kills, stops, pauses, restarts, cut links, crashes of everything and lost disks come in an order
 that depends only on the seed. Exit code 1 if a judge found a problem. The implementation is in
-tests/support/chaos.py and storm.py; the second judge is scripts/second_judge.py.
+tests/support/lite/chaos.py and storm.py; the second judge is scripts/second_judge.py.
 """
 
 import argparse
@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.model.errors import ShoalError  # noqa: E402 - found by the path above
 from shoal.runtime.conditions import conditions  # noqa: E402
-from support.chaos import BROKERS, DISKS, PARTITIONS, RATE_PER_S, Chaos, Outcome  # noqa: E402
+from support.lite.chaos import BROKERS, DISKS, PARTITIONS, RATE_PER_S, Chaos, Outcome  # noqa: E402
 
 KINDS = ["default", "strict", "available", f"default{WITH_QUORUM}"]
 

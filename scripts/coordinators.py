@@ -3,7 +3,7 @@
     python scripts/coordinators.py --kills 50 --report docs/proofs/coordinators.md
 
 Exit code 1 if anything that was committed is lost or incomplete. The implementation, and what
-exactly is judged, are in tests/support/coordinator_kills.py.
+exactly is judged, are in tests/support/coordinator/kills.py.
 """
 
 import argparse
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.runtime.conditions import conditions  # noqa: E402
-from support.coordinator_kills import (  # noqa: E402
+from support.coordinator.kills import (  # noqa: E402
     ABORT_EVERY,
     PARTITIONS,
     RATE_PER_S,

@@ -5,7 +5,7 @@
 
 Exit code 1 if anything but a `WireError` was raised, a process died, or one used more memory than
 allowed. A finding is printed with its input in hex; `--replay TARGET HEX` runs only that input.
-The targets and their seeds are in tests/support/fuzz_targets.py.
+The targets and their seeds are in tests/support/fuzz/targets.py.
 """
 
 import argparse
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.runtime.conditions import code_version, conditions  # noqa: E402
-from support.fuzz_engine import (  # noqa: E402 - found by the path above
+from support.fuzz.engine import (  # noqa: E402 - found by the path above
     BLOCK_INPUTS,
     FINDINGS_KEPT,
     MEMORY_LIMIT_BYTES,
@@ -28,7 +28,7 @@ from support.fuzz_engine import (  # noqa: E402 - found by the path above
     fuzz,
     run_one,
 )
-from support.fuzz_targets import make_targets  # noqa: E402
+from support.fuzz.targets import make_targets  # noqa: E402
 
 PROGRESS_EVERY_INPUTS = 100 * BLOCK_INPUTS
 

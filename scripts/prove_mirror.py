@@ -9,7 +9,7 @@ One run for each mode; `--mode` selects one, and may be repeated. The row of a f
 the older row of the same engine and mode in the report; other rows stay.
 
 Exit code 1 if a record is lost, duplicated or out of order. The implementation, and what exactly is
-judged, are in tests/support/mirror_kills.py.
+judged, are in tests/support/mirror/kills.py.
 """
 
 import argparse
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.runtime.conditions import code_version, conditions  # noqa: E402
 from shoal.systems.clusters import make_cluster  # noqa: E402
-from support.mirror_kills import (  # noqa: E402
+from support.mirror.kills import (  # noqa: E402
     MIRROR,
     SOURCE,
     TARGET,

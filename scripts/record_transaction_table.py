@@ -4,7 +4,7 @@
 
 Writes `tests/interop/transaction_table.tsv`, with which tests/interop compares Kafka Lite. Run it
 again for a new version of Apache Kafka, and review the difference. The implementation is in
-tests/support/transaction_table.py.
+tests/support/coordinator/transaction_table.py.
 """
 
 import argparse
@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.systems.apache.jars import NEWEST_KAFKA  # noqa: E402
 from shoal.systems.clusters import ENGINES  # noqa: E402
-from support.engines import running_cluster  # noqa: E402
-from support.transaction_table import BROKERS, PROPERTIES, play_table, write_table  # noqa: E402
+from support.coordinator.transaction_table import BROKERS, PROPERTIES, play_table, write_table  # noqa: E402
+from support.lite.engines import running_cluster  # noqa: E402
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
     python scripts/transaction_storm.py --kills 50 --report docs/proofs/transactions.md
 
 Exit code 1 if anything committed is lost, duplicated, incomplete or out of order. The
-implementation is in tests/support/transaction_storm.py.
+implementation is in tests/support/coordinator/transaction_storm.py.
 """
 
 import argparse
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.lite.cluster import LiteCluster  # noqa: E402
 from shoal.runtime.conditions import conditions  # noqa: E402
-from support.transaction_storm import (  # noqa: E402
+from support.coordinator.transaction_storm import (  # noqa: E402
     AT_ONCE,
     PARTITIONS,
     StormOutcome,

@@ -24,10 +24,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
-    "support.apache",
-    "support.engines",
-    "support.java_gateway",
-    "support.kafka_tools",
+    "support.apache.clusters",
+    "support.lite.engines",
+    "support.apache.java_gateway",
+    "support.apache.kafka_tools",
 ]
 
 PATIENCE_S = 20.0

@@ -16,10 +16,10 @@ from shoal.audit.read.folder import open_ledger
 from shoal.audit.tasks import Task
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
-from support.audit_bruteforce import Judge
-from support.audit_chaos import chaotic_runs
-from support.audit_faults import faulty_runs
-from support.audit_ledgers import History
+from support.audit.bruteforce import Judge
+from support.audit.chaos import chaotic_runs
+from support.audit.faults import faulty_runs
+from support.audit.ledgers import History
 
 SIZES = st.sampled_from(
     [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]

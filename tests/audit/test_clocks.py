@@ -11,7 +11,7 @@ from shoal.audit.times.clocks import WorkerClock, skew_between
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import COMMITTED
 from shoal.model.result import Result
-from support.audit_ledgers import History, clean_run, receive, send
+from support.audit.ledgers import History, clean_run, receive, send
 
 
 @pytest.mark.parametrize(

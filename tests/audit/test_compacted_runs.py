@@ -19,9 +19,9 @@ from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.workload.specs import ConsumerSpec, ProducedTopic, ProducerSpec
-from support.copiers import Copier, fault_of
-from support.mirrored_run import MirroredRun, MirroredTopic
-from support.topic_reader import read_topic
+from support.client.topic_reader import read_topic
+from support.experiment.mirrored_run import MirroredRun, MirroredTopic
+from support.mirror.copiers import Copier, fault_of
 
 QUICK = {"log.cleaner.backoff.ms": "50"}
 COMPACTED = {

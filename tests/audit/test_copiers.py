@@ -12,8 +12,8 @@ from shoal.audit.read.folder import open_ledger
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
-from support.copiers import Chosen, Copier, drop_headers, fault_of
-from support.mirrored_run import MirroredRun, MirroredTopic
+from support.experiment.mirrored_run import MirroredRun, MirroredTopic
+from support.mirror.copiers import Chosen, Copier, drop_headers, fault_of
 
 EVERY = 50  # every 50th record is affected
 MESSAGES = 1000  # of the run, evenly over its partitions

@@ -15,10 +15,10 @@ from shoal.audit.times.faults import FaultWindow, all_faults, fault_windows
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import FAILED
 from shoal.model.result import Result, Window
-from support.audit_bruteforce import Judge, name
-from support.audit_chaos import chaotic_runs
-from support.audit_faults import faulty_runs
-from support.audit_ledgers import History, clean_run, receive
+from support.audit.bruteforce import Judge, name
+from support.audit.chaos import chaotic_runs
+from support.audit.faults import faulty_runs
+from support.audit.ledgers import History, clean_run, receive
 
 
 def line(number: int, phase: str, at_us: int, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.findings import Verdict
-from support.audit_ledgers import History, clean_run, ledger_schema
+from support.audit.ledgers import History, clean_run, ledger_schema
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.model.result import Result
 from shoal.workload.record.ledger import open_run
-from support.audit_ledgers import History, clean_run
+from support.audit.ledgers import History, clean_run
 
 STORED = Path(__file__).with_name("format_1_run.zip")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shoal.audit.audit import Sizes
 from shoal.audit.history.verdict import to_json
 from shoal.audit.self_test.plain_judge import PlainJudge
-from support.history_chaos import Chaos
-from support.history_files import counts, cut_up
+from support.audit.history_chaos import Chaos
+from support.audit.history_files import counts, cut_up
 
 SIZES = [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.audit.history.verdict import judge_history
 from shoal.model.errors import UsageError
-from support.history_files import (
+from support.audit.history_files import (
     DRAINED,
     assign,
     counts,

@@ -20,7 +20,7 @@ from shoal.audit.rules.order import (
     runs_of,
     summarise,
 )
-from support.audit_bruteforce import footrule, late
+from support.audit.bruteforce import footrule, late
 
 
 def unit(elements: list[tuple[int, int]]) -> Units:

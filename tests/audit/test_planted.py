@@ -12,7 +12,7 @@ from shoal.audit.read.folder import open_ledger
 from shoal.model.findings import Verdict
 from shoal.model.ledger import ABORTED, COMMITTED, FAILED, UNKNOWN
 from shoal.model.result import Result
-from support.audit_ledgers import History, clean_run, put, receive, scan, send
+from support.audit.ledgers import History, clean_run, put, receive, scan, send
 
 SMALL = Sizes(rows_per_cell=30, rows_per_walk=20, offsets_per_cell=4)
 Predicate = Callable[[dict[str, Any]], bool]

@@ -11,7 +11,7 @@ from shoal.audit.read.folder import open_ledger
 from shoal.experiment.judge import read_planned_thresholds
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Verdict
-from support.audit_ledgers import clean_run
+from support.audit.ledgers import clean_run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.model.ledger import FAILED
 from shoal.model.result import Result
-from support.audit_ledgers import History, put, receive, scan, send
+from support.audit.ledgers import History, put, receive, scan, send
 
 
 def run(*received: int, sent: int = 8, failed: tuple[int, ...] = ()) -> History:

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.audit.audit import Sizes
 from shoal.audit.self_test.plain_judge import PlainJudge
-from support.history_files import (
+from support.audit.history_files import (
     DRAINED,
     Line,
     assign,

@@ -11,7 +11,7 @@ from shoal.audit.result.thresholds import hold, parse, values_of, worst_group
 from shoal.model.errors import UsageError
 from shoal.model.findings import Verdict
 from shoal.model.result import GroupResult, Latency, Metrics, Result
-from support.history_files import DRAINED, receive, run, send, write
+from support.audit.history_files import DRAINED, receive, run, send, write
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 

@@ -13,7 +13,7 @@ from shoal.audit.result.thresholds import hold, parse
 from shoal.audit.times.latency import bucket_bounds, bucket_of, histogram, statistics
 from shoal.model.ledger import UNKNOWN
 from shoal.model.result import PERCENTILES, Result
-from support.audit_ledgers import History, clean_run, put, receive, send
+from support.audit.ledgers import History, clean_run, put, receive, send
 
 
 def judge(history: History, folder: Path) -> Result:

@@ -9,7 +9,7 @@ from shoal.audit.audit import Sizes, audit
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.result.sentences import compose_sentence, finish_sentences
 from shoal.audit.result.verdict import broken_promises, decide
-from support.audit_ledgers import History, clean_run, put, receive, scan, send
+from support.audit.ledgers import History, clean_run, put, receive, scan, send
 
 IF_MESSAGES = "if messages were lost independently of each other"
 

@@ -8,10 +8,10 @@ import pytest
 
 from shoal.audit.history.verdict import judge_verifiable, to_json
 from shoal.model.errors import UsageError
-from support.history_files import counts
+from support.audit.history_files import counts
 
 if TYPE_CHECKING:
-    from support.kafka_tools import KafkaTools
+    from support.apache.kafka_tools import KafkaTools
 
 
 def success(value: str, partition: int, offset: int) -> dict[str, Any]:

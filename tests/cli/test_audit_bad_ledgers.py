@@ -9,8 +9,8 @@ import pytest
 
 from shoal.cli.main import execute
 from shoal.model.exit_codes import ExitCode
-from support.audit_ledgers import clean_run
-from support.history_files import DRAINED, receive, run, send
+from support.audit.history_files import DRAINED, receive, run, send
+from support.audit.ledgers import clean_run
 
 
 def segment(folder: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.cli.main import execute
 from shoal.model.exit_codes import ExitCode
-from support.history_files import DRAINED, receive, run, send
+from support.audit.history_files import DRAINED, receive, run, send
 
 
 def save(path: Path, *lines: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.model.exit_codes import ExitCode
-from support.history_files import DRAINED, receive, run, send
+from support.audit.history_files import DRAINED, receive, run, send
 
 
 @pytest.mark.parametrize("output", ["text", "json"])

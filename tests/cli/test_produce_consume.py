@@ -17,9 +17,9 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
-from support.copiers import Chosen, Copier, lose
-from support.lite_clusters import eventually
-from support.plain_formats import parse
+from support.formats.plain import parse
+from support.lite.clusters import eventually
+from support.mirror.copiers import Chosen, Copier, lose
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from shoal.systems.apache.apache import ApacheCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.records.records import Record, decode_records, encode_batch
-from support.apache import PROPERTIES, short_lived_jvm
-from support.client_apache import MECHANISMS, SecureApache, create_scram_users
+from support.apache.client import MECHANISMS, SecureApache, create_scram_users
+from support.apache.clusters import PROPERTIES, short_lived_jvm
 
 pytestmark = [pytest.mark.apache, pytest.mark.xdist_group("apache")]
 

@@ -24,7 +24,7 @@ from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.records.records import Record, encode_batch
-from support.mock_cluster import mock_cluster
+from support.client.mock_cluster import mock_cluster
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]

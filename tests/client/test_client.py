@@ -32,8 +32,8 @@ from shoal.wire.errors import Unencodable
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.messages import request_class
 from shoal.wire.records.records import Record, encode_batch
-from support.client_fast import FAST, T0, T1, client_of
-from support.client_scripted import (
+from support.client.fast import FAST, T0, T1, client_of
+from support.client.scripted import (
     Asked,
     ScriptedCluster,
     Values,
@@ -42,7 +42,7 @@ from support.client_scripted import (
     refuse_all,
     stay_silent,
 )
-from support.client_waiting import eventually
+from support.client.waiting import eventually
 
 
 def batch(records: int = 2) -> bytearray:

@@ -13,7 +13,7 @@ import trustme
 from shoal.client.errors import AuthenticationFailed, ConnectionLost, RequestTimedOut
 from shoal.client.transport.connection import Connection, connect
 from shoal.model.errors import ShoalError
-from support.client_waiting import eventually
+from support.client.waiting import eventually
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LIMIT = 64 * 1024 * 1024

@@ -17,8 +17,8 @@ from shoal.wire.errors import CorruptBatch
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records, encode_batch
-from support.client_fast import T0, T1, client_of
-from support.client_scripted import (
+from support.client.fast import T0, T1, client_of
+from support.client.scripted import (
     Asked,
     ScriptedCluster,
     Values,
@@ -26,7 +26,7 @@ from support.client_scripted import (
     hang_up,
     stay_silent,
 )
-from support.client_waiting import eventually
+from support.client.waiting import eventually
 
 
 def fill(cluster: ScriptedCluster, tp: TopicPartition, batches: int, records: int = 3) -> None:

@@ -11,7 +11,7 @@ from shoal.client.transport.backoff import Backoff
 from shoal.model.findings import Outcome
 from shoal.wire.batch import Batch
 from shoal.wire.records.records import Record, encode_batch
-from support.client_partition import TP, World
+from support.client.partition import TP, World
 
 OK = ProduceResult(Outcome.OK)
 LOST = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)

@@ -12,7 +12,7 @@ import pytest
 from shoal.client.produce.sequencing import UNSENT, PartitionQueue, PendingBatch, ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
-from support.client_partition import World
+from support.client.partition import World
 
 SEEDS = range(400)
 FAULT_RATES = (0.0, 0.1, 0.2)

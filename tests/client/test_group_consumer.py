@@ -17,9 +17,9 @@ from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from support.client_waiting import eventually
-from support.lite_batches import batch_of
-from support.lite_client import PlainClient
+from support.client.waiting import eventually
+from support.lite.batches import batch_of
+from support.lite.client import PlainClient
 
 _numbers = count(1)
 PATIENCE_S = 60.0

@@ -29,8 +29,8 @@ from shoal.wire.records.records import (
     encode_batch,
     encode_control_batch,
 )
-from support.client_fast import T0, T1, client_of
-from support.client_scripted import (
+from support.client.fast import T0, T1, client_of
+from support.client.scripted import (
     Asked,
     ScriptedCluster,
     hang_up,
@@ -38,8 +38,8 @@ from support.client_scripted import (
     refuse_all,
     stay_silent,
 )
-from support.client_waiting import eventually
-from support.wire_batches import raw_batch
+from support.client.waiting import eventually
+from support.wire.batches import raw_batch
 
 
 def batch(text: str = "value", records: int = 2) -> bytearray:

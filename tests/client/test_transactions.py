@@ -24,8 +24,8 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.records.records import Record, encode_batch
-from support.client_fast import T0, T1, client_of
-from support.client_scripted import (
+from support.client.fast import T0, T1, client_of
+from support.client.scripted import (
     Asked,
     ScriptedCluster,
     Values,
@@ -33,7 +33,7 @@ from support.client_scripted import (
     refuse_all,
     stay_silent,
 )
-from support.client_waiting import eventually
+from support.client.waiting import eventually
 
 
 def batch() -> bytearray:

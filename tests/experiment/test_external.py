@@ -32,7 +32,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import UsageError
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
-from support.lite_clusters import create_topic, send
+from support.lite.clusters import create_topic, send
 
 OTHERS = "precious"
 BUSY = "busy"

@@ -16,7 +16,7 @@ from shoal.model.ledger import OPEN
 from shoal.model.result import Result
 from shoal.workload.record.ledger import open_run
 
-DRIVER = Path(__file__).parents[1] / "support" / "experiment_driver.py"
+DRIVER = Path(__file__).parents[1] / "support" / "experiment" / "driver.py"
 MESSAGES, RATE = 10_000, 2_000
 ABORTED = MESSAGES // 2_500 * 500  # of five transactions of 500 the last
 

@@ -21,7 +21,7 @@ from shoal.experiment.runs import summarise
 from shoal.model.findings import LOST, Finding, Verdict
 from shoal.model.result import Result
 
-DRIVER = Path(__file__).parents[1] / "support" / "experiment_driver.py"
+DRIVER = Path(__file__).parents[1] / "support" / "experiment" / "driver.py"
 GONE_WITHIN_S = 30.0  # 15 on a calm machine
 MESSAGES, RATE = 60_000, 4_000
 

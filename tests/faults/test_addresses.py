@@ -18,7 +18,7 @@ from shoal.wire.messages import (
     response_class,
     schema_versions,
 )
-from support.wire_messages import random_message
+from support.wire.messages import random_message
 
 APIS = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE)
 CASES = [

@@ -11,8 +11,8 @@ from shoal.faults.zones import Zones
 from shoal.net.link_faults import LinkEffect
 from shoal.systems.clusters import Cluster
 from shoal.systems.probe import ask_metadata
-from support.apache import PROPERTIES, short_lived_jvm
-from support.lite_clusters import eventually
+from support.apache.clusters import PROPERTIES, short_lived_jvm
+from support.lite.clusters import eventually
 
 PATIENCE_S = 90.0
 SETTINGS = PROPERTIES | {

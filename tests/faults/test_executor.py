@@ -14,7 +14,7 @@ from shoal.faults.targets import Targets
 from shoal.model.errors import SystemFailure
 from shoal.model.tables import parse_toml
 from shoal.systems.lite import LiteSystem
-from support.lite_clusters import create_topic, eventually, partition_of, send
+from support.lite.clusters import create_topic, eventually, partition_of, send
 
 PATIENCE_S = 60.0
 

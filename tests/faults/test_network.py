@@ -14,7 +14,7 @@ from shoal.faults.zones import Zones
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError
 from shoal.net.link_faults import LinkEffect
-from support.lite_clusters import create_topic, eventually, in_sync, partition_of, send
+from support.lite.clusters import create_topic, eventually, in_sync, partition_of, send
 
 PATIENCE_S = 60.0
 

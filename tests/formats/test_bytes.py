@@ -38,7 +38,7 @@ from shoal.net.messages import decode_driver_message, decode_worker_message, enc
 from shoal.wire.records.records import Record
 from shoal.workers.specs import Assignment
 from shoal.workload.specs import ConsumerSpec, ProducerSpec, ScanSpec
-from support.stored_formats import FORMATS, STORED, unpack
+from support.formats.stored import FORMATS, STORED, unpack
 
 BYTES: dict[str, list[str]] = json.loads((FORMATS / "bytes.json").read_text())
 

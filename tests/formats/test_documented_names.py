@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from support.stored_formats import FORMATS
+from support.formats.stored import FORMATS
 
 ROOT = Path(__file__).parents[2]
 NAMED: dict[str, Any] = json.loads((FORMATS / "documented_names.json").read_text())

@@ -28,8 +28,8 @@ from shoal.model.serialised import (
     to_plain,
 )
 from shoal.model.topics import TopicPartition
-from support.declared_formats import DECLARED, declared_schemas
-from support.stored_formats import FORMATS
+from support.formats.declared import DECLARED, declared_schemas
+from support.formats.stored import FORMATS
 
 SCHEMAS = FORMATS / "schemas.json"
 

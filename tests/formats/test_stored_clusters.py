@@ -11,8 +11,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shoal.lite.cluster import LiteCluster
-from support.lite_clusters import PATIENCE_S, admin_of, eventually, in_sync, read, send
-from support.stored_formats import settle_here, unpack
+from support.formats.stored import settle_here, unpack
+from support.lite.clusters import PATIENCE_S, admin_of, eventually, in_sync, read, send
 
 pytestmark = pytest.mark.slow
 

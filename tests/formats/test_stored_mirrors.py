@@ -12,9 +12,9 @@ import pytest
 
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import MirrorConfig
-from support.lite_clusters import read
-from support.mirror_runs import running, values
-from support.stored_formats import STORED, settle_here, unpack
+from support.formats.stored import STORED, settle_here, unpack
+from support.lite.clusters import read
+from support.mirror.runs import running, values
 
 pytestmark = pytest.mark.slow
 

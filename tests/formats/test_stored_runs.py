@@ -16,7 +16,7 @@ from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.errors import LedgerError
 from shoal.model.result import Result
 from shoal.model.topics import TopicPartition
-from support.stored_formats import STORED, unpack
+from support.formats.stored import STORED, unpack
 
 RUN = "20261118-031847-kept"
 SWEEP = "sweep-swept-e588ed65"

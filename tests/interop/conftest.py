@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shoal.systems.clusters import Cluster
-from support.engines import running_cluster
-from support.lite_clusters import eventually
+from support.lite.clusters import eventually
+from support.lite.engines import running_cluster
 
 PATIENCE_S = 60.0
 _numbers = count(1)

@@ -20,7 +20,7 @@ from shoal.wire.batch import (
 from shoal.wire.produce import ProducePartition, decode_produce_response
 from shoal.wire.records.crc import crc32c
 from shoal.wire.records.records import BatchOptions, Record, decode_records, encode_batch
-from support.lite_client import PlainClient, at
+from support.lite.client import PlainClient, at
 
 NewTopic = Callable[..., str]
 CORRUPT, INVALID_TIMESTAMP, OUT_OF_ORDER, OLD_EPOCH = 2, 32, 45, 47

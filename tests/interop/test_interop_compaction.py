@@ -7,8 +7,8 @@ import pytest
 
 from shoal.wire.batch import iter_batches
 from shoal.wire.records.records import Record, decode_records, encode_batch
-from support.lite_client import PlainClient, at
-from support.lite_clusters import eventually
+from support.lite.client import PlainClient, at
+from support.lite.clusters import eventually
 
 # Apache Kafka looks for logs to compact every 15 s, and takes its time.
 PATIENCE_S = 100.0

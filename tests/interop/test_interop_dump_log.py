@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from support.kafka_tools import KafkaTools
-from support.lite_clusters import Load, create_topic, eventually, in_sync, kill_all_at_once, read
+from support.apache.kafka_tools import KafkaTools
+from support.lite.clusters import Load, create_topic, eventually, in_sync, kill_all_at_once, read
 
 COMPLAINTS = re.compile(
     r"mismatch|out of order|is followed by|invalid bytes|isvalid: false|not found|corrupt"

@@ -8,8 +8,8 @@ import pytest
 
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import FetchPartition, ForgottenPartition, decode_fetch_response
-from support.lite_batches import batch_of
-from support.lite_client import PlainClient, at
+from support.lite.batches import batch_of
+from support.lite.client import PlainClient, at
 
 NO_SESSION, FULL, FINAL = 0, 0, -1
 SESSION_NOT_FOUND, WRONG_SESSION_EPOCH, SESSION_TOPIC_ID_ERROR = 70, 71, 106

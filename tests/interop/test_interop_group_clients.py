@@ -14,9 +14,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from support.group_readers import COOPERATIVE, RANGE, READERS, Reader
-from support.kafka_tools import KafkaTools
-from support.lite_clusters import eventually
+from support.apache.kafka_tools import KafkaTools
+from support.coordinator.group_readers import COOPERATIVE, RANGE, READERS, Reader
+from support.lite.clusters import eventually
 
 PARTITIONS = 6
 PATIENCE_S = 60.0

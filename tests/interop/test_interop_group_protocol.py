@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from shoal.wire.api_keys import ApiKey
-from support.group_members import (
+from support.coordinator.group_members import (
     Member,
     Talker,
     find_coordinator,
     stable_pair,
     subscription,
 )
-from support.lite_clusters import eventually
+from support.lite.clusters import eventually
 
 OK = 0
 UNKNOWN_TOPIC = 3

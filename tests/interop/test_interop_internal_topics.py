@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from shoal.wire.api_keys import ApiKey
-from support.group_members import Member, Talker, find_coordinator
-from support.lite_batches import batch_of
+from support.coordinator.group_members import Member, Talker, find_coordinator
+from support.lite.batches import batch_of
 
 INVALID_TOPIC = 17
 TOPIC = "__consumer_offsets"

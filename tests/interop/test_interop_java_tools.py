@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.systems.clusters import Cluster
-from support.kafka_tools import KafkaTools
-from support.lite_clusters import eventually
+from support.apache.kafka_tools import KafkaTools
+from support.lite.clusters import eventually
 
 NewName = Callable[[str], str]
 

@@ -12,7 +12,7 @@ from kafka import TopicPartition as PlainTopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.codec import has_lz4, has_snappy, has_zstd
 
-from support.lite_clusters import eventually
+from support.lite.clusters import eventually
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 COUNT = 200

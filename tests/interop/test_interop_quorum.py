@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from support.kafka_tools import KafkaTools
-from support.lite_clusters import eventually
+from support.apache.kafka_tools import KafkaTools
+from support.lite.clusters import eventually
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from shoal.lite.base.settings import (
     UpdateMode,
 )
 from shoal.wire.api_keys import ApiKey
-from support.lite_client import PlainClient
-from support.lite_clusters import eventually
+from support.lite.client import PlainClient
+from support.lite.clusters import eventually
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.spark_connector import COUNT
+from support.spark.connector import COUNT
 
-SCRIPT = Path(__file__).parents[1] / "support" / "spark_connector.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "spark" / "connector.py"
 
 
 @pytest.mark.spark

@@ -9,7 +9,7 @@ import pytest
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.produce import ProducePartition, decode_produce_response
 from shoal.wire.records.records import Record, encode_batch
-from support.lite_client import PlainClient, at
+from support.lite.client import PlainClient, at
 
 NewName = Callable[[str], str]
 # While coordinators are found, load, or end the transaction before.

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.systems.clusters import Cluster
-from support.engines import running_cluster
-from support.transaction_table import (
+from support.coordinator.transaction_table import (
     BROKERS,
     PENDING,
     PROPERTIES,
@@ -17,6 +16,7 @@ from support.transaction_table import (
     play_table,
     read_table,
 )
+from support.lite.engines import running_cluster
 
 RECORDED = read_table(Path(__file__).with_name("transaction_table.tsv").read_text())
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("transaction-table")]

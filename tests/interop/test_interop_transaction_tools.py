@@ -13,7 +13,7 @@ from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import LATEST
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, encode_batch
-from support.kafka_tools import KafkaTools
+from support.apache.kafka_tools import KafkaTools
 
 NewName = Callable[[str], str]
 

@@ -8,7 +8,7 @@ import pytest
 from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.produce import ProduceAnswer
 from shoal.wire.records.records import BatchOptions, Record, decode_records, encode_batch
-from support.lite_client import PlainClient, at
+from support.lite.client import PlainClient, at
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 10, 32, 87

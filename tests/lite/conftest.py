@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from support.lite_client import PlainClient
+from support.lite.client import PlainClient
 
 _numbers = count(1)
 

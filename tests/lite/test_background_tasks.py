@@ -15,7 +15,7 @@ from shoal.lite.partitions.housekeeping import Housekeeper
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.partitions.replica_fetcher import FetcherIdentity, ReplicaFetcher
 from shoal.model.errors import UsageError
-from support.lite_clusters import (
+from support.lite.clusters import (
     Load,
     create_topic,
     eventually,

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shoal.lite.cluster import LiteCluster
-from support.lite_clusters import Load, admin_of, create_topic, eventually, in_sync, read
+from support.lite.clusters import Load, admin_of, create_topic, eventually, in_sync, read
 
 PARTITIONS = 2500
 EXPIRING = 500

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from support.chaos import Chaos
-from support.storm import Storm
+from support.lite.chaos import Chaos
+from support.lite.storm import Storm
 
 SECONDS = 15.0
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

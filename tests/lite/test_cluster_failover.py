@@ -8,8 +8,8 @@ import pytest
 
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.api_keys import ApiKey
-from support.lite_client import PlainClient
-from support.lite_clusters import (
+from support.lite.client import PlainClient
+from support.lite.clusters import (
     Load,
     create_topic,
     eventually,

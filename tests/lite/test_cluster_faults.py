@@ -14,9 +14,9 @@ from shoal.model.errors import SystemFailure, UsageError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import decode_fetch_response
 from shoal.wire.produce import ProducePartition
-from support.lite_batches import batch_of, values_of
-from support.lite_client import HungUp, PlainClient, at
-from support.lite_clusters import (
+from support.lite.batches import batch_of, values_of
+from support.lite.client import HungUp, PlainClient, at
+from support.lite.clusters import (
     Load,
     create_topic,
     eventually,

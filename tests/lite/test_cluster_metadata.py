@@ -12,9 +12,9 @@ import pytest
 
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
-from support.lite_batches import batch_of
-from support.lite_client import HungUp, PlainClient
-from support.lite_clusters import eventually
+from support.lite.batches import batch_of
+from support.lite.client import HungUp, PlainClient
+from support.lite.clusters import eventually
 
 
 @pytest.mark.parametrize("controllers", [None, 3])

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import SystemFailure
-from support.lite_clusters import (
+from support.lite.clusters import (
     Load,
     await_values,
     create_topic,

@@ -10,7 +10,7 @@ import pytest
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.storage.recovery.shutdown_marker import MARKER_NAME
 from shoal.model.errors import SystemFailure, UsageError
-from support.lite_clusters import (
+from support.lite.clusters import (
     Load,
     await_values,
     create_topic,

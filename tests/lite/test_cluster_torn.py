@@ -11,7 +11,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
-from support.lite_clusters import (
+from support.lite.clusters import (
     await_values,
     create_topic,
     eventually,

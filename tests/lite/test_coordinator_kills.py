@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.coordinator_kills import CoordinatorKills
+from support.coordinator.kills import CoordinatorKills
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from shoal.lite.base.codes import Code
 from shoal.lite.cluster import LiteCluster
-from support.lite_client import PlainClient, at
-from support.lite_clusters import (
+from support.lite.client import PlainClient, at
+from support.lite.clusters import (
     Load,
     admin_of,
     eventually,

@@ -10,9 +10,9 @@ from shoal.lite.broker.fetch.preferred_replica import RACK_AWARE
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import FetchedPartition, FetchPartition
-from support.lite_batches import values_of
-from support.lite_client import PlainClient
-from support.lite_clusters import (
+from support.lite.batches import values_of
+from support.lite.client import PlainClient
+from support.lite.clusters import (
     PATIENCE_S,
     create_topic,
     eventually,

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.batch import iter_batches
-from support.lite_client import PlainClient, at
+from support.lite.client import PlainClient, at
 
 PATIENCE_S = 60.0
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

@@ -24,7 +24,7 @@ from shoal.lite.facade import (
 )
 from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
 from shoal.model.errors import UsageError
-from support.lite_clusters import create_topic, eventually, in_sync, partition_of, send
+from support.lite.clusters import create_topic, eventually, in_sync, partition_of, send
 
 PATIENCE_S = 60.0
 

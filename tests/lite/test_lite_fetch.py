@@ -8,8 +8,8 @@ import pytest
 from shoal.lite.base.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import decode_fetch_response
-from support.lite_batches import NOW_MS, batch_of, values_of
-from support.lite_client import TIMEOUT_MS, PlainClient, at
+from support.lite.batches import NOW_MS, batch_of, values_of
+from support.lite.client import TIMEOUT_MS, PlainClient, at
 
 
 def test_a_fetch_waits_for_data_and_no_longer(

@@ -8,9 +8,9 @@ import pytest
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.fetch import decode_fetch_response
 from shoal.wire.produce import ProducePartition, decode_produce_response
-from support.lite_batches import batch_of, values_of
-from support.lite_client import HungUp, PlainClient, at
-from support.lite_clusters import create_topic, eventually, partition_of, segments
+from support.lite.batches import batch_of, values_of
+from support.lite.client import HungUp, PlainClient, at
+from support.lite.clusters import create_topic, eventually, partition_of, segments
 
 COUNT = 5
 

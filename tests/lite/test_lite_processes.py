@@ -19,9 +19,9 @@ from shoal.lite.async_cluster import AsyncLiteCluster
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError, SystemFailure, UnreachableError, UsageError
 from shoal.wire.api_keys import ApiKey
-from support.lite_batches import batch_of, values_of
-from support.lite_client import TIMEOUT_MS, PlainClient, at
-from support.lite_clusters import eventually
+from support.lite.batches import batch_of, values_of
+from support.lite.client import TIMEOUT_MS, PlainClient, at
+from support.lite.clusters import eventually
 
 
 def now_ms() -> int:

@@ -14,8 +14,8 @@ from shoal.wire.batch import Batch
 from shoal.wire.produce import ProducePartition, decode_produce_response
 from shoal.wire.records.crc import crc32c
 from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
-from support.lite_batches import batch_of, values_of
-from support.lite_client import PlainClient, at
+from support.lite.batches import batch_of, values_of
+from support.lite.client import PlainClient, at
 
 Spoil = Callable[[bytearray], bytearray]
 HOUR_MS = 3_600_000

@@ -13,9 +13,9 @@ from shoal.lite.api.table import APIS
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import decode_fetch_response
-from support.lite_batches import batch_of
-from support.lite_client import HungUp, PlainClient, at
-from support.lite_clusters import eventually
+from support.lite.batches import batch_of
+from support.lite.client import HungUp, PlainClient, at
+from support.lite.clusters import eventually
 
 RUBBISH = {
     "negative length": struct.pack(">i", -5),

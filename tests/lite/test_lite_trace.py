@@ -25,7 +25,7 @@ from shoal.wire.messages import (
     request_header_tag,
     response_header_tag,
 )
-from support.lite_clusters import create_topic, eventually, in_sync, partition_of, send
+from support.lite.clusters import create_topic, eventually, in_sync, partition_of, send
 
 
 class Seen(NamedTuple):

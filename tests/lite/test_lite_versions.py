@@ -9,9 +9,9 @@ import pytest
 from shoal.lite.api.table import APIS
 from shoal.wire.api_keys import OWN_KEYS, ApiKey
 from shoal.wire.messages import decode_response, response_class
-from support.lite_batches import batch_of
-from support.lite_client import TIMEOUT_MS, PlainClient, at
-from support.lite_clusters import eventually
+from support.lite.batches import batch_of
+from support.lite.client import TIMEOUT_MS, PlainClient, at
+from support.lite.clusters import eventually
 
 ANY_ACL = {
     "resource_type_filter": 1,

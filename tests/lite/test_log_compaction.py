@@ -25,7 +25,7 @@ from shoal.wire.records.records import (
     encode_batch,
     encode_control_batch,
 )
-from support.lite_batches import NOW_MS
+from support.lite.batches import NOW_MS
 
 SETTINGS = LogSettings(
     segment_bytes=300,

@@ -12,7 +12,7 @@ from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.model.errors import ConfigError
-from support.lite_batches import append, batch_of, everything_in
+from support.lite.batches import append, batch_of, everything_in
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from shoal.lite.storage.flushing import Flusher
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.lite.storage.recovery.log_end_file import FILE_NAME, LogEndFile
-from support.lite_batches import append, batch_of, everything_in
+from support.lite.batches import append, batch_of, everything_in
 
 KEY = (UUID(int=1), 0)
 

@@ -5,7 +5,7 @@ import pytest
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.state.producer_state import ProducerStates
-from support.lite_batches import batch_of
+from support.lite.batches import batch_of
 
 LAST_SEQUENCE = (1 << 31) - 1
 

@@ -18,8 +18,8 @@ from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.lite.storage.state.producer_state import ProducerState, ProducerStates, WrittenBatch
 from shoal.lite.storage.state.snapshots import decode_snapshot, encode_snapshot
-from support.lite_batches import append, batch_of, everything_in
-from support.lite_clusters import create_topic, eventually, send
+from support.lite.batches import append, batch_of, everything_in
+from support.lite.clusters import create_topic, eventually, send
 
 SMALL = LogSettings(segment_bytes=500, index_interval_bytes=100)
 PRODUCER = 5

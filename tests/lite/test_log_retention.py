@@ -26,8 +26,8 @@ from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.lite.storage.recovery.start_offset import START_CHECKPOINT
-from support.lite_batches import NOW_MS, append, batch_of, everything_in
-from support.lite_clusters import create_topic, eventually, partition_of, read, send
+from support.lite.batches import NOW_MS, append, batch_of, everything_in
+from support.lite.clusters import create_topic, eventually, partition_of, read, send
 
 
 def bases(folder: Path) -> list[int]:

@@ -13,7 +13,7 @@ from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
-from support.lite_batches import NOW_MS
+from support.lite.batches import NOW_MS
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 SMALL = LogSettings(segment_bytes=300, producer_id_expiration_ms=1 << 60)

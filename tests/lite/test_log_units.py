@@ -12,7 +12,7 @@ from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.wire.batch import CONTINUED_BIT, Batch
-from support.lite_batches import append, batch_of, everything_in
+from support.lite.batches import append, batch_of, everything_in
 
 SMALL = LogSettings(segment_bytes=400)
 

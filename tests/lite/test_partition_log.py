@@ -15,7 +15,7 @@ from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
-from support.lite_batches import NOW_MS, append, batch_of, everything_in, values_of
+from support.lite.batches import NOW_MS, append, batch_of, everything_in, values_of
 
 SMALL = LogSettings(segment_bytes=500, index_interval_bytes=100)
 

@@ -14,7 +14,7 @@ import pytest
 from shoal.lite.async_cluster import AsyncLiteCluster
 from shoal.lite.cluster import LiteCluster, QuorumStatus
 from shoal.model.errors import SystemFailure, UsageError
-from support.lite_clusters import (
+from support.lite.clusters import (
     Load,
     admin_of,
     create_topic,

@@ -5,9 +5,9 @@ from shoal.lite.cluster import LiteCluster
 from shoal.lite.partitions.refusals import Refusals
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.model.topics import TopicPartition
-from support.lite_batches import batch_of
-from support.lite_client import PlainClient
-from support.lite_clusters import create_topic, eventually, in_sync, partition_of
+from support.lite.batches import batch_of
+from support.lite.client import PlainClient
+from support.lite.clusters import create_topic, eventually, in_sync, partition_of
 
 T0 = TopicPartition("t", 0)
 EARLY = ApiError(Code.NOT_ENOUGH_REPLICAS, "1 of 2")

@@ -15,9 +15,9 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import FetchPartition, FetchResponse, decode_fetch_response
 from shoal.wire.messages import put_request_header
 from shoal.wire.produce import ProducePartition
-from support.lite_batches import batch_of, values_of
-from support.lite_client import TIMEOUT_MS, PlainClient
-from support.lite_clusters import create_topic, eventually, partition_of, send
+from support.lite.batches import batch_of, values_of
+from support.lite.client import TIMEOUT_MS, PlainClient
+from support.lite.clusters import create_topic, eventually, partition_of, send
 
 VERSION = 15
 PARTITIONS = 3

@@ -25,7 +25,7 @@ from shoal.lite.partitions.replicas import Replicas
 from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.model.topics import TopicPartition
-from support.lite_batches import append, batch_of, everything_in
+from support.lite.batches import append, batch_of, everything_in
 
 FIRST = TopicPartition("t", 0)
 LAYERS = Layers(dynamic={}, dynamic_default={}, static={})

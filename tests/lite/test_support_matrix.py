@@ -9,7 +9,7 @@ import pytest
 from shoal.lite.base.hooks.request_log import VARIABLE
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.api_keys import ApiKey
-from support.lite_client import PlainClient
+from support.lite.client import PlainClient
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "support_matrix.py"
 

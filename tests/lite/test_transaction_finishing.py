@@ -9,9 +9,9 @@ import pytest
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.error_codes import Code
-from support.lite_client import TIMEOUT_MS
-from support.lite_clusters import eventually
-from support.transaction_client import NEVER_MS, Producer, TransactionClient
+from support.client.transaction_client import NEVER_MS, Producer, TransactionClient
+from support.lite.client import TIMEOUT_MS
+from support.lite.clusters import eventually
 
 HELD, FREE = "held", "free"
 

@@ -15,7 +15,7 @@ from shoal.lite.broker.unserved import MOST_REPORTS, UnservedReports
 from shoal.lite.cluster import LiteCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import RequestFrame
-from support.lite_clusters import create_topic, eventually
+from support.lite.clusters import create_topic, eventually
 
 
 def broker_log(cluster: LiteCluster) -> str:

@@ -13,7 +13,7 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.batch import HEADER_SIZE, Batch
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records, encode_batch
-from support.mirror_batches import record_set, records_of, stored_batch
+from support.mirror.batches import record_set, records_of, stored_batch
 
 ROOM = 1 << 20
 LOST = AppendResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)

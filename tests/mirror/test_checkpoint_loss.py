@@ -8,8 +8,8 @@ from shoal.mirror.translation import Translator
 from shoal.mirror.watch import checkpoint_loss
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
-from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
-from support.mirror_runs import running
+from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, values_of
+from support.mirror.runs import running
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 

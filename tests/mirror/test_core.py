@@ -23,7 +23,7 @@ from shoal.wire.records.records import (
     encode_batch,
     encode_control_batch,
 )
-from support.mirror_batches import SequencedTarget, record_set, records_of, stored_batch
+from support.mirror.batches import SequencedTarget, record_set, records_of, stored_batch
 
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ProducerIdentity(77, 2)

@@ -14,7 +14,7 @@ from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
 from shoal.mirror.run.start_position import EarlierCopies, choose_start
 from shoal.model.topics import TopicPartition
-from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
+from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, values_of
 
 ON_STOCK = ["at-least-once", "idempotent", "transactional"]
 DELIVERIES = [*ON_STOCK, "compare-and-append"]

@@ -21,10 +21,10 @@ from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.systems.apache.apache import ApacheCluster
 from shoal.wire.batch import Batch
-from support.mirror_batches import stored_batch
-from support.mirror_copies import HOUR_MS, assert_same, config_of, fill, make_topic, mirror_all
-from support.mirror_kills import MIRROR, MirrorKills
-from support.topic_reader import SILENT, read_topic
+from support.client.topic_reader import SILENT, read_topic
+from support.mirror.batches import stored_batch
+from support.mirror.copies import HOUR_MS, assert_same, config_of, fill, make_topic, mirror_all
+from support.mirror.kills import MIRROR, MirrorKills
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

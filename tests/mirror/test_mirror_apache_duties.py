@@ -24,12 +24,12 @@ from shoal.mirror.config import CopyRules, MirrorConfig, TopicRules
 from shoal.mirror.mm2.naming import Naming
 from shoal.model.errors import UsageError
 from shoal.systems.apache.apache import ApacheCluster
-from support.mirror_copies import damage
-from support.mirror_runs import PATIENCE_S, client, eventually, fill, make, running, setting, values
-from support.topic_reader import SILENT, read_topic
+from support.client.topic_reader import SILENT, read_topic
+from support.mirror.copies import damage
+from support.mirror.runs import PATIENCE_S, client, eventually, fill, make, running, setting, values
 
 if TYPE_CHECKING:
-    from support.client_apache import SecureApache
+    from support.apache.client import SecureApache
 
 NAMING = Naming("default", source_alias="us", target_alias="eu")
 

@@ -16,8 +16,9 @@ from shoal.mirror.verify import verify
 from shoal.model.topics import TopicPartition
 from shoal.systems.apache.apache import ApacheCluster
 from shoal.wire.batch import CREATE_TIME, LOG_APPEND_TIME, iter_batches
-from support.apache import PROPERTIES, short_lived_jvm
-from support.mirror_copies import (
+from support.apache.clusters import PROPERTIES, short_lived_jvm
+from support.client.topic_reader import ReadTopic, read_topic
+from support.mirror.copies import (
     HOUR_MS,
     client,
     config_of,
@@ -26,7 +27,6 @@ from support.mirror_copies import (
     mirror_all,
     verified,
 )
-from support.topic_reader import ReadTopic, read_topic
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 COUNT = 300

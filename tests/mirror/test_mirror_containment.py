@@ -20,10 +20,10 @@ from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from support.leaderless import await_leader, kill_leader, make_placed
-from support.mirror_copies import assert_same, client, config_of, fill, mirror_all, verified
-from support.mirror_runs import Running, running
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.mirror.copies import assert_same, client, config_of, fill, mirror_all, verified
+from support.mirror.leaderless import await_leader, kill_leader, make_placed
+from support.mirror.runs import Running, running
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 # Broker 2 leads partition 1 alone; what is internal has a replica on broker 1, which stays.

@@ -16,7 +16,8 @@ from shoal.mirror.run.copier import Copier
 from shoal.mirror.run.start import Starter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
-from support.mirror_copies import (
+from support.client.topic_reader import SILENT
+from support.mirror.copies import (
     HOUR_MS,
     PATIENCE_S,
     assert_same,
@@ -26,8 +27,7 @@ from support.mirror_copies import (
     make_topic,
     mirror_all,
 )
-from support.mirror_kills import MIRROR, SOURCE, TARGET, MirrorKills
-from support.topic_reader import SILENT
+from support.mirror.kills import MIRROR, SOURCE, TARGET, MirrorKills
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transactional"])

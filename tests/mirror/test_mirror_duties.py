@@ -26,8 +26,8 @@ from shoal.mirror.mm2.naming import Naming
 from shoal.model.errors import SystemFailure, UnreachableError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition
-from support.mirror_runs import PATIENCE_S, client, fill, make, running
-from support.topic_reader import SILENT, read_topic
+from support.client.topic_reader import SILENT, read_topic
+from support.mirror.runs import PATIENCE_S, client, fill, make, running
 
 
 @pytest.fixture(autouse=True)

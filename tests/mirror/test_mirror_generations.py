@@ -22,8 +22,8 @@ from shoal.mirror.verify import verify
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, encode_batch
-from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
-from support.mirror_runs import Running, running
+from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, values_of
+from support.mirror.runs import Running, running
 
 ON_STOCK = ["at-least-once", "idempotent", "transactional"]
 DELIVERIES = [*ON_STOCK, "compare-and-append"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from support.mirror_kills import MIRROR, PARTITIONS, SOURCE, TARGET, MirrorKills, offsets_of
+from support.mirror.kills import MIRROR, PARTITIONS, SOURCE, TARGET, MirrorKills, offsets_of
 
 RECORDS = 9_000
 THROTTLE = ("--max-bytes-per-s", "60000")

@@ -7,9 +7,9 @@ from shoal.client.admin import Resource, ResourceType
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import TopicRules
 from shoal.mirror.status import MirrorStatus, PartitionStatus
-from support.mirror_copies import client, config_of, fill, make_topic, values_of
-from support.mirror_runs import running
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.mirror.copies import client, config_of, fill, make_topic, values_of
+from support.mirror.runs import running
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 _LARGE = b"x" * (2 << 20)

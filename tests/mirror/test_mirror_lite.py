@@ -25,7 +25,7 @@ from shoal.mirror.offsets.positions import read_positions
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
-from support.topic_reader import SILENT, read_topic
+from support.client.topic_reader import SILENT, read_topic
 
 PARTITIONS = 3
 COPIED = 30_000
@@ -160,7 +160,7 @@ async def _copy_under_kills(
     # Slow and in small steps, so that the kills fall into the copying.
     steps = MirrorLimits(fetch_bytes=20_000, partition_bytes=5_000, queue_bytes=20_000)
     config = _config(
-        source, target, topic, limits=steps, handler="support.mirror_batches:pass_slowly"
+        source, target, topic, limits=steps, handler="support.mirror.batches:pass_slowly"
     )
     ended = threading.Event()
     kills = 0

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 
 from shoal.lite.cluster import LiteCluster
-from support.engines import running_cluster
-from support.mirror_copies import config_of, make_topic, mirror_all, verified
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.lite.engines import running_cluster
+from support.mirror.copies import config_of, make_topic, mirror_all, verified
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 300

@@ -17,8 +17,8 @@ from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError, LedgerError, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches
-from support.mock_cluster import PARTITIONS, MockCluster, mock_cluster
-from support.topic_reader import read_topic
+from support.client.mock_cluster import PARTITIONS, MockCluster, mock_cluster
+from support.client.topic_reader import read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 2000

@@ -16,7 +16,8 @@ from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
 from shoal.wire.records.compression import Codec
-from support.mirror_copies import (
+from support.client.topic_reader import SILENT
+from support.mirror.copies import (
     assert_same,
     client,
     config_of,
@@ -26,7 +27,6 @@ from support.mirror_copies import (
     mirror_all,
     values_of,
 )
-from support.topic_reader import SILENT
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 BIG: dict[str, Any] = {"batch_num_messages": 1000, "linger_ms": 300, "batch_size": 4_000_000}
@@ -185,7 +185,7 @@ async def test_a_handler_sees_columns_in_deep_mode(
     fill(source.bootstrap, "shouted", range(100))
     options = {
         "name": "shouted",
-        "handler": "support.mirror_batches:shout",
+        "handler": "support.mirror.batches:shout",
         "copy": CopyRules(use_raw_bytes=False),
     }
     config = config_of(source.bootstrap, target.bootstrap, "shouted", **options)

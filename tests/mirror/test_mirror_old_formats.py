@@ -23,11 +23,11 @@ from shoal.model.topics import TopicPartition
 from shoal.systems.apache.apache import ApacheCluster
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records
-from support.apache import PROPERTIES, short_lived_jvm
-from support.mirror_batches import SequencedTarget, record_set, stored_batch
-from support.mirror_copies import config_of, fill, make_topic, mirror_all, verified
-from support.old_formats import OLD_CODECS, as_read, message_set, old_records
-from support.topic_reader import read_topic
+from support.apache.clusters import PROPERTIES, short_lived_jvm
+from support.client.topic_reader import read_topic
+from support.formats.old import OLD_CODECS, as_read, message_set, old_records
+from support.mirror.batches import SequencedTarget, record_set, stored_batch
+from support.mirror.copies import config_of, fill, make_topic, mirror_all, verified
 
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ProducerIdentity(77, 2)

@@ -9,9 +9,9 @@ from shoal.client.consume.raw_fetch import Fetched
 from shoal.lite.broker.fetch.preferred_replica import RACK_AWARE
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import MirrorConfig
-from support.lite_clusters import create_topic, eventually, in_sync, partition_of
-from support.mirror_runs import fill, running, values
-from support.topic_reader import read_topic
+from support.client.topic_reader import read_topic
+from support.lite.clusters import create_topic, eventually, in_sync, partition_of
+from support.mirror.runs import fill, running, values
 
 PROPERTIES = {"broker.rack": "a,b,c", "replica.selector.class": RACK_AWARE}
 RACKS = {1: "a", 2: "b", 3: "c"}

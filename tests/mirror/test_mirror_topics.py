@@ -18,7 +18,8 @@ from shoal.mirror.mm2.naming import Naming
 from shoal.mirror.mm2.properties import mirror_file
 from shoal.mirror.verify import verify
 from shoal.model.errors import UsageError
-from support.mirror_runs import (
+from support.client.topic_reader import read_topic
+from support.mirror.runs import (
     PATIENCE_S,
     Running,
     client,
@@ -29,7 +30,6 @@ from support.mirror_runs import (
     setting,
     values,
 )
-from support.topic_reader import read_topic
 
 
 @pytest.fixture(scope="module", name="source")

@@ -22,8 +22,8 @@ from shoal.mirror.mm2.naming import Naming
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition
-from support.mirror_runs import PATIENCE_S, client, make, running
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.mirror.runs import PATIENCE_S, client, make, running
 
 
 @pytest.fixture(scope="module", name="source")

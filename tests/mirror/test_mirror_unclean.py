@@ -18,10 +18,10 @@ from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import Translator
 from shoal.model.topics import TopicPartition
-from support.leaderless import await_leader, make_placed
-from support.mirror_copies import client, config_of, fill, mirror_all, values_of, verified
-from support.mirror_runs import Running, running
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.mirror.copies import client, config_of, fill, mirror_all, values_of, verified
+from support.mirror.leaderless import await_leader, make_placed
+from support.mirror.runs import Running, running
 
 STOCK = ["at-least-once", "idempotent", "transactional"]
 TP = TopicPartition("t", 0)

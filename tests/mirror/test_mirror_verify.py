@@ -15,8 +15,8 @@ from shoal.mirror.config import MirrorConfig
 from shoal.mirror.status import MirrorStatus
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition
-from support.lite_clusters import create_topic
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.lite.clusters import create_topic
 
 COUNT = 200
 Sent = list[tuple[str, str, int]]  # key, value, timestamp

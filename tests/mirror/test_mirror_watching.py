@@ -11,7 +11,7 @@ from shoal.mirror.watch.source import check_cycles, name_location
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
-from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
+from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, values_of
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from support.mirror_kills import MirrorKills
+from support.mirror.kills import MirrorKills
 
 RECORDS = 3_000
 HOUR_MS = 3_600_000

@@ -18,7 +18,7 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import decode_records
-from support.mirror_batches import SequencedTarget, record_set, stored_batch
+from support.mirror.batches import SequencedTarget, record_set, stored_batch
 
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ProducerIdentity(77, 2)

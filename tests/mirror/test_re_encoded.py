@@ -25,8 +25,8 @@ from shoal.model.errors import LedgerError
 from shoal.model.findings import Finding, Outcome, Verdict
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
-from support.experiments import mirrored
-from support.mirror_batches import record_set, stored_batch
+from support.experiment.experiments import mirrored
+from support.mirror.batches import record_set, stored_batch
 
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ProducerIdentity(77, 2)

@@ -8,7 +8,7 @@ from shoal.client.transport.backoff import Backoff
 from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY, AtLeastOnceMirror
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from support.mirror_batches import record_set, stored_batch
+from support.mirror.batches import record_set, stored_batch
 
 UNSURE = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 FAILED = ProduceResult(Outcome.FAILED, Code.THROTTLING_QUOTA_EXCEEDED)

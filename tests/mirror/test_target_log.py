@@ -8,8 +8,8 @@ from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.watch.target_log import Contents, inspect_log
 from shoal.model.topics import TopicPartition
-from support.mirror_runs import client, fill, make, values
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.mirror.runs import client, fill, make, values
 
 
 async def _look(bootstrap: str, topic: str) -> Contents:

@@ -16,9 +16,9 @@ from shoal.mirror.run.transaction_session import TransactionWriter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
-from support.mirror_copies import config_of, fill, make_topic, mirror_all, values_of
-from support.mirror_runs import client, make, running
-from support.topic_reader import SILENT
+from support.client.topic_reader import SILENT
+from support.mirror.copies import config_of, fill, make_topic, mirror_all, values_of
+from support.mirror.runs import client, make, running
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 

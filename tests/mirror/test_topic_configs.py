@@ -19,8 +19,8 @@ from shoal.client.errors import error_for
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.mm2.patterns import CONFIGS_EXCLUDE, Patterns
 from shoal.mirror.mm2.topic_configs import creation_configs, select_configs, unknown_configs
-from support.mirror_copies import assert_same, config_of, fill, make_topic, mirror_all
-from support.mirror_runs import client, running, setting
+from support.mirror.copies import assert_same, config_of, fill, make_topic, mirror_all
+from support.mirror.runs import client, running, setting
 
 _BEFORE = "message.timestamp.before.max.ms"
 

@@ -11,7 +11,7 @@ from shoal.mirror.run.start_position import start_timestamp
 from shoal.model.errors import ConfigError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from support.mirror_batches import record_set, stored_batch
+from support.mirror.batches import record_set, stored_batch
 
 ROOM = 1 << 20
 

@@ -12,7 +12,7 @@ from shoal.audit.read.folder import open_ledger
 from shoal.model.errors import LedgerError
 from shoal.model.result import Result
 from shoal.pipeline.audit_job import audit_run
-from support.audit_ledgers import History, clean_run, receive
+from support.audit.ledgers import History, clean_run, receive
 
 # Small enough for several cells, walks and offset cells.
 SIZES = Sizes(rows_per_cell=150, rows_per_walk=60, offsets_per_cell=50)

@@ -11,7 +11,7 @@ from shoal.audit.plan import plan_cells
 from shoal.audit.read.folder import open_ledger
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.frames import MOST_READS_PER_ROW, reads_per_row
-from support.audit_ledgers import History, Row, busy_run, clean_run
+from support.audit.ledgers import History, Row, busy_run, clean_run
 
 # Small enough for several cells, walks and offset cells.
 SIZES = Sizes(150, 60, 50)

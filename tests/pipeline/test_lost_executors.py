@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from shoal.lite.cluster import LiteCluster
 from shoal.model.exit_codes import ExitCode
-from support.audit_ledgers import busy_run
-from support.plain_formats import parse
-from support.spark_cluster import SUBMIT_ARGUMENTS, SparkCluster, spark_cluster
+from support.audit.ledgers import busy_run
+from support.formats.plain import parse
+from support.spark.cluster import SUBMIT_ARGUMENTS, SparkCluster, spark_cluster
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +54,7 @@ def test_everywhere_the_same_result(standalone: SparkCluster, tmp_path: Path) ->
     expected = (run / "result.json").read_text()
     assert '"lost: undelivered"' in expected
     with python(
-        "support.spark_audits", standalone.master, str(run), stdout=subprocess.PIPE
+        "support.spark.audits", standalone.master, str(run), stdout=subprocess.PIPE
     ) as there:
         output, _ = there.communicate(timeout=PATIENCE_S)
     assert there.returncode == 0

@@ -19,9 +19,9 @@ from shoal.mirror.control import send_command
 from shoal.model.errors import ShoalError
 from shoal.pipeline.placement import SparkPlacement
 from shoal.workers.mirror_team import MirrorTeam
-from support.mirror_runs import PATIENCE_S
-from support.mirror_teams import PARTITIONS, RECORDS, check_copy, copied, prepared
-from support.spark_cluster import spark_cluster
+from support.mirror.runs import PATIENCE_S
+from support.mirror.teams import PARTITIONS, RECORDS, check_copy, copied, prepared
+from support.spark.cluster import spark_cluster
 
 pytestmark = pytest.mark.spark
 

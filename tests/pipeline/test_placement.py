@@ -19,8 +19,8 @@ from shoal.model.findings import LOST, Finding, Verdict
 from shoal.model.result import Result
 from shoal.pipeline.messages import write_messages
 from shoal.pipeline.placement import SparkPlacement
-from support.audit_ledgers import clean_run
-from support.experiments import single
+from support.audit.ledgers import clean_run
+from support.experiment.experiments import single
 
 pytestmark = pytest.mark.spark
 

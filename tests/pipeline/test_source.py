@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from shoal.lite.cluster import LiteCluster
-from support.lite_clusters import eventually
+from support.lite.clusters import eventually
 
 pytestmark = pytest.mark.spark
 

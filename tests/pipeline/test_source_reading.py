@@ -10,7 +10,7 @@ from shoal.pipeline.source import reading
 from shoal.pipeline.source.offset_ranges import Range
 from shoal.pipeline.source.options import parse
 from shoal.wire.fetch import FetchedPartition
-from support.mirror_batches import record_set, stored_batch
+from support.mirror.batches import record_set, stored_batch
 
 LOG = TopicPartition("t", 0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.model.errors import SystemFailure
 from shoal.runtime import java
-from support.java_homes import make_executable, make_java_home
+from support.apache.java_homes import make_executable, make_java_home
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from shoal.systems.apache.apache import ApacheCluster
 from shoal.systems.apache.files import NodePlan, server_properties, zookeeper_properties
 from shoal.systems.clusters import make_cluster
 from shoal.systems.probe import ClusterView, ask_metadata
-from support.apache import PROPERTIES, short_lived_jvm
+from support.apache.clusters import PROPERTIES, short_lived_jvm
 
 # A killed broker may come back only when its session has expired: 9 s by default.
 SHORT_SESSION = PROPERTIES | {

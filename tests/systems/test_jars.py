@@ -16,7 +16,7 @@ import pytest
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.systems.apache import ivy, jars
 from shoal.systems.apache.ivy import StartProgress
-from support.java_homes import make_java_home
+from support.apache.java_homes import make_java_home
 
 # The last argument of Ivy is the pattern of the files that it shall make.
 PLAY_IVY = """

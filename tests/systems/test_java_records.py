@@ -16,8 +16,8 @@ from shoal.wire.records.records import (
     encode_batch,
     encode_control_batch,
 )
-from support.java_gateway import JavaRecords
-from support.record_samples import SAMPLES
+from support.apache.java_gateway import JavaRecords
+from support.wire.record_samples import SAMPLES
 
 PRODUCER = (2**40 + 5, 3, 2**31 - 2)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.wire.batch import HEADER_SIZE, LOG_APPEND_TIME, Batch, iter_batches, sequence_after
 from shoal.wire.errors import CorruptBatch, Malformed, Unencodable, WireError
-from support.wire_batches import raw_batch
+from support.wire.batches import raw_batch
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

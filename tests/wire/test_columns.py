@@ -26,8 +26,8 @@ from shoal.wire.records.records import (
     encode_batch,
     write_header,
 )
-from support.record_samples import SAMPLES, EncodedSample, encoded_samples
-from support.record_strategies import dense_records, records
+from support.wire.record_samples import SAMPLES, EncodedSample, encoded_samples
+from support.wire.record_strategies import dense_records, records
 
 
 def view(batch: bytes | bytearray) -> Batch:

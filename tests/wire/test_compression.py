@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.wire.errors import LimitExceeded, UnsupportedCodec, WireError
 from shoal.wire.records.compression import Codec, compress, decompress
-from support.compressed_framings import BOMBS, FRAMINGS, LIARS
+from support.wire.compressed_framings import BOMBS, FRAMINGS, LIARS
 
 MIB = 1024 * 1024
 COMPRESSED = [codec for codec in Codec if codec != Codec.NONE]

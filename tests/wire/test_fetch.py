@@ -28,8 +28,8 @@ from shoal.wire.fetch import (
 )
 from shoal.wire.messages import decode_request_header
 from shoal.wire.record_messages import CurrentLeader, NodeEndpoint
-from support.wire_messages import OUTCOMES, kio_bytes, read_or_error
-from support.wire_record_messages import (
+from support.wire.messages import OUTCOMES, kio_bytes, read_or_error
+from support.wire.record_messages import (
     ERROR_CODES,
     INT32,
     INT64,

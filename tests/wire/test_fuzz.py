@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from shoal.wire.errors import Malformed
-from support.fuzz_engine import BLOCK_INPUTS, MEMORY_LIMIT_BYTES, Fuzzer, run_one
-from support.fuzz_mutations import damaged
-from support.fuzz_targets import Target, make_targets
+from support.fuzz.engine import BLOCK_INPUTS, MEMORY_LIMIT_BYTES, Fuzzer, run_one
+from support.fuzz.mutations import damaged
+from support.fuzz.targets import Target, make_targets
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fuzz.py"
 
@@ -61,7 +61,7 @@ def test_a_decoder_that_fails_is_found() -> None:
 
 def test_a_decoder_that_takes_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     peaks_bytes = iter((100_000_000, 100_000_000 + MEMORY_LIMIT_BYTES + 1))
-    monkeypatch.setattr("support.fuzz_engine.peak_memory_bytes", lambda: next(peaks_bytes))
+    monkeypatch.setattr("support.fuzz.engine.peak_memory_bytes", lambda: next(peaks_bytes))
     target = Target("greedy", 1, [b"seed"], lambda _data, _dice: None)
     outcome = Fuzzer([target]).run_block(seed=1, block=3)
     assert outcome.findings == ["block 3: memory grew by 64 MiB"]

@@ -9,8 +9,8 @@ from shoal.wire.errors import CorruptBatch, Malformed, WireError
 from shoal.wire.records.compression import Codec, compress
 from shoal.wire.records.message_sets import RUN_BYTES, read_batches, xxh32_short
 from shoal.wire.records.records import Record, decode_records
-from support.mirror_batches import stored_batch
-from support.old_formats import OLD_CODECS, as_read, message_set, old_records, stamped
+from support.formats.old import OLD_CODECS, as_read, message_set, old_records, stamped
+from support.mirror.batches import stored_batch
 
 
 def read(*sets: bytes | bytearray) -> list[tuple[int, list[Record]]]:

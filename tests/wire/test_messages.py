@@ -31,7 +31,7 @@ from shoal.wire.messages import (
     schema_versions,
 )
 from shoal.wire.primitives import put_varint
-from support.wire_messages import (
+from support.wire.messages import (
     OUTCOMES,
     classes_of,
     kio_bytes,

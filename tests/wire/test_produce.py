@@ -24,8 +24,8 @@ from shoal.wire.produce import (
     encode_produce_response,
 )
 from shoal.wire.record_messages import CurrentLeader, NodeEndpoint
-from support.wire_messages import OUTCOMES, kio_bytes, read_or_error
-from support.wire_record_messages import (
+from support.wire.messages import OUTCOMES, kio_bytes, read_or_error
+from support.wire.record_messages import (
     ERROR_CODES,
     INT32,
     INT64,

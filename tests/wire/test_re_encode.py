@@ -10,7 +10,7 @@ from shoal.wire.errors import CorruptBatch, Malformed, WireError
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.re_encode import trim, with_append_time
 from shoal.wire.records.records import Record, decode_records, encode_batch
-from support.record_strategies import dense_records
+from support.wire.record_strategies import dense_records
 
 APPENDED_MS = 1_800_000_000_000
 

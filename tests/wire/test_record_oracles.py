@@ -18,7 +18,7 @@ from shoal.wire.produce import ProducePartition, decode_produce_response, encode
 from shoal.wire.records.columns import decode_columns
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records
-from support.record_samples import SAMPLES, encoded_samples
+from support.wire.record_samples import SAMPLES, encoded_samples
 
 FETCH_VERSION = 11
 PRODUCE_VERSION = 7

@@ -24,8 +24,8 @@ from shoal.wire.records.records import (
     write_header,
 )
 from shoal.wire.records.varint import append_varint
-from support.record_samples import SAMPLES, EncodedSample, encoded_samples
-from support.record_strategies import dense_records, records
+from support.wire.record_samples import SAMPLES, EncodedSample, encoded_samples
+from support.wire.record_strategies import dense_records, records
 
 
 def view(batch: bytes | bytearray) -> Batch:

@@ -23,11 +23,11 @@ from shoal.workers.processes import ProcessHandle, ProcessPlacement
 from shoal.workers.specs import Assignment
 from shoal.workers.supervision import Limits
 from shoal.workers.supervisor import WorkerSupervisor
-from support.mirror_copies import config_of, make_topic
-from support.mirror_copies import fill as fill_numbers
-from support.mirror_runs import PATIENCE_S, client, running
-from support.mirror_teams import PARTITIONS, RECORDS, check_copy, copied, prepared
-from support.topic_reader import read_topic
+from support.client.topic_reader import read_topic
+from support.mirror.copies import config_of, make_topic
+from support.mirror.copies import fill as fill_numbers
+from support.mirror.runs import PATIENCE_S, client, running
+from support.mirror.teams import PARTITIONS, RECORDS, check_copy, copied, prepared
 
 
 @pytest.fixture(autouse=True)

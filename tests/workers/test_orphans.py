@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from shoal.workload.record.ledger import create_run, open_run
-from support import workers_driver
+from support.experiment import workers_driver
 
 ORPHAN_LIMIT_S = 30.0  # 15 on a calm machine
 

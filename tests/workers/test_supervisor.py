@@ -16,7 +16,7 @@ from shoal.workers.specs import Assignment, RestartPolicy, Role, WorkerSpec
 from shoal.workers.supervision import Limits, WorkerPhase
 from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import CommitLog, create_run, open_run, read_commits
-from support.workers_driver import busy, task_placement
+from support.experiment.workers_driver import busy, task_placement
 
 
 @pytest.fixture

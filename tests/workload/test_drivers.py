@@ -21,7 +21,7 @@ from shoal.model.ledger import ABORTED, COMMITTED, FAILED, OK, OPEN, UNKNOWN
 from shoal.workload.envelope import MessageKind, decode_message
 from shoal.workload.send.librdkafka import librdkafka_properties
 from shoal.workload.specs import FetchSettings, ProducedTopic
-from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
+from support.experiment.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
 COMMITTED_ONLY = FetchSettings("read_committed", max_wait_ms=50)
 drivers = pytest.mark.parametrize("driver", ["raw", "confluent"])

@@ -19,8 +19,8 @@ from shoal.workload.envelope import MessageKind, decode_message
 from shoal.workload.record.ledger import LedgerFolder, first_free_numbers
 from shoal.workload.send.producer import produce
 from shoal.workload.specs import ProducedTopic, StartingPoint
-from support.mock_cluster import mock_cluster
-from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
+from support.client.mock_cluster import mock_cluster
+from support.experiment.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
 
 @pytest.fixture

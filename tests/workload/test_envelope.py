@@ -27,7 +27,7 @@ from shoal.workload.envelope import (
 )
 from shoal.workload.envelope_columns import MessageReader, MessageWriter
 from shoal.workload.send.keys import lane_keys
-from support.workload_records import at, columns_of
+from support.experiment.workload_records import at, columns_of
 
 if TYPE_CHECKING:
     from shoal.workload.envelope_columns import DecodedMessages, EncodedMessages

@@ -15,7 +15,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.model.ledger import FAILED, OK
 from shoal.model.topics import TopicPartition
 from shoal.workload.record.ledger import CommitLog, open_run
-from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
+from support.experiment.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_a_paused_broker_makes_messages_late_not_lost(
 PRODUCER = """
 import asyncio, sys
 from pathlib import Path
-from support.workload_bench import Bench
+from support.experiment.workload_bench import Bench
 
 async def main():
     bench = Bench(Path(sys.argv[1]), sys.argv[2])

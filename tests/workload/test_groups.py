@@ -24,7 +24,7 @@ from shoal.model.topics import TopicPartition
 from shoal.workload.control import LocalControl
 from shoal.workload.record.ledger import CommitLog, open_run
 from shoal.workload.specs import FetchSettings
-from support.workload_bench import PARTITIONS, TOPIC, Bench, identities
+from support.experiment.workload_bench import PARTITIONS, TOPIC, Bench, identities
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ async def test_offsets_are_committed_behind_sealed_receipts_only(bench: Bench) -
 MEMBER = """
 import asyncio, sys
 from pathlib import Path
-from support.workload_bench import Bench
+from support.experiment.workload_bench import Bench
 
 async def main():
     bench = Bench(Path(sys.argv[1]), sys.argv[2])

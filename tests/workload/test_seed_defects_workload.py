@@ -19,7 +19,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
 from shoal.workload.control import LocalControl
 from shoal.workload.receive.live import LiveCheck, LiveCounts
-from support.workload_bench import PARTITIONS, TOPIC, Bench
+from support.experiment.workload_bench import PARTITIONS, TOPIC, Bench
 
 
 def seen(*sequences: int, count: int | None = None, from_start: bool = True) -> LiveCounts:

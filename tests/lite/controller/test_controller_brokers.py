@@ -19,7 +19,7 @@ from shoal.lite.metadata.data.requests import (
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.controller import Controller, ControllerSettings
 from shoal.model.topics import TopicPartition
-from support.controller_cluster import SESSION_MS, ControllerCluster
+from support.controller.cluster import SESSION_MS, ControllerCluster
 
 
 def refusal(cluster: ControllerCluster, request: ControllerRequest[object]) -> Code:

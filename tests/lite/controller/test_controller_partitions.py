@@ -26,8 +26,8 @@ from shoal.lite.metadata.data.state import ALL_BROKERS, BROKER, TOPIC
 from shoal.lite.metadata.rules.profiles import PROFILES, profile_properties
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
-from support.controller_cluster import FIRST, ControllerCluster
-from support.controller_data import DataCluster
+from support.controller.cluster import FIRST, ControllerCluster
+from support.controller.data import DataCluster
 
 FOREIGN_ID = UUID(int=99)
 

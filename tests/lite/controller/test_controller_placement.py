@@ -13,7 +13,7 @@ from shoal.lite.metadata.data.requests import CreatePartitions, Reassign
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.placement import place_replicas, plan_drain, plan_share
 from shoal.model.topics import TopicPartition
-from support.controller_cluster import ControllerCluster
+from support.controller.cluster import ControllerCluster
 
 
 def cluster_of(racks: list[str | None], *, fenced: frozenset[int] = frozenset()) -> ClusterState:

@@ -1,6 +1,6 @@
 """Random histories: whatever happens, who may lead has what was committed.
 
-`support.controller_rules` is checked after every call of the controller, and
+`support.controller.rules` is checked after every call of the controller, and
 LeaderCandidateCompleteness after every step. At the end everything is mended, and then every
 partition has a leader and all its replicas in sync, unless it says what was lost.
 """
@@ -26,7 +26,7 @@ from shoal.lite.metadata.data.state import TOPIC, ClusterState
 from shoal.lite.metadata.data.status import why_offline
 from shoal.lite.metadata.rules.partitions import choose_leader, in_replica_order
 from shoal.model.topics import TopicPartition
-from support.controller_data import DataCluster
+from support.controller.data import DataCluster
 
 STEPS = 250
 HISTORIES = 40
@@ -287,8 +287,8 @@ def test_sabotage_is_found(
     target: str, sabotage: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What the rules of the metadata alone see is too easy: here the data must show it.
-    monkeypatch.setattr("support.controller_cluster.check_change", lambda *_: None)
-    monkeypatch.setattr("support.controller_cluster.check_state", lambda *_: None)
+    monkeypatch.setattr("support.controller.cluster.check_change", lambda *_: None)
+    monkeypatch.setattr("support.controller.cluster.check_state", lambda *_: None)
     monkeypatch.setattr(f"shoal.lite.metadata.rules.{target}", sabotage)
 
     def search() -> None:

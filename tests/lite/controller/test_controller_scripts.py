@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.controller_script import Scene
+from support.controller.script import Scene
 from support.golden_script import check_script, scripts_beside
 
 SCRIPTS = scripts_beside(__file__)

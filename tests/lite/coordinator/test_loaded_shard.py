@@ -11,8 +11,8 @@ from shoal.lite.coordinator import NewRecord
 from shoal.lite.coordinator.topics import partition_of
 from shoal.lite.storage.header import unpack_header
 from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
-from support.client_waiting import eventually
-from support.coordinator_parts import Ledger, Stage
+from support.client.waiting import eventually
+from support.coordinator.parts import Ledger, Stage
 
 A, B, C = (NewRecord(key, key.upper()) for key in (b"a", b"b", b"c"))
 PATIENCE_MS = 5_000

@@ -7,8 +7,8 @@ from typing import Any
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.coordinator.topics import GROUP_TOPIC, partition_of
 from shoal.wire.api_keys import ApiKey
-from support.group_members import Member, Talker, find_coordinator
-from support.lite_clusters import admin_of, create_topic, eventually
+from support.coordinator.group_members import Member, Talker, find_coordinator
+from support.lite.clusters import admin_of, create_topic, eventually
 
 NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16

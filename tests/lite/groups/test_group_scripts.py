@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from support.coordinator.group_script import Scene
 from support.golden_script import check_script, scripts_beside
-from support.group_script import Scene
 
 SCRIPTS = scripts_beside(__file__)
 

@@ -37,7 +37,7 @@ from shoal.wire.records.records import (
     encode_batch,
     encode_control_batch,
 )
-from support.group_members import subscription
+from support.coordinator.group_members import subscription
 
 KEY = OffsetKey("g", "t", 0)
 TOPIC_ID = UUID(int=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.raft_script import play
+from support.raft.script import play
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 

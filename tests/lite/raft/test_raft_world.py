@@ -14,7 +14,7 @@ from shoal.lite.raft.election import Ballot
 from shoal.lite.raft.leader import RaftLeader
 from shoal.lite.raft.log import RaftLog
 from shoal.lite.raft.model import RaftEpochEnd, RaftSnapshotId, StoredState
-from support.raft_world import Weather, World, first_violation
+from support.raft.world import Weather, World, first_violation
 
 # Leaders are hunted: each is cut off or killed soon after its election.
 HUNTED = Weather(

@@ -14,7 +14,7 @@ from shoal.lite.replication.messages import (
     TruncateFully,
     TruncateTo,
 )
-from support.replication_parts import assignment, fetch_at, follower_of, log_of
+from support.replication.parts import assignment, fetch_at, follower_of, log_of
 
 BACKOFF_MS = ReplicationSettings().replica_fetch_backoff_ms
 

@@ -7,8 +7,8 @@ import pytest
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AckResult, AlterIsr, IsrAnswer, ReplicationSettings
-from support.replication_parts import LIVE, assignment, fetch_at, leader_of, log_of
-from support.replication_world import Entry
+from support.replication.parts import LIVE, assignment, fetch_at, leader_of, log_of
+from support.replication.world import Entry
 
 
 def append(leader: LeaderPartition, count: int = 1, now_ms: int = 0) -> None:

@@ -9,8 +9,8 @@ from shoal.lite.replication.history import divergence, end_of_epoch, truncation_
 from shoal.lite.replication.messages import AckResult, ReplicationSettings
 from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.storage.state.epochs import EpochHistory
-from support.replication_parts import LIVE, assignment, fetch_at, log_of
-from support.replication_world import Entry, MemoryLog
+from support.replication.parts import LIVE, assignment, fetch_at, log_of
+from support.replication.world import Entry, MemoryLog
 
 
 def replica_of(log: MemoryLog, high_watermark: int = 0) -> PartitionReplica:

@@ -3,9 +3,9 @@
 import pytest
 
 from shoal.lite.replication.replica import PartitionReplica
-from support.replication_histories import History
-from support.replication_invariants import InvariantBroken
-from support.replication_sabotage import SABOTAGES
+from support.replication.histories import History
+from support.replication.invariants import InvariantBroken
+from support.replication.sabotage import SABOTAGES
 
 HISTORIES = 30
 STEPS = 400

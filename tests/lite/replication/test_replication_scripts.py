@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.golden_script import check_script, scripts_beside
-from support.replication_script import Scene
+from support.replication.script import Scene
 
 SCRIPTS = scripts_beside(__file__)
 
