@@ -23,11 +23,15 @@ demo: setup ## send messages through source, mirror and target and judge them; t
 
 .PHONY: test
 test: setup system-packages check ## all checks and tests (APT=yes installs a browser and kcat first)
-	SHOAL_APT=$(APT) $(PYTEST) -n 2 --dist loadgroup
+	SHOAL_APT=$(APT) $(PYTEST) -n 2 --dist loadgroup -m "not long"
+
+.PHONY: test-long
+test-long: setup system-packages ## the same tests at larger sizes: more seeds, histories, presets, storms
+	SHOAL_APT=$(APT) $(PYTEST) -n 2 --dist loadgroup -m long
 
 .PHONY: test-fast
 test-fast: setup check ## checks, and the tests that need neither a JVM nor long runs (under a minute)
-	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not apache and not spark and not system"
+	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not long and not apache and not spark and not system"
 
 .PHONY: test-apache
 test-apache: setup ## the interop tests against Apache Kafka: a test that it fails is a wrong test

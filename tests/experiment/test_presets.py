@@ -13,6 +13,7 @@ from shoal.experiment.run import run_workload
 from shoal.experiment.spec import ExperimentSpec, load_variants
 from shoal.model.errors import UsageError
 from shoal.model.findings import Verdict
+from support.sizes import mark_long
 
 MESSAGES = 800
 SPEED_UP = 5
@@ -34,8 +35,13 @@ def scale_down(name: str, tmp_path: Path) -> ExperimentSpec:
 
 
 # MirrorMaker 2 is for `make prove-presets`.
+SHIPPED = sorted(set(presets()) - {"shoal-vs-mm2"})
+# A mirror, a kill of a broker, and latencies between zones.
+QUICK = ("mirror-correctness", "leader-lost", "three-zones")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(presets()) - {"shoal-vs-mm2"}))
+@pytest.mark.parametrize("name", mark_long(SHIPPED, quick=QUICK))
 def test_a_preset_ends_with_its_verdict(name: str, tmp_path: Path) -> None:
     spec = scale_down(name, tmp_path)
     check(spec)

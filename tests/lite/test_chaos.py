@@ -16,7 +16,13 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "has_quorum"),
-    [("default", False), ("default", True), ("strict", False), ("available", False)],
+    [
+        ("default", True),
+        *(
+            pytest.param(profile, False, marks=pytest.mark.long)
+            for profile in ("default", "strict", "available")
+        ),
+    ],
 )
 def test_nothing_acknowledged_is_lost_in_a_storm(
     profile: str, has_quorum: bool, tmp_path: Path

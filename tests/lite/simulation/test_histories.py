@@ -6,6 +6,10 @@ import sys
 import pytest
 
 from shoal.lite.simulation.runner import SABOTAGE_NAMES
+from support.sizes import mark_long, sized
+
+# One of the replicas, one of the quorum, one of the disk.
+QUICK_SABOTAGES = ("no-truncation", "forgotten-vote", "older-copies")
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -15,15 +19,16 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_no_history_breaks_a_promise() -> None:
-    outcome = simulate("--seeds", "0:1000", "--steps", "1000")
+@sized("histories", quick=100, long=1000)
+def test_no_history_breaks_a_promise(histories: int) -> None:
+    outcome = simulate("--seeds", f"0:{histories}", "--steps", "1000")
     assert outcome.returncode == 0, outcome.stdout
     for reached in ("elections of partition leaders", "truncations", "controller fail-overs"):
         assert reached in outcome.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sabotage", SABOTAGE_NAMES)
+@pytest.mark.parametrize("sabotage", mark_long(SABOTAGE_NAMES, quick=QUICK_SABOTAGES))
 def test_a_broken_rule_is_found(sabotage: str) -> None:
     outcome = simulate("--sabotage", sabotage, "--seeds", "0:500")
     assert outcome.returncode == 0, outcome.stdout
