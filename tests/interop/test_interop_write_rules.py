@@ -43,14 +43,14 @@ def read_stored(client: PlainClient, topic: str) -> list[Batch]:
 @pytest.mark.parametrize("sent", CODECS)
 @pytest.mark.parametrize("wanted", [*CODECS, "producer"])
 def test_a_topic_may_have_a_codec_of_its_own(
-    client: PlainClient, new_topic: NewTopic, send_with_age: str, wanted: str
+    client: PlainClient, new_topic: NewTopic, sent: str, wanted: str
 ) -> None:
     topic = new_topic(compression_type=wanted)
-    batch = batch_of(b"a", b"b", None, codec=CODECS[send_with_age])
+    batch = batch_of(b"a", b"b", None, codec=CODECS[sent])
     assert client.produce(topic, bytearray(batch)).error_code == 0
     [kept] = read_stored(client, topic)
     kept.check_crc()
-    assert kept.codec == CODECS[send_with_age if wanted == "producer" else wanted]
+    assert kept.codec == CODECS[sent if wanted == "producer" else wanted]
     before = decode_records(Batch(memoryview(batch)))
     assert [(r.key, r.value, r.timestamp, r.headers) for r in decode_records(kept)] == [
         (r.key, r.value, r.timestamp, r.headers) for r in before

@@ -331,7 +331,7 @@ def test_a_detached_cluster_is_found_by_its_folder(folder: Path) -> None:
 
 def test_a_folder_has_one_cluster_at_a_time(folder: Path) -> None:
     with LiteCluster(directory=folder) as cluster:
-        with pytest.raises(SystemFailure, match=r"running in .* already"):
+        with pytest.raises(SystemFailure, match=r"already running in"):
             LiteCluster(directory=folder).start()
         assert len(cluster.nodes()) == 1
 
@@ -383,7 +383,7 @@ def test_an_address_of_another_machine_is_named() -> None:
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:
     with pytest.raises(UsageError, match="0 brokers"):
         LiteCluster(brokers=0)
-    with pytest.raises(UsageError, match="no profile"):
+    with pytest.raises(UsageError, match="unknown profile"):
         LiteCluster(profile="brave")
     with pytest.raises(UsageError, match="needs a folder"):
         LiteCluster(detached=True)
@@ -407,7 +407,7 @@ def test_nobody_commands_a_cluster_without_its_token() -> None:
             with PlainClient(f"127.0.0.1:{control['port']}") as stranger:
                 stranger.send(line)
                 assert stranger.is_hung_up()
-        with pytest.raises(SystemFailure, match="no node 7"):
+        with pytest.raises(SystemFailure, match="unknown node 7"):
             cluster.kill(7)
         assert len(cluster.nodes()) == 1
 

@@ -6,7 +6,7 @@ Judged by `shoal.mirror.verify` and by librdkafka, on real brokers.
 import contextlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import Translator
 from shoal.mirror.verify import verify
 from shoal.model.errors import ConfigError
+from shoal.model.serialised import to_plain
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, encode_batch
 from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, values_of
@@ -330,7 +331,7 @@ async def _write_as_format_1(target: Client, name: str) -> None:
     new = ("generation", "generation_reason", "generation_target_offset", "began_at")
     records = []
     for tp, each in (await topic.read()).items():
-        body = {"format": 1, **{k: v for k, v in asdict(each).items() if k not in new}}
+        body = {"format": 1, **{k: v for k, v in to_plain(each).items() if k not in new}}
         key = json.dumps({"topic": tp.topic, "partition": tp.partition}).encode()
         records.append(Record(0, 0, key, json.dumps(body).encode()))
     result = await target.produce({topic.partition: encode_batch(records)}, acks=-1)

@@ -160,7 +160,7 @@ def test_the_command_tells_positions_and_what_is_not_known_yet(source: str, targ
         f"{topic}-0 37 -> {topic}-0 not copied yet\n",
     )
     unknown = _translate(source, target, "--name", "nobody", f"{topic}:0:1")
-    assert (unknown.returncode, "nothing of a mirror named nobody" in unknown.stderr) == (
+    assert (unknown.returncode, "no checkpoints of a mirror named nobody" in unknown.stderr) == (
         ExitCode.USAGE,
         True,
     )
