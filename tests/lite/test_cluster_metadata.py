@@ -28,7 +28,7 @@ def test_a_folder_without_its_metadata_is_not_begun_anew(
         [data] = cluster.log_dirs().values()
     for folder in (*tmp_path.glob("c/metadata"), *tmp_path.glob("c/controller-*/")):
         shutil.rmtree(folder)
-    with pytest.raises(SystemFailure, match=r"metadata of the cluster in .* is gone"):
+    with pytest.raises(SystemFailure, match=r"metadata of the cluster in .* is missing"):
         LiteCluster(directory=tmp_path / "c").start()
     assert list(data.glob("t-0/*.log"))
 

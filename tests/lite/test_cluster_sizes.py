@@ -63,11 +63,11 @@ def test_leaders_can_be_moved_and_in_sync_sets_shrunk() -> None:
         cluster.shrink_in_sync("t", 0, leader)
         with pytest.raises(SystemFailure, match="not in sync"):
             cluster.move_leader("t", 0, leader)
-        with pytest.raises(SystemFailure, match="leader cannot leave"):
+        with pytest.raises(SystemFailure, match="leader of t-0 cannot be removed"):
             cluster.shrink_in_sync("t", 0, target)
         create_topic(cluster, "alone", 1, 1)
         stranger = partition_of(cluster, "alone").leader % 3 + 1
-        with pytest.raises(SystemFailure, match=f"no replica at broker {stranger}"):
+        with pytest.raises(SystemFailure, match=f"no replica on broker {stranger}"):
             cluster.shrink_in_sync("alone", 0, stranger)
         cluster.resume(leader)
         eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
@@ -115,7 +115,7 @@ def test_a_broker_is_removed_when_others_have_its_replicas() -> None:
         with pytest.raises(SystemFailure, match=r"t-\d has 3 replica.*no other broker") as refused:
             cluster.remove(3)
         assert "add a broker" in (refused.value.remedy or "")
-        with pytest.raises(SystemFailure, match="no node 2"):
+        with pytest.raises(SystemFailure, match="unknown node 2"):
             cluster.restart(2)
         assert cluster.add().id == 5
 
