@@ -163,3 +163,31 @@ def test_a_planted_difference_is_found_where_it_is(
         "what": what,
     }
     assert report["records"] == offset
+
+
+def test_a_topic_that_one_cluster_lacks_holds_back_no_other(
+    source: LiteCluster, target: LiteCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cluster in (source, target):
+        create_topic(cluster, "kept", 1, 1)
+    create_topic(source, "only-source", 2, 1)
+    create_topic(source, "wider", 2, 1)
+    create_topic(target, "wider", 1, 1)
+    topics = "nowhere,only-source,wider,kept"
+    arguments = ["mirror", "verify", "--source-bootstrap-server", source.bootstrap]
+    arguments += ["--target-bootstrap-server", target.bootstrap, "--topics"]
+    assert execute([*arguments, topics, "-o", "json"]) == ExitCode.INCONCLUSIVE
+    reports = json.loads(capsys.readouterr().out)
+    reasons = {
+        (report["partition"]["topic"], report["partition"]["number"]): report["unavailable"]
+        for report in reports
+    }
+    assert reasons == {
+        ("nowhere", 0): "the source cluster has no topic nowhere",
+        ("only-source", 0): "the target cluster has no topic only-source",
+        ("only-source", 1): "the target cluster has no topic only-source",
+        ("wider", 0): "",
+        ("wider", 1): "the target cluster has no partition wider-1",
+        ("kept", 0): "",
+    }
+    assert execute([*arguments, "nowhere"]) == ExitCode.USAGE

@@ -163,7 +163,7 @@ async def verify(
     source: Client, target: Client, topics: Iterable[str], naming: Naming | None = None
 ) -> list[PartitionReport]:
     """Compare all partitions of these source topics."""
-    routes = await _routes(source, target, topics, naming or Naming())
+    routes, reports = await _find_routes(source, target, topics, naming or Naming())
     failed: dict[TopicPartition, str] = {}
     target_ends = await _offsets(target, [route.target for route in routes], LATEST, failed)
     missing = {route.source: failed[route.target] for route in routes if route.target in failed}
@@ -172,7 +172,6 @@ async def verify(
     missing |= {route.source: failed[route.target] for route in routes if route.target in failed}
     source_firsts = await _offsets(source, list(source_ends), EARLIEST, missing)
     copies = await find_copies(source, target, routes)
-    reports = []
     for route in routes:
         ours, theirs = route
         if ours in missing:
@@ -196,25 +195,35 @@ async def verify(
     return reports
 
 
-async def _routes(
+async def _find_routes(
     source: Client, target: Client, topics: Iterable[str], naming: Naming
-) -> list[Route]:
+) -> tuple[list[Route], list[PartitionReport]]:
+    """The partitions that both clusters have, and reports of those that one of them lacks."""
     routes: list[Route] = []
+    absent: dict[TopicPartition, str] = {}
     for ours in topics:
         theirs = naming.target_of(ours)
-        for side, client, name in (("source", source, ours), ("target", target, theirs)):
-            cluster = await client.metadata([name], refresh=True)
-            if cluster.topics[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                raise UsageError(f"the {side} cluster has no topic {name}", remedy="check --topics")
-        there = set(target.cluster.partitions_of(theirs))
+        if not await _has_topic(source, ours):
+            absent[TopicPartition(ours, 0)] = f"the source cluster has no topic {ours}"
+            continue
+        has_target = await _has_topic(target, theirs)
+        there = set(target.cluster.partitions_of(theirs)) if has_target else set()
         for tp in source.cluster.partitions_of(ours):
             route = Route(tp, TopicPartition(theirs, tp.partition))
-            if route.target not in there:
-                raise UsageError(
-                    f"the target has no partition {route.target}", remedy="check --topics"
-                )
-            routes.append(route)
-    return routes
+            if route.target in there:
+                routes.append(route)
+            elif has_target:
+                absent[tp] = f"the target cluster has no partition {route.target}"
+            else:
+                absent[tp] = f"the target cluster has no topic {theirs}"
+    if not routes and absent:
+        raise UsageError(next(iter(absent.values())), remedy="check --topics")
+    return routes, [PartitionReport(tp, unavailable=reason) for tp, reason in absent.items()]
+
+
+async def _has_topic(client: Client, name: str) -> bool:
+    cluster = await client.metadata([name], refresh=True)
+    return cluster.topics[name].error != Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _offsets(
