@@ -63,7 +63,7 @@ def test_the_same_ledgers_give_the_same_verdict_again(
         shoal("audit", str(lossy), "--output", "json"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=False,
     )
     assert again.returncode == 4, again.stderr
