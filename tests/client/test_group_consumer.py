@@ -127,6 +127,21 @@ async def test_who_is_thrown_out_has_lost_everything_and_comes_back(
     assert events == ["assigned 0 1", "lost 0 1", "assigned 0 1", "revoked 0 1"]
 
 
+async def test_a_removed_member_commits_nothing_once_its_heartbeat_knows(
+    cluster: LiteCluster, topic: str
+) -> None:
+    async with member_of(cluster, topic) as consumer:
+        await read(consumer, 2)
+        await remove(cluster, topic, consumer.member.member_id)
+        await eventually(lambda: not consumer.member.member_id, within_s=PATIENCE_S)
+        # The group is empty now: a commit without a member id would be accepted.
+        with pytest.raises(KafkaError, match="not a member of group") as refused:
+            await consumer.commit()
+        assert refused.value.code == Code.UNKNOWN_MEMBER_ID
+        assert await consumer.fetch_committed() == {}
+        assert await read(consumer, 2) == [(0, 0), (1, 0)]
+
+
 async def test_who_does_not_poll_leaves(cluster: LiteCluster, topic: str) -> None:
     events: list[str] = []
     async with member_of(cluster, topic, events, max_poll_interval_ms="200") as consumer:

@@ -25,8 +25,9 @@ from typing import Final, Self
 
 from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.cluster.router import Core
+from shoal.client.codes import Code
 from shoal.client.consume.consumer import ConsumerRecord, RawBatch, RawConsumer, records_of
-from shoal.client.errors import ClientError, KafkaError
+from shoal.client.errors import ClientError, KafkaError, error_for
 from shoal.client.groups.group_offsets import (
     GroupMember,
     OffsetCommit,
@@ -169,6 +170,13 @@ class GroupConsumer:
             return
         coordinator = self._membership.coordinator
         group_id, member = self._core.config.group_id, self._membership.member
+        if not member.member_id:
+            # Without a member id the coordinator would take it for a consumer that assigns itself,
+            # and store the offsets of partitions that this one has lost.
+            raise error_for(
+                Code.UNKNOWN_MEMBER_ID,
+                message=f"this consumer is not a member of group {group_id}; poll to join it",
+            )
         try:
             await commit_offsets(coordinator, group_id, chosen, member=member)
         except KafkaError as error:
