@@ -298,6 +298,9 @@ class HostedPartition:
         answer = FetchAnswer(leader.high_watermark, log.start_offset, first_offset=first_offset)
         leader.on_answer_sent(sender, leader.high_watermark)
         self.broker.send(sender, FetchReply(call.number, self.key, answer, batches))
+        # Producers are acknowledged after that.
+        for completed in leader.take_completed():
+            self._complete(completed)
 
     def _refuse_held(self) -> None:
         for sender, held in self._held.items():
@@ -340,6 +343,7 @@ class HostedPartition:
             leader.on_append(now_ms)
         if call.acks == ALL_ACKS:
             leader.await_acks(
+                now_ms,
                 _Produced(client, call.number, batch),
                 batch.end_offset,
                 deadline_ms=now_ms + _PRODUCE_TIMEOUT_MS,

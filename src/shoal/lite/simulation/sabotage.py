@@ -122,7 +122,9 @@ class NoTruncation(Parts):
 class _HastyLeader(LeaderPartition):
     """Acknowledges what it has written itself."""
 
-    def await_acks(self, token: Any, required_offset: int, *, deadline_ms: int) -> None:
+    def await_acks(
+        self, now_ms: int, token: Any, required_offset: int, *, deadline_ms: int
+    ) -> None:
         self._completed.append(AckResult(token, Code.NONE))
 
 
