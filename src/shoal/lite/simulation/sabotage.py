@@ -136,6 +136,21 @@ class EarlyAcknowledgement(Parts):
     replica = _HastyReplica
 
 
+class _SilentLeader(LeaderPartition):
+    """Acknowledges what is committed before its followers know that it is."""
+
+    def _lowest_sent_high_watermark(self) -> int:
+        return self.high_watermark
+
+
+class _SilentReplica(PartitionReplica):
+    leader_type = _SilentLeader
+
+
+class UnannouncedCommit(Parts):
+    replica = _SilentReplica
+
+
 class _CarelessLeader(LeaderPartition):
     """Counts on those whom the controller has confirmed, and not on those about to join."""
 
@@ -209,6 +224,7 @@ SABOTAGES: dict[str, tuple[type[Parts], CrashModel | None]] = {
     "longest-log": (LongestLog, None),
     "no-truncation": (NoTruncation, None),
     "early-acknowledgement": (EarlyAcknowledgement, None),
+    "unannounced-commit": (UnannouncedCommit, None),
     "wrong-set": (WrongSet, None),
     "forgotten-vote": (ForgottenVote, None),
     "old-epochs-committed": (OldEpochsCommitted, None),
