@@ -130,7 +130,7 @@ def test_the_last_record_of_each_key_stays(
         assert set(after) <= set(before)
         assert [r.offset for r in after] == sorted({r.offset for r in after})
         assert log.end_offset == end_offset
-        cleaned = [record for record in after if record.offset < log._segments[-1].base_offset]
+        cleaned = [record for record in after if record.offset < log.segments[-1].base_offset]
         assert len({record.key for record in cleaned}) == len(cleaned)
         for offset in range(0, end_offset, 3):
             assert records_of(log, offset) == [r for r in after if r.offset >= offset]
@@ -183,7 +183,7 @@ def test_what_was_aborted_goes_and_what_was_committed_stays(tmp_path: Path) -> N
     compact(log, NOW_MS + 5000)
     markers = [
         batch.producer_id
-        for segment in log._segments
+        for segment in log.segments
         for batch in iter_batches(memoryview(segment.read_at(0, segment.size)))
         if batch.is_control and batch.record_count
     ]
@@ -224,9 +224,9 @@ def test_small_segments_become_one(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for number in range(40):
         write(log, [(b"same", b"%d" % number * 10)])
-    many = len(log._segments)
+    many = len(log.segments)
     compact(log)
-    assert len(log._segments) < many / 4
+    assert len(log.segments) < many / 4
     log.close()
 
 

@@ -230,11 +230,12 @@ def test_settings_change_while_it_leads() -> None:
 
 def test_producers_are_answered_in_the_order_of_their_offsets() -> None:
     leader = leader_of(log_of(5, 5, 5), isr=(1, 2))
-    leader.await_acks("late", 3, deadline_ms=100)
-    leader.await_acks("duplicate", 1, deadline_ms=100)
-    leader.await_acks("early", 2, deadline_ms=50)
+    leader.await_acks(0, "late", 3, deadline_ms=100)
+    leader.await_acks(0, "duplicate", 1, deadline_ms=100)
+    leader.await_acks(0, "early", 2, deadline_ms=50)
     assert leader.take_completed() == []
     fetch_as_follower(leader, 2, 2)
+    leader.on_answer_sent(2, leader.high_watermark)
     assert leader.take_completed() == [
         AckResult("duplicate", Code.NONE),
         AckResult("early", Code.NONE),
@@ -250,33 +251,34 @@ def test_producers_are_answered_in_the_order_of_their_offsets() -> None:
 
 def test_what_is_committed_already_is_answered_at_once() -> None:
     leader = leader_of(log_of(5), isr=(1,))
-    leader.await_acks("x", 1, deadline_ms=100)
+    leader.await_acks(0, "x", 1, deadline_ms=100)
     assert leader.take_completed() == [AckResult("x", Code.NONE)]
 
 
 def test_producers_fail_when_too_few_are_in_sync() -> None:
     leader = leader_of(log_of(5), isr=(1, 2), min_insync_replicas=2)
-    leader.await_acks("x", 1, deadline_ms=100)
+    leader.await_acks(0, "x", 1, deadline_ms=100)
     leader.on_assignment(0, assignment(isr=(1,), partition_epoch=1))
     assert leader.take_completed() == [AckResult("x", Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
 
 
 def test_producers_wait_on_through_another_term_of_the_same_leader() -> None:
     leader = leader_of(log_of(5), isr=(1, 2))
-    leader.await_acks("x", 1, deadline_ms=100)
+    leader.await_acks(0, "x", 1, deadline_ms=100)
     leader.on_assignment(0, assignment(isr=(1, 2), leader_epoch=6, partition_epoch=1))
     assert leader.log.epochs.latest == 6
     assert fetch_as_follower(leader, 2, 1) == Code.FENCED_LEADER_EPOCH
     assert leader.take_completed() == []
     fetch = fetch_at(1, leader_epoch=6, last_fetched_epoch=5)
     leader.on_follower_fetch(0, 2, fetch, broker_epoch=12)
+    leader.on_answer_sent(2, leader.high_watermark)
     assert leader.take_completed() == [AckResult("x", Code.NONE)]
 
 
 def test_producers_go_elsewhere_when_it_resigns() -> None:
     leader = leader_of(log_of(5, 5), isr=(1, 2))
     for token, offset in (("b", 2), ("a", 1)):
-        leader.await_acks(token, offset, deadline_ms=100)
+        leader.await_acks(0, token, offset, deadline_ms=100)
     leader.resign()
     assert leader.take_completed() == [
         AckResult("a", Code.NOT_LEADER_OR_FOLLOWER),

@@ -26,7 +26,7 @@ def test_the_high_watermark_goes_along() -> None:
     replica.assign(0, assignment(leader=1, partition_epoch=1))
     assert replica.leader
     assert replica.leader.high_watermark == 2
-    replica.leader.await_acks("x", 3, deadline_ms=9)
+    replica.leader.await_acks(0, "x", 3, deadline_ms=9)
     expected = [AckResult("x", Code.NOT_LEADER_OR_FOLLOWER)]
     assert replica.assign(0, assignment(leader=2, leader_epoch=6, partition_epoch=2)) == expected
     assert replica.follower

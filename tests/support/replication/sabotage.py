@@ -77,7 +77,9 @@ class CountsMajority(PartitionReplica):
 
 
 class _AcknowledgesEarly(LeaderPartition):
-    def await_acks(self, token: Any, required_offset: int, *, deadline_ms: int) -> None:
+    def await_acks(
+        self, now_ms: int, token: Any, required_offset: int, *, deadline_ms: int
+    ) -> None:
         self._completed.append(AckResult(token, Code.NONE))
 
 

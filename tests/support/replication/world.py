@@ -385,7 +385,7 @@ class World:
         leader.on_append(self.now_ms)
         if acks == ALL_ACKS:
             deadline_ms = self.now_ms + PRODUCE_TIMEOUT_MS
-            leader.await_acks(produced, broker.log.end_offset, deadline_ms=deadline_ms)
+            leader.await_acks(self.now_ms, produced, broker.log.end_offset, deadline_ms=deadline_ms)
         self.settle(broker)
         return Code.NONE
 

@@ -7,9 +7,7 @@ Rules of this file:
   is answered with an error.
 - Consumers read below the high watermark, followers up to the log end offset. So consumers are
   woken when the high watermark advances, and followers also after each append.
-- The followers receive a new high watermark before the producer is acknowledged: any of them may
-  become the last replica a moment later, and serves only records that it knows to be committed.
-  The wait for a follower that does not fetch is short.
+- Producers are acknowledged after the followers were sent the high watermark: see `leader.py`.
 - Nothing polls: `settle` runs after each event, and one timer waits for the next deadline.
 - A failed log is reported to the controller, so that another replica is elected; requests that
   wait for more of its records get an error at once.
@@ -59,8 +57,6 @@ _TIMER_CHECK_MS = 250
 _NEW_LEADER_WINDOW_MS = 5_000
 # The number of readers whose last read offset is remembered.
 _MOST_READERS = 64
-# The longest delay of an acknowledgement until the followers have the high watermark.
-_MAX_ACK_DELAY_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
@@ -89,14 +85,12 @@ class Partition:
     """A replica on this broker, which leads or follows."""
 
     __slots__ = (
-        "_ack_timer",
         "_assigned_ms",
         "_deletions",
         "_due_ms",
         "_host",
         "_last_reads",
         "_loop",
-        "_pending_acks",
         "_timer",
         "_unread",
         "_woken_high_watermark",
@@ -151,10 +145,6 @@ class Partition:
         # Appended pieces above the high watermark that consumers know: end offset and size.
         self._unread: deque[tuple[int, int]] = deque()
         self._assigned_ms = 0
-        # Producers whose records are committed: the high watermark that the followers must receive
-        # first, and the time at which the acknowledgement is sent anyway.
-        self._pending_acks: deque[tuple[int, float, OnAcked]] = deque()
-        self._ack_timer: asyncio.TimerHandle | None = None
         # DeleteRecords requests that wait until all live replicas have deleted the records.
         self._deletions: list[tuple[int, asyncio.Future[Code]]] = []
 
@@ -236,7 +226,6 @@ class Partition:
                 tracer.current.event(news)
             self.guards.clear()
             self._unread.clear()
-            self._send_all_acks()
             self._notify_unavailable()
             if self.replica.follower is not None:
                 self._host.on_became_follower(self)
@@ -254,7 +243,6 @@ class Partition:
         if leader is not None:
             leader.resign()
             _call_waiters(leader.take_completed())
-        self._send_all_acks()
         self._notify_unavailable()
         if self._timer is not None:
             self._timer.cancel()
@@ -361,8 +349,9 @@ class Partition:
 
     def await_replication(self, *, timeout_ms: int, on_acked: OnAcked) -> None:
         """Call `on_acked` when all in-sync replicas have everything up to the log end offset."""
-        deadline_ms = monotonic_ms() + timeout_ms
-        self.leader.await_acks(on_acked, self.log.end_offset, deadline_ms=deadline_ms)
+        now_ms = monotonic_ms()
+        deadline_ms = now_ms + timeout_ms
+        self.leader.await_acks(now_ms, on_acked, self.log.end_offset, deadline_ms=deadline_ms)
         self._ensure_timer_by(deadline_ms)
         self.settle()
 
@@ -389,7 +378,7 @@ class Partition:
                 tracer.current.event(f"{self!r}: writes {count} record(s) at offset {offset}")
             leader.on_append(now_ms)
         if acks == ALL_ACKS:
-            leader.await_acks(on_acked, end_offset, deadline_ms=now_ms + timeout_ms)
+            leader.await_acks(now_ms, on_acked, end_offset, deadline_ms=now_ms + timeout_ms)
             if timeout_ms < _TIMER_CHECK_MS:
                 self._ensure_timer_by(now_ms + timeout_ms)
         if not appended.is_duplicate:
@@ -424,56 +413,27 @@ class Partition:
         leader = self.replica.leader
         if leader is None:
             return
-        if leader.has_pending_work:
-            self._process_output(leader)
         if self._deletions:
             self._settle_deletions(leader)
         if leader.high_watermark != self._woken_high_watermark and self._wake_readers():
             for waiter in self.followers:
                 waiter.on_data_available(0)
-        if self._pending_acks:
-            self._send_acks(leader)
+        if leader.has_pending_work:
+            self._process_output(leader)
         if self._timer is None:
             self._arm_timer(leader, monotonic_ms())
 
     def _process_output(self, leader: LeaderPartition) -> None:
-        for on_acked, code in leader.take_completed():
-            if code == Code.NONE:
-                until_s = self._loop.time() + _MAX_ACK_DELAY_S
-                self._pending_acks.append((leader.high_watermark, until_s, on_acked))
-            else:
-                on_acked(code)
+        _call_waiters(leader.take_completed())
         proposal = leader.take_proposal()
         if proposal is not None:
             self._host.propose(self, leader, proposal)
 
     def on_high_watermark_sent(self) -> None:
         """Send acknowledgements that waited for a follower to get the high watermark."""
-        if self._pending_acks and (leader := self.replica.leader) is not None:
-            self._send_acks(leader)
-
-    def _send_acks(self, leader: LeaderPartition) -> None:
-        """Acknowledge records below the high watermark that all in-sync followers received."""
-        pending_acks = self._pending_acks
-        sent_high_watermark = leader.sent_high_watermark
-        while pending_acks and pending_acks[0][0] <= sent_high_watermark:
-            pending_acks.popleft()[2](Code.NONE)
-        if pending_acks and self._ack_timer is None:
-            self._ack_timer = self._loop.call_at(pending_acks[0][1], self._on_ack_timeout)
-
-    def _on_ack_timeout(self) -> None:
-        self._ack_timer = None
-        pending_acks = self._pending_acks
-        now_s = self._loop.time()
-        while pending_acks and pending_acks[0][1] <= now_s:
-            pending_acks.popleft()[2](Code.NONE)
-        if pending_acks:
-            self._ack_timer = self._loop.call_at(pending_acks[0][1], self._on_ack_timeout)
-
-    def _send_all_acks(self) -> None:
-        """Acknowledge committed records: this replica no longer leads, but they stay committed."""
-        while self._pending_acks:
-            self._pending_acks.popleft()[2](Code.NONE)
+        leader = self.replica.leader
+        if leader is not None and leader.has_pending_work:
+            self._process_output(leader)
 
     def _wake_readers(self) -> bool:
         """Wake consumers if the high watermark advanced; return whether it did."""

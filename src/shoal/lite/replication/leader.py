@@ -8,12 +8,16 @@ Rules of this file:
 - A follower joins the ISR when it has reached the high watermark and the start of the leader's
   epoch: records below that start may be committed although this leader's high watermark is lower.
   Beyond Kafka's rule it must also be as close to the log end offset as a member must stay.
+- The live in-sync followers are sent a new high watermark before the producer is acknowledged: any
+  of them may become the last replica a moment later, and serves only records that it knows to be
+  committed. A follower that does not fetch delays an acknowledgement by at most `MAX_ACK_DELAY_MS`.
 - After every event the shell collects the work: `take_completed`, `take_proposal`, and
   `high_watermark` for waiting readers. `next_deadline_ms` says when to call `tick`.
 """
 
+from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.replication.follower_progress import UNKNOWN_EPOCH, UNKNOWN_OFFSET, FollowerProgress
@@ -35,6 +39,17 @@ from shoal.lite.replication.waiting import WaitingProduces
 from shoal.lite.storage.state.epochs import NO_EPOCH
 
 ALL_ACKS = -1
+# The longest delay of an acknowledgement until the followers have the high watermark.
+MAX_ACK_DELAY_MS = 500
+
+
+class _PendingAck(NamedTuple):
+    """A producer whose records are committed: the high watermark that the followers must be sent
+    first, and the time at which the producer is acknowledged anyway."""
+
+    high_watermark: int
+    until_ms: int
+    token: Any
 
 
 class LeaderPartition:
@@ -63,6 +78,7 @@ class LeaderPartition:
         self._in_sync = InSyncSet(assignment.partition_epoch, frozenset(assignment.isr), settings)
         self._proposals = 0
         self._waiting = WaitingProduces()
+        self._pending_acks: deque[_PendingAck] = deque()
         self._completed: list[AckResult] = []
         self._begin_epoch(assignment)
         self._advance(now_ms)
@@ -103,16 +119,6 @@ class LeaderPartition:
             if self._is_live(follower)
         ]
         return min([self.log.start_offset, *starts])
-
-    @property
-    def sent_high_watermark(self) -> int:
-        """The lowest high watermark that was sent to the live in-sync followers."""
-        lowest, in_sync, live = self.high_watermark, self._in_sync.confirmed, self._live_epochs
-        for follower in self._followers.values():
-            sent = follower.sent_high_watermark
-            if sent < lowest and follower.broker_id in in_sync and follower.broker_id in live:
-                lowest = sent
-        return lowest
 
     def followers_with_offset(self, offset: int) -> list[FollowerProgress]:
         """Return the followers that can serve a consumer: in sync, live, and with the offset."""
@@ -159,13 +165,15 @@ class LeaderPartition:
         """Advance the high watermark after an append to the leader's log."""
         self._advance(now_ms)
 
-    def await_acks(self, token: Any, required_offset: int, *, deadline_ms: int) -> None:
+    def await_acks(
+        self, now_ms: int, token: Any, required_offset: int, *, deadline_ms: int
+    ) -> None:
         """Let a producer wait until all in-sync replicas have the records below an offset.
 
         Duplicates wait too: a batch that was written before need not be committed.
         """
         if required_offset <= self.high_watermark:
-            self._completed.append(AckResult(token, Code.NONE))
+            self._delay_ack(now_ms, token)
             return
         self._waiting.add(token, required_offset, deadline_ms)
         if self.is_under_min_isr:
@@ -251,23 +259,37 @@ class LeaderPartition:
     def tick(self, now_ms: int) -> None:
         """Handle the passing of time."""
         self._finish(self._waiting.pop_expired(now_ms), Code.REQUEST_TIMED_OUT)
+        while self._pending_acks and self._pending_acks[0].until_ms <= now_ms:
+            self._acknowledge_next()
         self._in_sync.tick(now_ms)
         self._shrink(now_ms)
         self._advance(now_ms)
 
     def resign(self) -> None:
-        """Fail all waiting producers: another replica leads, or the partition is removed."""
+        """Answer all waiting producers: another replica leads, or the partition is removed.
+
+        Committed records stay committed, so their producers are acknowledged.
+        """
+        while self._pending_acks:
+            self._acknowledge_next()
         self._finish(self._waiting.pop_all(), Code.NOT_LEADER_OR_FOLLOWER)
 
     # Output
 
     @property
     def has_pending_work(self) -> bool:
-        """Whether a producer can be answered or a proposal is to be sent to the controller."""
-        return bool(self._completed) or self._in_sync.has_unsent_proposal
+        """Whether a producer may be answered or a proposal is to be sent to the controller."""
+        return (
+            bool(self._completed) or bool(self._pending_acks) or self._in_sync.has_unsent_proposal
+        )
 
     def take_completed(self) -> list[AckResult]:
         """Return the producers that can be answered now."""
+        pending_acks = self._pending_acks
+        if pending_acks:
+            sent_high_watermark = self._lowest_sent_high_watermark()
+            while pending_acks and pending_acks[0].high_watermark <= sent_high_watermark:
+                self._acknowledge_next()
         completed, self._completed = self._completed, []
         return completed
 
@@ -281,6 +303,10 @@ class LeaderPartition:
         deadline_ms = self._in_sync.next_deadline_ms
         if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
             earliest_ms = deadline_ms
+        if self._pending_acks:
+            deadline_ms = self._pending_acks[0].until_ms
+            if earliest_ms is None or deadline_ms < earliest_ms:
+                earliest_ms = deadline_ms
         end_offset = self.log.end_offset
         for follower in self._followers.values():
             if follower.end_offset == end_offset:
@@ -322,9 +348,8 @@ class LeaderPartition:
         is_under_min_isr = self.is_under_min_isr
         if not is_under_min_isr:
             self.high_watermark = max(self.high_watermark, self._lowest_replicated_offset(now_ms))
-        reached = self._waiting.pop_reached(self.high_watermark)
-        if reached:
-            self._finish(reached, Code.NONE)
+        for token in self._waiting.pop_reached(self.high_watermark):
+            self._delay_ack(now_ms, token)
         if is_under_min_isr:
             self._fail_waiting_produces()
 
@@ -350,6 +375,25 @@ class LeaderPartition:
 
     def _finish(self, tokens: Iterable[Any], code: Code) -> None:
         self._completed.extend(AckResult(token, code) for token in tokens)
+
+    # Acknowledgements
+
+    def _delay_ack(self, now_ms: int, token: Any) -> None:
+        """Acknowledge committed records once the followers know that they are committed."""
+        until_ms = now_ms + MAX_ACK_DELAY_MS
+        self._pending_acks.append(_PendingAck(self.high_watermark, until_ms, token))
+
+    def _lowest_sent_high_watermark(self) -> int:
+        """Return the lowest high watermark that was sent to the live in-sync followers."""
+        lowest, in_sync, live = self.high_watermark, self._in_sync.confirmed, self._live_epochs
+        for follower in self._followers.values():
+            sent = follower.sent_high_watermark
+            if sent < lowest and follower.broker_id in in_sync and follower.broker_id in live:
+                lowest = sent
+        return lowest
+
+    def _acknowledge_next(self) -> None:
+        self._completed.append(AckResult(self._pending_acks.popleft().token, Code.NONE))
 
     # Followers
 

@@ -74,6 +74,7 @@ class HostedPartition:
         "_held",
         "broker",
         "has_failed",
+        "is_removed",
         "is_touched",
         "key",
         "log",
@@ -99,6 +100,8 @@ class HostedPartition:
         self._held: dict[int, _Held] = {}
         # The disk failed this log; it is of no use until the next start.
         self.has_failed = False
+        # It serves nobody any more: it has failed, or the metadata has no replica here.
+        self.is_removed = False
         # For the invariants: whether anything happened, and what was seen before.
         self.is_touched = False
         self.seen_epoch = -1
@@ -154,6 +157,7 @@ class HostedPartition:
 
     def stop(self) -> None:
         """The replica is of no use any more."""
+        self.is_removed = True
         leader = self.replica.leader
         if leader is not None:
             leader.resign()
@@ -274,6 +278,7 @@ class HostedPartition:
             )
             self.broker.send(sender, FetchReply(call.number, self.key, answer))
         else:
+            self.broker.world.judge.on_follower_fetched(self, sender)
             self._held[sender] = _Held(call, now_ms + FETCH_MAX_WAIT_MS)
         self.settle()
 
@@ -297,7 +302,11 @@ class HostedPartition:
         first_offset = batches[0].base_offset if batches else None
         answer = FetchAnswer(leader.high_watermark, log.start_offset, first_offset=first_offset)
         leader.on_answer_sent(sender, leader.high_watermark)
+        self.broker.world.judge.on_high_watermark_sent(self, sender, leader.high_watermark)
         self.broker.send(sender, FetchReply(call.number, self.key, answer, batches))
+        # Producers are acknowledged after that.
+        for completed in leader.take_completed():
+            self._complete(completed)
 
     def _refuse_held(self) -> None:
         for sender, held in self._held.items():
@@ -340,6 +349,7 @@ class HostedPartition:
             leader.on_append(now_ms)
         if call.acks == ALL_ACKS:
             leader.await_acks(
+                now_ms,
                 _Produced(client, call.number, batch),
                 batch.end_offset,
                 deadline_ms=now_ms + _PRODUCE_TIMEOUT_MS,

@@ -122,6 +122,16 @@ class Judge:
     def will_write(self, hosted: HostedPartition, batch: Batch) -> None:
         self.partitions[hosted.key].will_write(hosted, batch)
 
+    def on_follower_fetched(self, hosted: HostedPartition, follower_id: int) -> None:
+        """A leader got a fetch that it answers with records or with its high watermark."""
+        self.partitions[hosted.key].on_follower_fetched(hosted, follower_id)
+
+    def on_high_watermark_sent(
+        self, hosted: HostedPartition, follower_id: int, high_watermark: int
+    ) -> None:
+        """A leader sends a high watermark to a follower."""
+        self.partitions[hosted.key].on_high_watermark_sent(hosted, follower_id, high_watermark)
+
     def on_acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
         """A leader acknowledges a batch for all in-sync replicas."""
         self.partitions[hosted.key].on_acknowledged(hosted, batch)

@@ -13,6 +13,9 @@
     SingleLeader                 one process leads in a leader epoch, and writes each offset once
     MonotonicHighWatermark       high watermarks fall only by a restart
     MonotonicLatestOffset        a newer leader never returns a lower latest offset
+    AcknowledgedIsServed         if every live in-sync follower fetched within 0.5 s, the last one
+                                 of them serves every acknowledged offset: each was sent a high
+                                 watermark above it before the producer was acknowledged
 
 A broker that has lost data may be counted as in sync until its next process is registered, and
 is not checked until then: that process does nothing before. A damaged log is not checked until a
@@ -26,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
-from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.replication.leader import MAX_ACK_DELAY_MS, LeaderPartition
 from shoal.lite.replication.messages import EpochEndOffset
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.errors import Violation
@@ -58,6 +61,10 @@ class PartitionJudge:
         # By idempotent producer: its last batch that is committed.
         self._last_batches: dict[int, Batch] = {}
         self._latest: tuple[int, int] = (-1, 0)
+        # By the leader's process and the follower: when it last fetched by the leader's clock, and
+        # the high watermark that it was sent.
+        self._fetched_ms: dict[tuple[str, int], int] = {}
+        self._sent: dict[tuple[str, int], int] = {}
         # Who has lost its data since enough were in sync; None before that was so.
         self._lost: set[int] | None = None
         # How often something was given up, and who may still have it.
@@ -328,6 +335,32 @@ class PartitionJudge:
             detail = f"{hosted.broker.id} writes {batch}, where {self._places[place]} was written"
             raise Violation("SingleLeader", detail)
 
+    def on_follower_fetched(self, hosted: HostedPartition, follower_id: int) -> None:
+        self._fetched_ms[hosted.broker.incarnation, follower_id] = hosted.broker.now_ms
+
+    def on_high_watermark_sent(
+        self, hosted: HostedPartition, follower_id: int, high_watermark: int
+    ) -> None:
+        self._sent[hosted.broker.incarnation, follower_id] = high_watermark
+
+    def _check_followers_know(self, hosted: HostedPartition, batch: Batch) -> None:
+        """A leader that is replaced or removed can tell nobody, and is not checked."""
+        broker, leader = hosted.broker, hosted.replica.leader
+        if leader is None or hosted.is_removed:
+            return
+        for follower_id in leader.isr & broker.live_epochs.keys() - {broker.id}:
+            place = broker.incarnation, follower_id
+            fetched_ms = self._fetched_ms.get(place)
+            if fetched_ms is None or broker.now_ms - fetched_ms >= MAX_ACK_DELAY_MS:
+                continue
+            sent = self._sent.get(place, 0)
+            if sent < batch.end_offset:
+                detail = (
+                    f"{broker.id} acknowledges {batch}, but {follower_id} was sent the high "
+                    f"watermark {sent}"
+                )
+                raise Violation("AcknowledgedIsServed", detail)
+
     def on_acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
         if not self.is_aligned(hosted):
             self._world.counters["given up"] += 1
@@ -336,6 +369,7 @@ class PartitionJudge:
         if not self._is_committed(batch):
             detail = f"{hosted.broker.id} acknowledges {batch}, which is not committed"
             raise Violation("NoCommittedRecordLost", detail)
+        self._check_followers_know(hosted, batch)
         if self._world.setup.crash is CrashModel.PROCESS:
             nodes = self._world.brokers.values()
             logs = [log for node in nodes if (log := node.disk.logs.get(self._key)) is not None]

@@ -122,7 +122,9 @@ class NoTruncation(Parts):
 class _HastyLeader(LeaderPartition):
     """Acknowledges what it has written itself."""
 
-    def await_acks(self, token: Any, required_offset: int, *, deadline_ms: int) -> None:
+    def await_acks(
+        self, now_ms: int, token: Any, required_offset: int, *, deadline_ms: int
+    ) -> None:
         self._completed.append(AckResult(token, Code.NONE))
 
 
@@ -132,6 +134,21 @@ class _HastyReplica(PartitionReplica):
 
 class EarlyAcknowledgement(Parts):
     replica = _HastyReplica
+
+
+class _SilentLeader(LeaderPartition):
+    """Acknowledges what is committed before its followers know that it is."""
+
+    def _lowest_sent_high_watermark(self) -> int:
+        return self.high_watermark
+
+
+class _SilentReplica(PartitionReplica):
+    leader_type = _SilentLeader
+
+
+class UnannouncedCommit(Parts):
+    replica = _SilentReplica
 
 
 class _CarelessLeader(LeaderPartition):
@@ -207,6 +224,7 @@ SABOTAGES: dict[str, tuple[type[Parts], CrashModel | None]] = {
     "longest-log": (LongestLog, None),
     "no-truncation": (NoTruncation, None),
     "early-acknowledgement": (EarlyAcknowledgement, None),
+    "unannounced-commit": (UnannouncedCommit, None),
     "wrong-set": (WrongSet, None),
     "forgotten-vote": (ForgottenVote, None),
     "old-epochs-committed": (OldEpochsCommitted, None),

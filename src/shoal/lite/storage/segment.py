@@ -536,6 +536,9 @@ class Segment:
 
 def segment_index_of(segments: Sequence[Segment], offset: int) -> int:
     """The index of the segment that contains `offset`, by base offsets."""
+    # Most readers read from the active segment.
+    if segments and offset >= segments[-1].base_offset:
+        return len(segments) - 1
     following = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
     return max(following - 1, 0)
 

@@ -28,6 +28,7 @@ from shoal.lite.storage.cleaning.compaction import (
     TransactionOutcomes,
     cleanable_until,
     group_segments,
+    last_batches,
 )
 from shoal.lite.storage.disk import sync, write_whole
 from shoal.lite.storage.files import (
@@ -38,8 +39,10 @@ from shoal.lite.storage.files import (
     sync_folder,
 )
 from shoal.lite.storage.header import BatchHeader
+from shoal.lite.storage.offline import offline_on_error
 from shoal.lite.storage.scan import headers
 from shoal.lite.storage.segment import LOG_SUFFIX, Segment
+from shoal.lite.storage.state.log_state import LogState
 from shoal.lite.storage.state.producer_state import EndedTransaction
 
 CLEANED_SUFFIX: Final = ".cleaned"
@@ -207,34 +210,56 @@ def cleanable_segments(segments: Sequence[Segment], end_offset: int) -> list[Cle
     ]
 
 
-def due_until(
-    sealed: Sequence[Segment],
-    active_base_offset: int,
-    settings: LogSettings,
-    *,
-    first_dirty: int,
-    stable_offset: int,
-    now_ms: int,
-) -> int | None:
-    """The offset up to which a log should be compacted now; None if it is not due."""
-    if not settings.compacts or not sealed:
+def due_cleaning(log: LogState, now_ms: int, *, stable_offset: int) -> CleanJob | None:
+    """A compaction job, or None if not due. Run it in any thread, then call `on_cleaned`."""
+    log.require_online()
+    sealed, active = log.segments[:-1], log.segments[-1]
+    if not log.settings.compacts or not sealed:
         return None
-    return cleanable_until(
-        cleanable_segments(sealed, active_base_offset),
-        settings,
+    first_dirty = max(log.first_dirty, sealed[0].base_offset)
+    until = cleanable_until(
+        cleanable_segments(sealed, active.base_offset),
+        log.settings,
         first_dirty=first_dirty,
         stable_offset=stable_offset,
         now_ms=now_ms,
     )
+    if until is None:
+        return None
+    chosen = [segment for segment in sealed if segment.base_offset < until]
+    last = last_batches(log.producers)
+    return CleanJob(log.folder, chosen, log.settings, first_dirty, until, last=last, now_ms=now_ms)
+
+
+@offline_on_error("compacted")
+def on_cleaned(log: LogState, job: CleanJob) -> None:
+    """A job is done: its files replace the old segments, if those still exist."""
+    if log.offline_reason is not None or not _has_sealed(log, job.segments):
+        job.discard()
+        return
+    for swap in job.swaps:
+        start = log.segments.index(swap.old[0])
+        log.segments[start : start + len(swap.old)] = swap_in(
+            log.folder, swap, log.settings.index_interval_bytes
+        )
+    log.flusher.on_truncated(log.segments)
+    log.keep_snapshots()
+    log.first_dirty = job.until
+    write_cleaner_checkpoint(log.folder, job.until)
+
+
+def _has_sealed(log: LogState, segments: Sequence[Segment]) -> bool:
+    """Whether segments still exist, sealed and in this order."""
+    if not segments or segments[0] not in log.segments[:-1]:
+        return False
+    start = log.segments.index(segments[0])
+    return log.segments[start:-1][: len(segments)] == list(segments)
 
 
 def _read(segment: Segment, position: int, header: BatchHeader) -> memoryview:
     """Read a batch; `DamagedLog` if it is damaged: a new checksum would hide that."""
     segment.check_batch((position, header))
     return memoryview(segment.read_at(position, header.size))
-
-
-__all__ = ["CleanJob", "Swap", "due_until", "finish_swaps", "swap_in"]
 
 
 def write_cleaner_checkpoint(folder: Path, offset: int) -> None:
