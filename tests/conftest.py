@@ -35,6 +35,11 @@ PATIENCE_S = 20.0
 # everything that tests start, and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# A cluster that is stopped and started again must find its ports free: each process of a parallel
+# run chooses from a range of its own.
+if (_worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")).isdecimal():
+    _lowest_port = 20_000 + 1_500 * (int(_worker) % 8)
+    os.environ.setdefault("SHOAL_PORTS", f"{_lowest_port}-{_lowest_port + 1_499}")
 # kafka-python forgets a socket that it is about to connect when it is closed.
 _FORGETFUL = re.compile("kafka[-_]python")
 SHARED_JVM_FIXTURES = {

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from shoal.systems.processes.ports import free_ports
+from shoal.net.ports import free_ports
 
 CLUSTER = ("--cluster-id", "east")
 PATIENCE_S = 60.0

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
+from shoal.net import ports
 from shoal.runtime import java
 from shoal.systems import clocks, doctor
 from shoal.systems.doctor import Check
-from shoal.systems.processes import ports
 
 
 class Usage(NamedTuple):
@@ -101,10 +101,11 @@ def test_damaged_jars_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_no_free_port_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_PORTS", "20000-32767")
     monkeypatch.setattr(ports, "_TRIES_PER_PORT", 0)
     assert doctor._check_ports() == Check(
         "Ports",
         "missing",
-        "cannot find 12 free ports between 20000 and 32767 on 127.0.0.1",
+        "cannot find a free port between 20000 and 32767 on 127.0.0.1",
         ports.LIST_LISTENERS_COMMAND,
     )

@@ -2,15 +2,16 @@
 
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from shoal.model.errors import SystemFailure
+from shoal.model.errors import SystemFailure, UsageError
+from shoal.net import ports
 from shoal.systems.probe import ClusterView, ask_metadata
-from shoal.systems.processes import ports
 
 
 def test_free_ports_differ_and_are_free() -> None:
@@ -28,11 +29,31 @@ def test_a_port_with_a_listener_is_not_free() -> None:
 def test_no_free_port_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
-        monkeypatch.setattr(ports, "_LOWEST", taken)
-        monkeypatch.setattr(ports, "_HIGHEST", taken)
-        with pytest.raises(SystemFailure, match="cannot find 1 free ports") as failure:
+        monkeypatch.setenv("SHOAL_PORTS", f"{taken}-{taken}")
+        with pytest.raises(SystemFailure, match="cannot find a free port between") as failure:
             ports.free_ports(1)
     assert failure.value.remedy is not None
+
+
+def test_a_reserved_port_is_chosen_by_nobody_else_and_its_server_can_listen_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lowest = ports.free_ports(1)[0]
+    monkeypatch.setenv("SHOAL_PORTS", f"{lowest}-{lowest}")
+    with ports.reserve_port("127.0.0.1") as reservation:
+        assert reservation.getsockname()[1] == lowest
+        with pytest.raises(SystemFailure, match="cannot find a free port"):
+            ports.reserve_port("127.0.0.1")
+        if sys.platform == "linux":
+            with socket.create_server(("127.0.0.1", lowest)):
+                pass
+
+
+@pytest.mark.parametrize("text", ["", "9092", "9092-", "-9092", "0-9", "9-8", "1-65536", "a-b"])
+def test_a_bad_range_of_ports_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_PORTS", text)
+    with pytest.raises(UsageError, match="is not a range of ports"):
+        ports.free_ports(1)
 
 
 @contextmanager

@@ -21,11 +21,11 @@ from typing import Annotated, Final, Literal
 
 from shoal.model.errors import ShoalError
 from shoal.model.units import format_bytes
+from shoal.net import ports
 from shoal.runtime import paths
 from shoal.runtime.java import find_java
 from shoal.systems import clocks
 from shoal.systems.apache import jars
-from shoal.systems.processes import ports
 
 CheckState = Literal["ok", "warn", "missing"]
 

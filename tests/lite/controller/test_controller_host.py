@@ -22,7 +22,7 @@ from shoal.lite.metadata.server.link import ControllerLink
 from shoal.lite.nodes.embedded_controller import format_alone
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.raft.storage.storage import format_storage
-from shoal.systems.processes.ports import free_ports
+from shoal.net.ports import free_ports
 
 CLUSTER = "east"
 HOST = "127.0.0.1"

@@ -15,9 +15,9 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from shoal.client.client import Client
+from shoal.net.ports import HOST, free_ports
 from shoal.systems.apache import files
 from shoal.systems.apache.apache import ApacheCluster
-from shoal.systems.processes.ports import HOST, free_ports
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.messages import request_class

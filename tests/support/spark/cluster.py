@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from shoal.net.ports import free_ports
 from shoal.runtime.java import spark_environment
-from shoal.systems.processes.ports import free_ports
 
 PATIENCE_S = 90.0
 # No JVM here lives for long: optimising what it runs costs more than it brings.

@@ -55,6 +55,7 @@ from shoal.lite.testing.faults.health import empty_health
 from shoal.lite.testing.faults.plan import FaultPlan
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
+from shoal.net.ports import reserve_port
 from shoal.runtime.tasks import record_failure, report_unhandled_errors, run_awaited
 
 # When the owner has died, no process may be left after 2 s.
@@ -601,17 +602,14 @@ def _reserve(node: NodeState) -> None:
 
 def _bind_reservation(host: str, port: int) -> socket.socket:
     """Bind a port without listening: connections are refused, and no other program gets it."""
+    if not port:
+        return reserve_port(host)
     reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         reservation.bind((host, port))
     except OSError as error:
         reservation.close()
-        if not port:
-            raise SystemFailure(
-                f"cannot listen on {host}: {error.strerror}",
-                remedy="choose an address of this machine",
-            ) from error
         raise SystemFailure(
             f"cannot bind port {port} on {host}: {error.strerror}",
             remedy="stop the process that uses it; the clients of this cluster use that port",

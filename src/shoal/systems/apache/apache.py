@@ -26,6 +26,7 @@ from typing import IO, Any, Final, Self
 
 from shoal.model.errors import ConfigError, SystemFailure, UsageError
 from shoal.model.nodes import Node
+from shoal.net.ports import HOST, free_ports, is_free
 from shoal.runtime.java import Java, find_java
 from shoal.systems.apache import files
 from shoal.systems.apache.files import NodePlan
@@ -35,7 +36,6 @@ from shoal.systems.apache.zookeeper import Ensemble
 from shoal.systems.clusters import AdvertisedPortOf
 from shoal.systems.probe import ask_metadata
 from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
-from shoal.systems.processes.ports import HOST, free_ports, is_free
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0

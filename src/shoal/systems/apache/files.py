@@ -23,8 +23,8 @@ from typing import Final
 import javaproperties
 
 from shoal.model.errors import ConfigError, SystemFailure
+from shoal.net.ports import HOST
 from shoal.runtime.java import Java
-from shoal.systems.processes.ports import HOST
 
 CHECKPOINT: Final = "bootstrap.checkpoint"
 _FORMAT_TIMEOUT_S: Final = 120

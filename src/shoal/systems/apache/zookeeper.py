@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from shoal.model.errors import SystemFailure
+from shoal.net.ports import HOST, free_ports
 from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
-from shoal.systems.processes.ports import HOST, free_ports
 
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _READY_TIMEOUT_S: Final = 60.0
