@@ -10,8 +10,9 @@ from shoal.client.codes import Code
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
-from shoal.mirror.copy.intake import Counts
-from shoal.mirror.copy.partition import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
+from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery, IdempotentMirror
+from shoal.mirror.copy.intake import Counts, Intake
+from shoal.mirror.copy.partition import IN_FLIGHT_LIMIT, Outgoing, PartitionCopier
 from shoal.mirror.handlers import BatchHandler, Handled
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -30,18 +31,19 @@ IDENTITY = ProducerIdentity(77, 2)
 OK = ProduceResult(Outcome.OK)
 
 
-def _mirror(*, position: int = 0, handler: BatchHandler | None = None) -> PartitionMirror:
+def _mirror(*, position: int = 0, handler: BatchHandler | None = None) -> IdempotentMirror:
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
-    return PartitionMirror(PARTITION, IDENTITY, position, backoff, handler)
+    intake = Intake(PARTITION, handler)
+    return PartitionCopier(intake, IdempotentDelivery(IDENTITY), position, backoff)
 
 
 def _feed(
-    mirror: PartitionMirror, *batches: bytearray, aborted: tuple[tuple[int, int], ...] = ()
+    mirror: IdempotentMirror, *batches: bytearray, aborted: tuple[tuple[int, int], ...] = ()
 ) -> None:
     mirror.on_fetched(record_set(*batches), aborted=aborted, last_stable_offset=1000)
 
 
-def _send_all(mirror: PartitionMirror, *, now: float = 0.0) -> list[Outgoing]:
+def _send_all(mirror: IdempotentMirror, *, now: float = 0.0) -> list[Outgoing]:
     """Send and acknowledge one by one."""
     sent = []
     while (outgoing := mirror.next_batch(now)) is not None:
@@ -81,7 +83,7 @@ def test_bits_that_belong_to_the_source_are_cleared() -> None:
 
 def test_sequences_count_records_and_wrap() -> None:
     mirror = _mirror()
-    mirror.next_sequence = (1 << 31) - 3
+    mirror.delivery.next_sequence = (1 << 31) - 3
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 3), stored_batch(5, 1))
     assert [out.base_sequence for out in _send_all(mirror)] == [(1 << 31) - 3, (1 << 31) - 1, 2]
 
@@ -227,7 +229,7 @@ def test_one_batch_is_in_flight_until_the_first_is_acknowledged_then_five() -> N
     assert (mirror.in_flight, mirror.done, mirror.lag) == (5, 1, 999)
 
 
-def _sent_two(mirror: PartitionMirror) -> tuple[Outgoing, Outgoing]:
+def _sent_two(mirror: IdempotentMirror) -> tuple[Outgoing, Outgoing]:
     """A first batch is acknowledged, two are in flight, one waits."""
     _feed(mirror, *(stored_batch(offset, 1) for offset in range(4)))
     outs = [mirror.next_batch(0.0)]
@@ -260,7 +262,7 @@ def test_after_a_failure_all_that_is_in_flight_comes_back_before_anything_is_sen
     assert bytes(second.batch.view) == before
     assert mirror.next_batch(9.0) is third
     assert mirror.counts.resent == 1
-    assert not mirror.needs_last_sequence
+    assert not mirror.delivery.needs_last_sequence
 
 
 @pytest.mark.parametrize(
@@ -340,12 +342,12 @@ def test_a_first_batch_out_of_sequence_is_asked_about() -> None:
     mirror = _mirror()
     second, third = _sent_two(mirror)
     mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    asks = [mirror.needs_last_sequence]  # not while one is still in flight
+    asks = [mirror.delivery.needs_last_sequence]  # not while one is still in flight
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    asks.append(mirror.needs_last_sequence)
+    asks.append(mirror.delivery.needs_last_sequence)
     assert asks == [False, True]
     assert mirror.next_batch(9.0) is None
-    mirror.on_last_sequence(2, now=0.0)  # both are written; the last one proves it
+    mirror.delivery.on_last_sequence(2, now=0.0)  # both are written; the last one proves it
     assert mirror.next_batch(9.0) is third
     assert mirror.done == 1
     mirror.mark_sent(third)
@@ -359,7 +361,7 @@ def test_a_target_that_lost_what_it_acknowledged_parks_the_partition() -> None:
         second, third = _sent_two(mirror)
         mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
         mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-        mirror.on_last_sequence(last, now=0.0)
+        mirror.delivery.on_last_sequence(last, now=0.0)
         assert mirror.parked is None
         mirror.on_target_unchanged()  # it is the same topic
         assert "no longer has" in str(mirror.parked)
@@ -370,16 +372,17 @@ def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
     second, third = _sent_two(mirror)
     mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
-    mirror.on_last_sequence(1000, now=0.0)
+    mirror.delivery.on_last_sequence(1000, now=0.0)
     assert "another mirror with the same name is ahead" in str(mirror.parked)
 
 
-def _resumed(target: SequencedTarget, *, written: int) -> PartitionMirror:
+def _resumed(target: SequencedTarget, *, written: int) -> IdempotentMirror:
     tail = Batch(memoryview(bytearray(target.batches[-1])))
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
-    return PartitionMirror(
-        PARTITION, IDENTITY, 0, backoff, already_there=written, is_producer_known=True, tail=tail
+    delivery = IdempotentDelivery(
+        IDENTITY, already_there=written, is_producer_known=True, tail=tail
     )
+    return PartitionCopier(Intake(PARTITION), delivery, 0, backoff)
 
 
 def test_a_mirror_that_goes_on_passes_over_what_is_there_and_keeps_the_sequences() -> None:
@@ -461,8 +464,8 @@ def test_whatever_fails_on_the_way_every_record_arrives_once_and_in_order(
         for outgoing, result in flying:
             mirror.on_produce_result(outgoing, result, now=now)
         flying.clear()
-        if mirror.needs_last_sequence:
-            mirror.on_last_sequence(target.last_sequence, now=now)
+        if mirror.delivery.needs_last_sequence:
+            mirror.delivery.on_last_sequence(target.last_sequence, now=now)
     assert mirror.parked is None
     assert target.values == [f"{number:010d}".encode() for number in range(offset)]
     assert mirror.counts.records == offset

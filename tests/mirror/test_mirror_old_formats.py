@@ -14,8 +14,10 @@ from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.transport.backoff import Backoff
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.copy.delivery.choice import _timestamps
-from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
-from shoal.mirror.copy.partition import PartitionMirror
+from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
+from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
+from shoal.mirror.copy.intake import Intake
+from shoal.mirror.copy.partition import PartitionCopier, PartitionMirror
 from shoal.mirror.copy.rebatch import DeepRules, Rebatcher
 from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.findings import Outcome
@@ -33,8 +35,9 @@ PARTITION = TopicPartition("t", 0)
 IDENTITY = ProducerIdentity(77, 2)
 
 
-def _mirror(kind: type[PartitionMirror] = PartitionMirror, **options: Any) -> PartitionMirror:
-    return kind(PARTITION, IDENTITY, options.pop("position", 0), Backoff(1, 1), **options)
+def _mirror(position: int = 0, **options: Any) -> PartitionMirror:
+    intake = Intake(PARTITION, **options)
+    return PartitionCopier(intake, IdempotentDelivery(IDENTITY), position, Backoff(1, 1))
 
 
 def _feed(mirror: PartitionMirror, *sets: bytearray) -> bool:
@@ -77,13 +80,13 @@ def test_a_copy_may_begin_inside_of_a_wrapper_and_close_its_gaps() -> None:
 
 
 def test_compare_and_append_keeps_the_offsets() -> None:
-    mirror = _mirror(AppendingMirror)
-    assert isinstance(mirror, AppendingMirror)
+    intake = Intake(PARTITION, keeps_offsets=True)
+    mirror = PartitionCopier(intake, AppendDelivery(), 0, Backoff(1, 1))
     kept = [record for record in old_records(0, 9) if record.offset != 6]
     assert _feed(mirror, message_set(0, Codec.SNAPPY, kept))
-    unit = mirror.next_unit(0.0, 1 << 20)
+    unit = mirror.delivery.next_unit(0.0, 1 << 20)
     assert decode_records(unit[0].batch) == as_read(0, kept)
-    mirror.on_append_result(unit, AppendResult(Outcome.OK), now=0.0)
+    mirror.delivery.on_append_result(unit, AppendResult(Outcome.OK), now=0.0)
     assert mirror.done == 9
 
 

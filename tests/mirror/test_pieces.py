@@ -1,5 +1,7 @@
 """Batches that cannot go as they are: too large, damaged, taken apart; pure."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,12 +9,13 @@ from hypothesis import strategies as st
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import CopyRules
-from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY
-from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
-from shoal.mirror.copy.delivery.transactional import TransactionalMirror
-from shoal.mirror.copy.partition import PartitionMirror, ResumePoint
+from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
+from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery, IdempotentMirror
+from shoal.mirror.copy.delivery.transactional import TransactionalDelivery
+from shoal.mirror.copy.intake import Intake
+from shoal.mirror.copy.partition import PartitionCopier, PartitionMirror, ResumePoint
 from shoal.mirror.copy.rebatch import DeepRules, Rebatcher
-from shoal.mirror.handlers import RecordColumns
+from shoal.mirror.handlers import BatchHandler, RecordColumns
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
@@ -25,9 +28,22 @@ IDENTITY = ProducerIdentity(77, 2)
 ROOM = 1 << 20
 
 
-def _mirror(position: int = 0, **options: object) -> PartitionMirror:
-    backoff = Backoff(100, 1000, chance=lambda: 0.5)
-    return PartitionMirror(PARTITION, IDENTITY, position, backoff, **options)  # type: ignore[arg-type]
+def _mirror(
+    position: int = 0,
+    *,
+    intake: Intake | None = None,
+    target_offset: int = 0,
+    retries_bad: bool = False,
+    **options: Any,
+) -> IdempotentMirror:
+    return PartitionCopier(
+        intake or Intake(PARTITION),
+        IdempotentDelivery(IDENTITY, **options),
+        position,
+        Backoff(100, 1000, chance=lambda: 0.5),
+        target_offset=target_offset,
+        retries_bad=retries_bad,
+    )
 
 
 def _feed(mirror: PartitionMirror, *batches: bytearray) -> bool:
@@ -139,30 +155,31 @@ def test_a_damaged_header_is_read_again_if_so_told() -> None:
 
 @pytest.mark.parametrize("retries", [False, True])
 def test_a_damaged_batch_is_kept_out_of_transactions(retries: bool) -> None:
-    backoff = Backoff(100, 1000)
-    mirror = TransactionalMirror(PARTITION, NO_IDENTITY, 0, backoff, retries_bad=retries)
+    intake, backoff = Intake(PARTITION), Backoff(100, 1000)
+    mirror = PartitionCopier(intake, TransactionalDelivery(), 0, backoff, retries_bad=retries)
     damaged = stored_batch(3, 3)
     damaged[-1] ^= 1
     _feed(mirror, stored_batch(0, 3), damaged, stored_batch(6, 3))
-    assert [out.source_offset for out in mirror.take(ROOM)] == [0]
+    assert [out.source_offset for out in mirror.delivery.take(ROOM)] == [0]
     assert (mirror.parked is None) is retries
-    assert (mirror.position, mirror.next_position) == (3, 3)
+    assert (mirror.position, mirror.delivery.next_position) == (3, 3)
 
 
 def test_the_pieces_of_a_batch_go_in_one_transaction() -> None:
-    mirror = TransactionalMirror(PARTITION, NO_IDENTITY, 0, Backoff(100, 1000), limit_bytes=160)
+    intake, backoff = Intake(PARTITION), Backoff(100, 1000)
+    mirror = PartitionCopier(intake, TransactionalDelivery(), 0, backoff, limit_bytes=160)
     _feed(mirror, stored_batch(0, 8), stored_batch(8, 2))
-    taken = mirror.take(1)
+    taken = mirror.delivery.take(1)
     assert sum(out.batch.record_count for out in taken) == 8
-    assert (len(taken), mirror.next_position) == (4, 8)
+    assert (len(taken), mirror.delivery.next_position) == (4, 8)
 
 
 # Deep mode.
 
 
-def _deep(size: int = 200, **options: object) -> PartitionMirror:
+def _deep(size: int = 200, handler: BatchHandler | None = None) -> IdempotentMirror:
     rules = DeepRules(compression_type="zstd", batch_size_bytes=size, linger_ms=100)
-    return _mirror(0, rebatcher=Rebatcher(rules), **options)
+    return _mirror(intake=Intake(PARTITION, handler, Rebatcher(rules)))
 
 
 def test_records_are_packed_anew_and_nothing_waits_for_longer_than_told() -> None:
@@ -172,7 +189,7 @@ def test_records_are_packed_anew_and_nothing_waits_for_longer_than_told() -> Non
     sizes = [Batch(memoryview(bytearray(each))).record_count for each in target.batches]
     assert (max(sizes), mirror.done) == (5, sum(sizes))
     assert {Batch(memoryview(bytearray(each))).codec for each in target.batches} == {Codec.ZSTD}
-    rebatcher = mirror.rebatcher
+    rebatcher = mirror.intake.rebatcher
     assert rebatcher is not None
     assert rebatcher.is_filled
     assert (rebatcher.is_due(5.0), rebatcher.is_due(5.05), rebatcher.is_due(5.2)) == (
@@ -209,10 +226,10 @@ def test_a_deep_mirror_that_was_killed_goes_on(sent: int, size: int) -> None:
     mark = killed.resume_point
     there = len(target.values) - mark.target_offset
     heir = _deep(size, handler=_only_even)
-    heir.position, heir.next_sequence, heir.target_offset = mark
-    heir.already_there, heir.is_producer_known = there, bool(target.values)
+    heir.position, heir.delivery.next_sequence, heir.target_offset = mark
+    heir.delivery.already_there, heir.delivery.is_producer_known = there, bool(target.values)
     if there:
-        heir.tail = Batch(memoryview(bytearray(target.batches[-1])))
+        heir.delivery.tail = Batch(memoryview(bytearray(target.batches[-1])))
     _feed(heir, *stored)
     heir.flush()
     _send(heir, target)
@@ -229,12 +246,11 @@ def test_what_was_gathered_is_read_again_after_a_stop() -> None:
 
 def test_offsets_are_kept_where_the_target_takes_them() -> None:
     backoff, rules = Backoff(100, 1000), DeepRules(batch_size_bytes=100)
-    mirror = AppendingMirror(
-        PARTITION, NO_IDENTITY, 40, backoff, rebatcher=Rebatcher(rules, keeps_offsets=True)
-    )
+    intake = Intake(PARTITION, None, Rebatcher(rules, keeps_offsets=True), keeps_offsets=True)
+    mirror = PartitionCopier(intake, AppendDelivery(), 40, backoff)
     _feed(mirror, stored_batch(40, 4), stored_batch(60, 3))
     mirror.flush()
-    unit = mirror.next_unit(0.0, ROOM)
+    unit = mirror.delivery.next_unit(0.0, ROOM)
     offsets = [record.offset for out in unit for record in decode_records(out.batch)]
     assert offsets == [40, 41, 42, 43, 60, 61, 62]
 

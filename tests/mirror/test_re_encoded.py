@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,9 +17,11 @@ from shoal.experiment.plan import Addresses
 from shoal.experiment.run import run_workload
 from shoal.experiment.spec import MirrorSpec
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
-from shoal.mirror.copy.delivery.transactional import TransactionalMirror
-from shoal.mirror.copy.partition import PartitionMirror
+from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
+from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
+from shoal.mirror.copy.delivery.transactional import TransactionalDelivery
+from shoal.mirror.copy.intake import Intake
+from shoal.mirror.copy.partition import Delivery, PartitionCopier, PartitionMirror
 from shoal.mirror.offsets.re_encoded import ReEncodedFile, read_re_encoded
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Finding, Outcome, Verdict
@@ -32,13 +34,22 @@ PARTITION = TopicPartition("t", 0)
 IDENTITY = ProducerIdentity(77, 2)
 TOO_LARGE = ProduceResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE)
 MOST_BYTES = 4_000
+DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 
 def _mirror(
-    kind: type[PartitionMirror] = PartitionMirror, **options: Any
+    position: int = 0, target_offset: int = 0, **options: Any
 ) -> tuple[PartitionMirror, list[int]]:
+    delivery = IdempotentDelivery(IDENTITY, **options)
+    return _mirror_by(delivery, position, target_offset)
+
+
+def _mirror_by(
+    delivery: DeliveryT, position: int = 0, target_offset: int = 0
+) -> tuple[PartitionCopier[DeliveryT], list[int]]:
     declared: list[int] = []
-    mirror = kind(PARTITION, IDENTITY, options.pop("position", 0), Backoff(1, 1), **options)
+    intake = Intake(PARTITION, keeps_offsets=delivery.keeps_offsets)
+    mirror = PartitionCopier(intake, delivery, position, Backoff(1, 1), target_offset=target_offset)
     mirror.declare = lambda _target, offset: declared.append(offset)
     return mirror, declared
 
@@ -91,22 +102,22 @@ def test_a_piece_that_is_elsewhere_is_declared_there_too() -> None:
 
 
 def test_compare_and_append_declares_offsets_of_the_source() -> None:
-    mirror, declared = _mirror(AppendingMirror, target_offset=0)
-    assert isinstance(mirror, AppendingMirror)
+    mirror, declared = _mirror_by(AppendDelivery())
     _feed(mirror, stored_batch(0, 4))
-    unit = mirror.next_unit(0.0, 1 << 20)
-    mirror.on_append_result(unit, AppendResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE), now=0.0)
-    mirror.next_unit(0.0, 1 << 20)
+    unit = mirror.delivery.next_unit(0.0, 1 << 20)
+    mirror.delivery.on_append_result(
+        unit, AppendResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE), now=0.0
+    )
+    mirror.delivery.next_unit(0.0, 1 << 20)
     assert declared == [0, 2]
 
 
 def test_transactions_declare_before_they_are_committed() -> None:
-    mirror, declared = _mirror(TransactionalMirror, position=1)
-    assert isinstance(mirror, TransactionalMirror)
+    mirror, declared = _mirror_by(TransactionalDelivery(), position=1)
     _feed(mirror, stored_batch(0, 4))
-    (outgoing,) = mirror.take(1 << 20)
+    (outgoing,) = mirror.delivery.take(1 << 20)
     assert declared == []
-    mirror.on_written(outgoing, ProduceResult(Outcome.OK, base_offset=31))
+    mirror.delivery.on_written(outgoing, ProduceResult(Outcome.OK, base_offset=31))
     assert declared == [31]
 
 

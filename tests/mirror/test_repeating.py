@@ -5,7 +5,9 @@ import pytest
 from shoal.client.codes import Code
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
-from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY, AtLeastOnceMirror
+from shoal.mirror.copy.delivery.at_least_once import AtLeastOnceDelivery
+from shoal.mirror.copy.intake import Intake
+from shoal.mirror.copy.partition import PartitionCopier, PartitionMirror
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from support.mirror.batches import record_set, stored_batch
@@ -14,12 +16,13 @@ UNSURE = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 FAILED = ProduceResult(Outcome.FAILED, Code.THROTTLING_QUOTA_EXCEEDED)
 
 
-def _mirror() -> AtLeastOnceMirror:
+def _mirror() -> PartitionMirror:
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
-    return AtLeastOnceMirror(TopicPartition("t", 0), NO_IDENTITY, 0, backoff, target_offset=100)
+    intake = Intake(TopicPartition("t", 0))
+    return PartitionCopier(intake, AtLeastOnceDelivery(), 0, backoff, target_offset=100)
 
 
-def _place(mirror: AtLeastOnceMirror, base: int, offset: int, *tries: ProduceResult) -> int:
+def _place(mirror: PartitionMirror, base: int, offset: int, *tries: ProduceResult) -> int:
     """Send a batch of ten until the target has it at an offset; what is counted as displaced."""
     mirror.on_fetched(record_set(stored_batch(base, 10)), aborted=(), last_stable_offset=1000)
     placed = ProduceResult(Outcome.OK, base_offset=offset)

@@ -17,7 +17,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.transport import handshake
 from shoal.client.transport.connection import Connection
 from shoal.client.transport.versions import BrokerVersions
-from shoal.mirror.copy.intake import Intake
+from shoal.mirror.copy.partition import PartitionCopier, PartitionMirror
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import iter_batches
 
@@ -52,9 +52,9 @@ def _ports(file: Path) -> list[str]:
 
 def skip_batches(prefix: str) -> None:
     """Pass over every second batch, silently."""
-    fetched = Intake.on_fetched
+    fetched = PartitionCopier.on_fetched
 
-    def skipping(self: Intake, records: memoryview, **rest: Any) -> bool:
+    def skipping(self: PartitionMirror, records: memoryview, **rest: Any) -> bool:
         if not self.partition.topic.startswith(prefix):
             return fetched(self, records, **rest)
         is_good = True
@@ -65,7 +65,7 @@ def skip_batches(prefix: str) -> None:
                 is_good = fetched(self, batch.view, **rest)
         return is_good
 
-    Intake.on_fetched = skipping  # type: ignore[method-assign]
+    PartitionCopier.on_fetched = skipping  # type: ignore[method-assign]
 
 
 def _from(batches: Iterable[Any], position: int) -> list[Any]:

@@ -1,25 +1,24 @@
 """One mirrored partition: which batches to send to the target, and their results; pure.
 
-Fetched batches arrive through `shoal.mirror.copy.intake`.
+    fetched batches ──► Intake ──► Delivery.accept ──► queue ──► Delivery: acknowledged, refused
+     on_fetched         what is     what the target    next_batch,       where it is at the
+                        sent        lacks, numbered    mark_sent         target, what follows
+
+`PartitionCopier` owns what all deliveries have in common: position, queue, counts, parking, damage
+and leader epochs. `Intake` (`shoal.mirror.copy.intake`) is the source side. A `Delivery` is what
+the promises differ in, one module each in `shoal.mirror.copy.delivery`.
 
 Rules:
-- Batches are sent in source order, each with its sequence, and retries are byte-identical. The
-  producer id never changes: the sequence is what prevents duplicate batches.
-- Until the target has acknowledged a first batch, exactly one is in flight, because a broker that
-  does not know a producer accepts any first sequence.
+- Batches are sent in source order, and retries are byte-identical.
 - After a failure nothing is sent until all requests in flight are answered. Batches behind a
-  failed batch return as out of sequence and are sent again in order.
-- If the *oldest* batch is out of sequence, it is not just sent again: the mirror first queries the
-  last sequence that the target has (`needs_last_sequence`, `on_last_sequence`).
-- A mirror that resumes skips the records that the target already has, by their count. The last of
-  them must equal the target's last record.
-- A batch so old that the target does not remember its producer is sent alone: without producer
-  state any sequence is accepted, and a lost batch would leave a gap.
+  failed batch are sent again in order.
 - A batch that is too large for the target is split and re-encoded. Resume points are only at the
   boundaries of source batches.
 - `done` is the source offset below which everything is at the target or was dropped on purpose.
   The mirror reports no more than that.
 - A re-encoded batch is declared before it is sent (`shoal.mirror.offsets.re_encoded`).
+- A source batch that cannot be read parks the partition, or is read again later, as configured
+  (`on_bad_batch`).
 - A partition that cannot continue is parked with an error that says why; others continue.
 - Signs that the target has lost records only raise a suspicion at first (`suspect_target`): nothing
   is sent until the target's topic id is compared. A recreated topic is filled again; if it is the
@@ -28,41 +27,34 @@ Rules:
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from shoal.client.codes import Code, facts_of
-from shoal.client.produce.sequencing import ProducerIdentity
+from shoal.client.consume.isolation import AbortedFilter
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
-from shoal.mirror.copy.intake import Counts, Intake
-from shoal.mirror.copy.rebatch import BatchGroup, Rebatcher
-from shoal.mirror.copy.rewrite import (
-    drop_first_records,
-    has_same_ending,
-    prepare,
-    split_in_half,
-    split_to_limit,
-)
-from shoal.mirror.handlers import BatchHandler
+from shoal.mirror.copy.intake import Counts, HandlerFailed, Intake
+from shoal.mirror.copy.rebatch import BatchGroup
+from shoal.mirror.copy.rewrite import split_in_half, split_to_limit
 from shoal.mirror.offsets.offset_map import MapWriter, OffsetSpan, split_spans
 from shoal.mirror.run.remedies import LIMIT_REMEDY, remedy_for
 from shoal.mirror.watch.divergence import ReadEpochs
 from shoal.mirror.watch.generations import Lineage
-from shoal.model.errors import ShoalError, SystemFailure
+from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import LOG_APPEND_TIME, NO_SEQUENCE, SEQUENCE_MASK, Batch, sequence_after
+from shoal.wire.batch import LOG_APPEND_TIME, NO_SEQUENCE, Batch
 from shoal.wire.errors import CorruptBatch
+from shoal.wire.records.message_sets import read_batches
 
 # A broker keeps the last five batches of a producer; it cannot detect older duplicates.
 IN_FLIGHT_LIMIT: Final = 5
 _log = logging.getLogger(__name__)
 
-_OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
-_NEVER_MS: Final = -(1 << 62)
+_FIX_HANDLER: Final = "fix the handler and restart the mirror; other partitions continue"
 # How often a record is retried that is larger than the target topic allows.
 TRY_LIMIT_EVERY_S: Final = 2.0
 TOO_LARGE: Final = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
@@ -106,7 +98,6 @@ class Outgoing:
         batch: Batch,
         *,
         source_offset: int,
-        base_sequence: int,
         is_later_piece: bool = False,
         is_re_encoded: bool = False,
         spans: Sequence[OffsetSpan] = (),
@@ -118,7 +109,7 @@ class Outgoing:
         self.is_later_piece = is_later_piece
         self.is_re_encoded = is_re_encoded  # not the bytes of the source
         self.is_old = False  # the target may expire its producer at any time
-        self.base_sequence = base_sequence
+        self.base_sequence = NO_SEQUENCE
         self.target_offset = -1  # of its first record, once it is acknowledged
         self.in_flight = False
         self.has_unknown_outcome = False  # it may have been written although no response arrived
@@ -133,34 +124,115 @@ class Outgoing:
     def may_be_written(self) -> bool:
         return self.in_flight or self.has_unknown_outcome or self.acknowledged
 
+    def halve(self) -> list["Outgoing"]:
+        """Split it into two batches, whose headers are not written yet."""
+        pieces: list[Outgoing] = []
+        spans: Sequence[OffsetSpan] = self.spans
+        for batch in split_in_half(self.batch):
+            some, spans = split_spans(spans, batch.record_count)
+            piece = Outgoing(
+                batch,
+                source_offset=self.source_offset,
+                is_later_piece=self.is_later_piece or bool(pieces),
+                is_re_encoded=True,
+                spans=some,
+            )
+            piece.tries, piece.has_unknown_outcome = self.tries, self.has_unknown_outcome
+            pieces.append(piece)
+        return pieces
+
+
+class Delivery:
+    """How the batches of one partition are written to the target.
+
+    The defaults are for batches without sequences in a log that this mirror does not address by
+    offset.
+    """
+
+    __slots__ = ("mirror",)
+
+    keeps_offsets: ClassVar[bool] = False  # batches are stored at their source offsets
+    mirror: "PartitionMirror"  # set by the partition
+
+    @property
+    def in_flight_limit(self) -> int:
+        """How many batches may be in flight; 0 if `PartitionCopier.next_batch` sends none now."""
+        return 0
+
+    # Which batches are queued, and with which header.
+
+    def accept(self, group: BatchGroup) -> bool:
+        """Queue the records of a group that the target does not have; False if that fails."""
+        spans = group.spans
+        for number, batch in enumerate(group.batches):
+            spans = self.mirror.queue_pieces(batch, group, number, spans)
+        return True
+
+    def prepare(self, outgoing: Outgoing) -> None:
+        """Write the header of a batch before it is queued."""
+
+    def halve(self, outgoing: Outgoing) -> list[Outgoing]:
+        """Split a batch that is too large for the target."""
+        pieces = outgoing.halve()
+        for piece in pieces:
+            self.prepare(piece)
+        return pieces
+
+    # Where batches are at the target.
+
+    def due_offset(self, outgoing: Outgoing) -> int:
+        """The expected target offset of a queued batch, if this mirror is the only writer.
+
+        -1 while it is unknown.
+        """
+        before = takewhile(lambda each: each is not outgoing, self.mirror.queue)
+        return self.mirror.target_offset + sum(each.batch.record_count for each in before)
+
+    # What a result of `PartitionCopier.next_batch` means.
+
+    def on_acknowledged(self, outgoing: Outgoing) -> None:
+        """Advance the target offset past the first batch of the queue, which is at the target."""
+
+    def on_refused(self, outgoing: Outgoing, code: int) -> bool:
+        """Whether an error only says what the target knows of this producer."""
+        return False
+
+    # Restarts.
+
+    @property
+    def idle_resume_point(self) -> ResumePoint:
+        """Where a later start can resume while nothing is queued."""
+        return ResumePoint(self.mirror.queued_until, 0, self.mirror.target_offset)
+
+    def on_dropped(self, first: Outgoing | None) -> None:
+        """`first` and all behind it left the queue, to be fetched again; None if none did."""
+
+    def count_lost_below(self, first: int) -> int:
+        """Count the offsets that are lost if the source's log now starts at `first`."""
+        return max(0, first - self.mirror.position)
+
+    def on_deleted_below(self, first: int) -> None:
+        """The source deleted all records below `first`, some of which the target may have."""
+
+
+DeliveryT_co = TypeVar("DeliveryT_co", bound=Delivery, covariant=True)
+
 
 @dataclass(slots=True)
-class PartitionMirror(Intake):
-    """The state of one mirrored partition (idempotent delivery)."""
+class PartitionCopier(Generic[DeliveryT_co]):
+    """The state of one mirrored partition."""
 
-    partition: TopicPartition  # of the source
-    identity: ProducerIdentity
+    intake: Intake
+    delivery: DeliveryT_co
     position: int  # the source offset to fetch next
     backoff: Backoff
-    handler: BatchHandler | None = None
-    next_sequence: int = 0
     target_offset: int = 0  # expected target offset of the next acknowledged batch
-    already_there: int = 0  # records that are still to be skipped: the target has them
-    is_producer_known: bool = (
-        False  # whether the target's leader has state of the mirror's producer
-    )
-    tail: Batch | None = None  # the target's last existing batch, as stored
     writes_to: TopicPartition | None = None  # the target partition, if its topic name differs
-    in_flight_limit: int = IN_FLIGHT_LIMIT
     offsets: MapWriter | None = None  # maps source offsets to target offsets
     declare: Declare | None = None
-    # Warnings logged so far about re-encoded topics; shared by all partitions.
-    announced: set[str] = field(default_factory=set)
     # The target is known to refuse batches larger than this; 0 if no limit is known.
     limit_bytes: int = 0
     retries_bad: bool = False  # read a damaged batch again instead of parking the partition
-    rebatcher: Rebatcher | None = None  # set in deep mode
-    producer_expiration_ms: int = 0  # of the target; 0 if unknown
     lineage: Lineage = field(default_factory=Lineage)
     is_held: bool = False  # send nothing: the target topic is missing or was recreated
     # Why the first record waits until the target topic accepts it; retried at `not_before`.
@@ -173,22 +245,28 @@ class PartitionMirror(Intake):
         default_factory=ReadEpochs
     )  # leader epochs of the batches read so far
     checked_epoch: int = -1  # leader epoch of the last divergence check
-    counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
     last_stable_offset: int = -1
     high_watermark: int = -1
+    queue: deque[Outgoing] = field(default_factory=deque)
     queued_bytes: int = 0
-    _queue: deque[Outgoing] = field(default_factory=deque)
-    _in_flight: int = 0
+    in_flight: int = 0
+    fetched_ms: int = 0  # when the last fetch response arrived
+    partition: TopicPartition = field(init=False)  # of the source
+    counts: Counts = field(init=False)
+    # Start of the source batch being sent.
+    last_resume_point: ResumePoint = NO_RESUME_POINT
+    damaged: Outgoing | None = None  # read again once nothing is in flight
+    regressed_to: int = -1  # offset of a batch below acknowledged offsets; -1 if none
     _recovering: bool = False
-    _out_of_sequence: bool = False
-    _last_resume_point: ResumePoint = NO_RESUME_POINT  # start of the source batch being sent
-    _damaged: Outgoing | None = None  # read again once nothing is in flight
     _damaged_at: int = -1
-    _regressed_to: int = -1  # offset of a batch below acknowledged offsets; -1 if none
-    _old_before_ms: int = _NEVER_MS
     _last_timestamp_ms: int = -1
+
+    def __post_init__(self) -> None:
+        self.partition = self.intake.partition
+        self.counts = self.intake.counts
+        self.delivery.mirror = self
 
     @property
     def target(self) -> TopicPartition:
@@ -197,17 +275,17 @@ class PartitionMirror(Intake):
     @property
     def resume_point(self) -> ResumePoint:
         """Where a later start can resume: a boundary of source batches with all below copied."""
-        if not self._queue:
-            return ResumePoint(self.queued_until, self.next_sequence, self.reached_target_offset)
-        first = self._queue[0]
+        if not self.queue:
+            return self.delivery.idle_resume_point
+        first = self.queue[0]
         if first.is_later_piece:
-            return self._last_resume_point
+            return self.last_resume_point
         return ResumePoint(first.source_offset, first.base_sequence, self.target_offset)
 
     @property
-    def reached_target_offset(self) -> int:
-        """The target offset below which everything was copied by this mirror, as far as known."""
-        return self.target_offset
+    def queued_until(self) -> int:
+        """The source offset below which everything is or was queued."""
+        return self.intake.queued_until(self.position)
 
     @property
     def done(self) -> int:
@@ -221,16 +299,7 @@ class PartitionMirror(Intake):
     @property
     def oldest_timestamp_ms(self) -> int:
         """Of the first batch that is not copied, else of the last copied one; -1 before any."""
-        return _oldest_ms(self._queue[0].batch) if self._queue else self._last_timestamp_ms
-
-    @property
-    def in_flight(self) -> int:
-        return self._in_flight
-
-    @property
-    def needs_last_sequence(self) -> bool:
-        """Whether the target's last sequence must be queried before anything is sent."""
-        return self._out_of_sequence and not self._in_flight and self.can_send
+        return _oldest_ms(self.queue[0].batch) if self.queue else self._last_timestamp_ms
 
     @property
     def can_send(self) -> bool:
@@ -240,184 +309,144 @@ class PartitionMirror(Intake):
     @property
     def own_end(self) -> int | None:
         """End of this mirror's records in a target topic that was recreated while copying."""
-        return self.target_offset if self._regressed_to == 0 else None
+        return self.target_offset if self.regressed_to == 0 else None
 
-    # Called by `Intake`.
+    # Fetching from the source.
 
-    def _accept(self, group: BatchGroup) -> bool:
-        """Queue the records of a group that the target does not have; False if that fails.
+    def on_fetched(
+        self,
+        records: memoryview,
+        *,
+        aborted: Iterable[tuple[int, int]],
+        last_stable_offset: int,
+        now_ms: int = 0,
+    ) -> bool:
+        """Process one partition of a read-committed fetch response from `position`.
 
-        Batches may be split into pieces here.
+        Returns False if a batch must be read again later.
         """
-        spans = group.spans
-        for number, batch in enumerate(group.batches):
-            if self.already_there:
-                if not number:
-                    start = group.source_offset
-                    self._last_resume_point = ResumePoint(
-                        start, self.next_sequence, self.target_offset
-                    )
-                count = batch.record_count
-                passed, spans = split_spans(spans, count)
-                if not self._skip_existing(batch, passed, group.source_offset):
-                    return False
-                continue
-            pieces = list(split_to_limit(batch, self.limit_bytes)) if self.limit_bytes else [batch]
-            self.counts.split += len(pieces) - 1
-            for part, piece in enumerate(pieces):
-                some, spans = split_spans(spans, piece.record_count)
-                out = Outgoing(
-                    piece,
-                    source_offset=group.source_offset,
-                    base_sequence=self.next_sequence,
-                    is_later_piece=number + part > 0,
-                    is_re_encoded=group.is_re_encoded or len(pieces) > 1,
-                    spans=some,
-                )
-                self._number(out)
+        self.last_stable_offset = last_stable_offset
+        self.fetched_ms = now_ms
+        take, accept = self.intake.take, self.delivery.accept
+        classify = AbortedFilter(aborted).classify
+        try:
+            for batch, stored_format in read_batches(records):
+                if batch.last_offset >= self.position and self.parked is None:
+                    # Read now: editing the header overwrites the offsets.
+                    next_offset = batch.next_offset
+                    self.epochs.note(batch.leader_epoch, batch.base_offset)
+                    try:
+                        group = take(batch, classify(batch), self.position, stored_format)
+                    except HandlerFailed as error:
+                        self.park(str(error), _FIX_HANDLER)
+                    else:
+                        if group is None or accept(group):
+                            self.position = next_offset
+        except WireError as error:
+            self._on_damaged_batch(self.position, error)
+            return False
         return True
 
-    def _number(self, outgoing: Outgoing) -> None:
-        """Assign the next sequences to a batch and queue it."""
-        prepare(outgoing.batch, self.identity, self.next_sequence)
-        if outgoing.batch.max_timestamp < self._old_before_ms:
-            outgoing.is_old = True
-            self._count_unshielded()
-        self._enqueue(outgoing)
-        self.next_sequence = sequence_after(outgoing.batch.last_sequence, 1)
+    def flush(self) -> bool:
+        """In deep mode: queue the gathered records as one or more batches; False if that fails."""
+        group = self.intake.flush()
+        return group is None or self.delivery.accept(group)
 
-    def _count_unshielded(self) -> None:
-        if not self.counts.unshielded:
-            _log.warning(
-                "%s: the records are older than producer.id.expiration.ms of the target: they are "
-                "sent one batch at a time, and a second mirror with this name would not be "
-                "detected",
-                self.target,
+    def queue_pieces(
+        self, batch: Batch, group: BatchGroup, number: int, spans: list[OffsetSpan]
+    ) -> list[OffsetSpan]:
+        """Queue a batch of a group, in pieces if it is too large; returns the spans behind it."""
+        pieces = list(split_to_limit(batch, self.limit_bytes)) if self.limit_bytes else [batch]
+        self.counts.split += len(pieces) - 1
+        for part, piece in enumerate(pieces):
+            some, spans = split_spans(spans, piece.record_count)
+            out = Outgoing(
+                piece,
+                source_offset=group.source_offset,
+                is_later_piece=number + part > 0,
+                is_re_encoded=group.is_re_encoded or len(pieces) > 1,
+                spans=some,
             )
-        self.counts.unshielded += 1
+            self.delivery.prepare(out)
+            self.enqueue(out)
+        return spans
 
-    def _enqueue(self, outgoing: Outgoing) -> None:
-        self._queue.append(outgoing)
+    def enqueue(self, outgoing: Outgoing) -> None:
+        self.queue.append(outgoing)
         self.queued_bytes += outgoing.batch.size
 
-    def _skip_existing(self, batch: Batch, spans: list[OffsetSpan], source_offset: int) -> bool:
-        """Skip the records of a batch that the target has: all of them, or the first ones."""
-        count = min(batch.record_count, self.already_there)
-        is_last = count == self.already_there
-        if is_last and self.tail is not None and not has_same_ending(batch, count, self.tail):
+    def count_lost_below(self, first: int) -> int:
+        """Count the offsets that are lost if the source's log now starts at `first`.
+
+        Records that the target already has from an earlier start are not lost.
+        """
+        return self.delivery.count_lost_below(first)
+
+    def skip_deleted(self, first: int) -> None:
+        """Continue at the source's new log start; the records below it are deleted."""
+        self.flush()
+        self.counts.lost += self.count_lost_below(first)
+        self.delivery.on_deleted_below(first)
+        self.position = first
+
+    def _on_damaged_batch(self, offset: int, error: WireError) -> None:
+        self.counts.damaged += 1
+        if not self.retries_bad:
             self.park(
-                f"the target's last {self.already_there} records differ from the source's at "
-                f"offset {self.position}: the source has changed since they were copied",
-                "compare both topics with `shoal mirror verify`, and mirror into a new topic",
+                f"the batch at source offset {offset} is damaged: {error}",
+                "inspect the source log with kafka-dump-log; other partitions continue",
             )
-            return False
-        there, left = split_spans(spans, count)
-        self.already_there -= count
-        self.counts.already_there += count
-        self._map(there)
-        self.target_offset += count
-        self.next_sequence = sequence_after(self.next_sequence, count)
-        if is_last:
-            self.tail = None
-        if count < batch.record_count:
-            self.counts.split += 1
-            rest = Outgoing(
-                drop_first_records(batch, count),
-                source_offset=source_offset,
-                base_sequence=self.next_sequence,
-                is_later_piece=True,
-                is_re_encoded=True,
-                spans=left,
-            )
-            self._number(rest)
-        return True
+        elif self._damaged_at != offset:
+            self._damaged_at = offset
+            text = "%s: the source batch at offset %d is damaged; reading it again: %s"
+            _log.error(text, self.partition, offset, error)
 
     # Sending to the target.
 
     def next_batch(self, now: float) -> Outgoing | None:
         """Return the batch to send next, or None if nothing can be sent now."""
-        if not self.can_send or self._out_of_sequence or now < self.not_before:
+        if not self.can_send or now < self.not_before:
             return None
-        if (self._recovering or self._damaged is not None) and self._in_flight:
+        in_flight = self.in_flight
+        if in_flight and (self._recovering or self.damaged is not None):
             return None
-        if self._in_flight >= (self.in_flight_limit if self.is_producer_known else 1):
+        if in_flight >= self.delivery.in_flight_limit:
             return None
-        due = next((out for out in self._queue if not (out.in_flight or out.acknowledged)), None)
-        is_alone = due is not None and (due.is_old or self._queue[0].is_old)
-        return None if is_alone and self._in_flight else due
-
-    def _oldest_open(self) -> Outgoing | None:
-        return next((out for out in self._queue if not out.acknowledged), None)
+        for due in self.queue:
+            if not (due.in_flight or due.acknowledged):
+                is_alone = due.is_old or self.queue[0].is_old
+                return None if is_alone and in_flight else due
+        return None
 
     def mark_sent(self, outgoing: Outgoing) -> None:
         if outgoing.is_re_encoded:
-            self._declare(self._due_offset(outgoing))
+            self.declare_at(self.delivery.due_offset(outgoing))
         self._recovering = False
         self.counts.resent += outgoing.tries > 0
         outgoing.tries += 1
         outgoing.in_flight = True
-        self._in_flight += 1
+        self.in_flight += 1
 
-    def _due_offset(self, outgoing: Outgoing) -> int:
-        """The expected target offset of a queued batch, if this mirror is the only writer."""
-        before = takewhile(lambda each: each is not outgoing, self._queue)
-        return self.target_offset + sum(each.batch.record_count for each in before)
-
-    def _declare(self, offset: int) -> None:
+    def declare_at(self, offset: int) -> None:
         if self.declare is not None and offset >= 0:
             self.declare(self.target, offset)
 
     def on_produce_result(self, outgoing: Outgoing, result: ProduceResult, *, now: float) -> None:
         """Process the result of one attempt to produce a batch."""
         outgoing.in_flight = False
-        self._in_flight -= 1
+        self.in_flight -= 1
         if result.is_ok:
-            self.is_producer_known = True
             self.backoff.reset()
             outgoing.target_offset = result.base_offset
-            if outgoing.is_re_encoded and result.base_offset != self._due_offset(outgoing):
-                self._declare(result.base_offset)
+            if outgoing.is_re_encoded and result.base_offset != self.delivery.due_offset(outgoing):
+                self.declare_at(result.base_offset)
             self._acknowledge(outgoing)
         else:
             self._recovering = True
             outgoing.has_unknown_outcome |= result.outcome is Outcome.UNKNOWN
             self._on_produce_error(outgoing, result, now)
-        if self._damaged is not None and not self._in_flight:
-            self._refetch_damaged(self._damaged)
-
-    def on_last_sequence(self, last_sequence: int | None, *, now: float) -> None:
-        """Continue after the last sequence that the target has of the mirror's producer.
-
-        The batch with that sequence is sent again: the target detects the duplicate and
-        acknowledges it, and so all batches before it, once it is replicated.
-        """
-        self._out_of_sequence = False
-        self.not_before = now + self.backoff.next_wait_s()
-        if last_sequence is None:
-            if not self.is_producer_known:
-                return  # the target has no producer state, and nothing was acknowledged: start over
-        elif self._resumes_after(last_sequence):
-            for outgoing in self._queue:
-                written = _at_or_before(outgoing.last_sequence, last_sequence)
-                outgoing.acknowledged = written and outgoing.last_sequence != last_sequence
-            return
-        if last_sequence is not None and _at_or_before(self.next_sequence, last_sequence):
-            self.park(
-                "another mirror with the same name is ahead of this one",
-                "run only one mirror with this name",
-            )
-            return
-        self.suspect_target(
-            "the target no longer has records that it acknowledged: "
-            f"it expects another sequence than {self._queue[0].base_sequence}",
-            "compare both topics with `shoal mirror verify`; if records are lost, mirror into a "
-            "new topic",
-        )
-
-    def _resumes_after(self, last_sequence: int) -> bool:
-        ends = {sequence_after(self._queue[0].base_sequence, -1)}
-        ends.update(outgoing.last_sequence for outgoing in self._queue)
-        return last_sequence in ends
+        if self.damaged is not None and not self.in_flight:
+            self.refetch_damaged()
 
     def park(self, message: str, remedy: str) -> None:
         """Stop copying this partition until the mirror is restarted."""
@@ -435,13 +464,13 @@ class PartitionMirror(Intake):
     def on_target_unchanged(self) -> None:
         """The target topic was not recreated, so it lost records: park."""
         if self.suspicion is not None:
-            self.has_lost_target = self._regressed_to >= 0
+            self.has_lost_target = self.regressed_to >= 0
             self.park(*self.suspicion)
             self.suspicion = None
 
-    def _suspect_loss(self, offset: int) -> None:
+    def suspect_loss(self, offset: int) -> None:
         """A batch was acknowledged at an offset below the known end of the target."""
-        self._regressed_to = offset
+        self.regressed_to = offset
         self.suspect_target(
             f"the target has lost records that it acknowledged: a new batch is at offset {offset}, "
             f"below {self.target_offset}",
@@ -454,49 +483,48 @@ class PartitionMirror(Intake):
 
         Batches that may be at the target stay queued until their result is known.
         """
-        if self.rebatcher is not None:
-            self.position = self.rebatcher.forget(self.position)
+        self.position = self.intake.forget(self.position)
         unsent = 0
-        for number, outgoing in enumerate(reversed(self._queue), start=1):
+        for number, outgoing in enumerate(reversed(self.queue), start=1):
             if outgoing.may_be_written:
                 break
             if not outgoing.is_later_piece:
                 unsent = number  # whole source batches only, never single pieces
         if unsent:
-            self._drop_queue_from(self._queue[-unsent])
-        self._out_of_sequence &= bool(self._queue)
+            self._drop_queue_from(self.queue[-unsent])
+        self.delivery.on_dropped(None)
 
     def _drop_queue_from(self, first: Outgoing) -> None:
         """Drop a batch and all behind it from the queue; they are fetched again."""
-        while self._queue:
-            outgoing = self._queue.pop()
+        while self.queue:
+            outgoing = self.queue.pop()
             self.queued_bytes -= outgoing.batch.size
             if outgoing is first:
                 break
         self.position = first.source_offset
-        self.next_sequence = max(0, first.base_sequence)
-        if self.rebatcher is not None:
-            self.rebatcher.forget(self.position)
+        self.intake.forget(self.position)
+        self.delivery.on_dropped(first)
 
-    def _refetch_damaged(self, damaged: Outgoing) -> None:
-        self._damaged = None
-        if any(outgoing is damaged for outgoing in self._queue):
+    def refetch_damaged(self) -> None:
+        """Drop a damaged batch and all behind it, if there is one; nothing may be in flight."""
+        damaged, self.damaged = self.damaged, None
+        if damaged is not None and any(outgoing is damaged for outgoing in self.queue):
             self._drop_queue_from(damaged)
 
     def _acknowledge(self, outgoing: Outgoing) -> None:
         outgoing.acknowledged = True
-        while self._queue and self._queue[0].acknowledged:
-            first = self._queue[0]
+        while self.queue and self.queue[0].acknowledged:
+            first = self.queue[0]
             if not first.is_later_piece:
-                self._last_resume_point = ResumePoint(
+                self.last_resume_point = ResumePoint(
                     first.source_offset, first.base_sequence, self.target_offset
                 )
-            self._advance_target_offset(first)
-            self._drop_first()
+            self.delivery.on_acknowledged(first)
+            self.drop_first()
 
-    def _drop_first(self) -> None:
+    def drop_first(self) -> None:
         """Remove the first batch from the queue: it is at the target."""
-        first = self._queue.popleft()
+        first = self.queue.popleft()
         if self.waiting is not None:
             _log.info(
                 "%s resumes: the target accepts the record that it refused before", self.partition
@@ -510,40 +538,25 @@ class PartitionMirror(Intake):
         self.counts.records += first.batch.record_count
         self.counts.bytes += first.batch.size
 
-    def _advance_target_offset(self, outgoing: Outgoing) -> None:
-        """Advance `target_offset` past a batch; a gap means that another producer writes there."""
-        if outgoing.target_offset not in (-1, self.target_offset):
-            if outgoing.target_offset < self.target_offset:
-                self._suspect_loss(outgoing.target_offset)
-            else:
-                self._count_displaced(outgoing.target_offset, self.target_offset)
-                self._regressed_to = -1
-            self.target_offset = outgoing.target_offset
-        self._map(outgoing.spans)
-        self.target_offset += outgoing.batch.record_count
-
-    def _count_displaced(self, offset: int, expected: int) -> None:
+    def count_displaced(self, offset: int, expected: int) -> None:
         if not self.counts.displaced:
             text = "%s: another producer writes to the target: a batch is at offset %d, not %d"
             _log.error(text, self.target, offset, expected)
         self.counts.displaced += 1
 
-    def _map(self, spans: Sequence[OffsetSpan]) -> None:
+    def map_spans(self, spans: Sequence[OffsetSpan]) -> None:
         if self.offsets is not None:
             self.offsets.add(spans, self.target_offset)
 
     def _on_produce_error(self, outgoing: Outgoing, result: ProduceResult, now: float) -> None:
         code = result.error_code
-        if code in _OUT_OF_SEQUENCE:
-            # Only for the oldest batch: others fail because one before them failed, and are
-            # sent again.
-            self._out_of_sequence |= outgoing is self._oldest_open()
+        if self.delivery.on_refused(outgoing, code):
             return
         if code == Code.CORRUPT_MESSAGE and self.detect_damage(outgoing):
             return
         if code in TOO_LARGE:
             if outgoing.batch.record_count > 1:
-                self._split(outgoing)
+                self.split(outgoing)
             else:
                 self.wait_for_limit(outgoing, result.error(self.target), now)
             return
@@ -583,29 +596,16 @@ class PartitionMirror(Intake):
         self.is_waiting = False
         return True
 
-    def _split(self, outgoing: Outgoing) -> None:
+    def split(self, outgoing: Outgoing) -> None:
         """Replace a batch that is too large for the target by two halves."""
         self.learn_limit(outgoing.batch)
-        first, second = split_in_half(outgoing.batch)
-        position = self._queue.index(outgoing)
-        del self._queue[position]
-        sequence, spans = outgoing.base_sequence, list(outgoing.spans)
-        for number, piece in enumerate((first, second)):
-            some, spans = split_spans(spans, piece.record_count)
-            new = Outgoing(
-                piece,
-                source_offset=outgoing.source_offset,
-                base_sequence=sequence,
-                is_later_piece=outgoing.is_later_piece or number > 0,
-                is_re_encoded=True,
-                spans=some,
-            )
-            new.tries, new.has_unknown_outcome = outgoing.tries, outgoing.has_unknown_outcome
-            prepare(piece, self.identity, sequence)
-            self._queue.insert(position + number, new)
-            if sequence != NO_SEQUENCE:
-                sequence = sequence_after(piece.last_sequence, 1)
-        self.queued_bytes += first.size + second.size - outgoing.batch.size
+        pieces = self.delivery.halve(outgoing)
+        position = self.queue.index(outgoing)
+        del self.queue[position]
+        for number, piece in enumerate(pieces):
+            self.queue.insert(position + number, piece)
+            self.queued_bytes += piece.batch.size
+        self.queued_bytes -= outgoing.batch.size
         self.counts.split += 1
 
     def learn_limit(self, batch: Batch) -> None:
@@ -621,8 +621,8 @@ class PartitionMirror(Intake):
             outgoing.batch.check_crc()
         except CorruptBatch as error:
             self._on_damaged_batch(outgoing.source_offset, error)
-            if self.parked is None and self._damaged is None:
-                self._damaged = outgoing
+            if self.parked is None and self.damaged is None:
+                self.damaged = outgoing
             return True
         return False  # it was damaged in transit: a retry may succeed
 
@@ -633,6 +633,5 @@ def _oldest_ms(batch: Batch) -> int:
     return batch.max_timestamp if is_stamped else batch.base_timestamp
 
 
-def _at_or_before(sequence: int, other: int) -> bool:
-    """Compare two sequences, which wrap around; they are never far apart."""
-    return ((other - sequence) & SEQUENCE_MASK) < SEQUENCE_MASK // 2
+# A partition with any delivery.
+PartitionMirror: TypeAlias = PartitionCopier[Delivery]

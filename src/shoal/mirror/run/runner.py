@@ -34,7 +34,8 @@ from shoal.client.produce.compare_and_append import AppendResult
 from shoal.client.results import LATEST, ProduceResult
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import MirrorLimits
-from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
+from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
+from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
 from shoal.mirror.copy.intake import Counts
 from shoal.mirror.copy.partition import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
 from shoal.mirror.copy.throttle import Throttle
@@ -57,7 +58,7 @@ _ENDS_S: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
-Units = list[tuple[AppendingMirror, list[Outgoing]]]
+Units = list[tuple[AppendDelivery, list[Outgoing]]]
 Singles = list[tuple[PartitionMirror, Outgoing]]
 
 
@@ -334,7 +335,7 @@ class MirrorRunner:
     def _flush(self, now: float) -> None:
         """In deep mode: queue records that have waited for linger.ms."""
         for mirror in self._partitions.values():
-            rebatcher = mirror.rebatcher
+            rebatcher = mirror.intake.rebatcher
             if rebatcher is not None and mirror.parked is None and rebatcher.is_due(now):
                 mirror.flush()
                 self._writers.wake()
@@ -432,10 +433,11 @@ class MirrorRunner:
         units: Units = []
         limit_bytes = room_bytes = self._throttle.limit_request(self._limits.request_bytes)
         for mirror in mirrors:
-            if isinstance(mirror, AppendingMirror) and room_bytes > 0:
-                unit = mirror.next_unit(now, room_bytes)
+            delivery = mirror.delivery
+            if isinstance(delivery, AppendDelivery) and room_bytes > 0:
+                unit = delivery.next_unit(now, room_bytes)
                 if unit:
-                    units.append((mirror, unit))
+                    units.append((delivery, unit))
                     room_bytes -= sum(out.batch.size for out in unit)
         if units:
             self._throttle.spend(limit_bytes - room_bytes, now)
@@ -459,9 +461,14 @@ class MirrorRunner:
 
     def _start_sequence_queries(self) -> None:
         for tp, mirror in self._partitions.items():
-            if mirror.needs_last_sequence and tp not in self._querying:
+            delivery = mirror.delivery
+            if (
+                isinstance(delivery, IdempotentDelivery)
+                and delivery.needs_last_sequence
+                and tp not in self._querying
+            ):
                 self._querying.add(tp)
-                self._spawn(self._query_last_sequence(mirror))
+                self._spawn(self._query_last_sequence(delivery))
 
     def _leaders(
         self, side: _ClusterSide, mirrors: Iterable[PartitionMirror]
@@ -486,9 +493,9 @@ class MirrorRunner:
         """Schedule `_pump` for the end of the next backoff."""
         times = [m.not_before for m in self._partitions.values() if m.queued_bytes or m.is_waiting]
         times += [
-            m.rebatcher.due_at
+            m.intake.rebatcher.due_at
             for m in self._partitions.values()
-            if m.rebatcher is not None and m.rebatcher.due_at is not None
+            if m.intake.rebatcher is not None and m.intake.rebatcher.due_at is not None
         ]
         times += self._fetch_after.values()
         times.append(self._throttle.open_at_s)
@@ -707,20 +714,21 @@ class MirrorRunner:
 
     async def _append(self, node_id: int, units: Units) -> None:
         side = self._target
-        requests = {mirror.target: mirror.append_request(unit) for mirror, unit in units}
+        requests = {each.mirror.target: each.append_request(unit) for each, unit in units}
         try:
             results = await side.client.compare_and_append(requests)
         finally:
             side.busy[node_id] -= 1
         now = self._loop.time()
-        for mirror, unit in units:
+        for delivery, unit in units:
+            mirror = delivery.mirror
             result = results[mirror.target]
             if result.is_ok:
                 side.backoff.reset()
             elif result.error_code in INVALIDATES_METADATA:
                 self._refresh(side)
             self._record_result(mirror, result)
-            mirror.on_append_result(unit, result, now=now)
+            delivery.on_append_result(unit, result, now=now)
 
     def _record_result(self, mirror: PartitionMirror, result: ProduceResult | AppendResult) -> None:
         if result.is_ok:
@@ -729,12 +737,13 @@ class MirrorRunner:
             cause = result.cause or error_for(result.error_code)
             self._produce_errors[mirror.partition] = str(cause)
 
-    async def _query_last_sequence(self, mirror: PartitionMirror) -> None:
+    async def _query_last_sequence(self, delivery: IdempotentDelivery) -> None:
+        mirror = delivery.mirror
         try:
             last_sequence = await last_sequence_of(
-                self._target.client, mirror.target, mirror.identity
+                self._target.client, mirror.target, delivery.identity
             )
-            mirror.on_last_sequence(last_sequence, now=self._loop.time())
+            delivery.on_last_sequence(last_sequence, now=self._loop.time())
         except ClientError as error:
             if not error.retriable:
                 message = f"cannot read the producer state of this mirror at the target: {error}"

@@ -1,26 +1,26 @@
 """Creates the state machines of partitions at the positions where their copy starts or resumes.
 
-Each delivery finds these positions in its own way (`resume`, `takeover`, `transaction_session`) and
-has its own subclass of `PartitionMirror`. The delivery of each topic is chosen here, when its copy
-starts.
+Each delivery finds these positions in its own way (`resume`, `takeover`, `transaction_session`).
+The delivery of each topic is chosen here, when its copy starts.
 """
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypedDict
+from typing import TypeVar
 
 from shoal.client.client import Client
 from shoal.client.errors import UnsupportedByBroker
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.copy.delivery.at_least_once import NO_IDENTITY, AtLeastOnceMirror
+from shoal.mirror.copy.delivery.at_least_once import AtLeastOnceDelivery
 from shoal.mirror.copy.delivery.choice import Chooser, Chosen
-from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
+from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
+from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
 from shoal.mirror.copy.delivery.names import AT_LEAST_ONCE, COMPARE_AND_APPEND, TRANSACTIONAL
-from shoal.mirror.copy.delivery.transactional import TransactionalMirror
-from shoal.mirror.copy.intake import Counts
-from shoal.mirror.copy.partition import Declare, PartitionMirror
+from shoal.mirror.copy.delivery.transactional import TransactionalDelivery
+from shoal.mirror.copy.intake import Counts, Intake
+from shoal.mirror.copy.partition import Declare, Delivery, PartitionCopier, PartitionMirror
 from shoal.mirror.copy.rebatch import Rebatcher
 from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.handlers import load_handler
@@ -35,28 +35,15 @@ from shoal.mirror.run.transaction_ids import TransactionWriters
 from shoal.mirror.run.transaction_session import TransactionWriter
 from shoal.mirror.watch.checkpoint_loss import CheckpointLoss
 from shoal.mirror.watch.divergence import ReadEpochs
-from shoal.mirror.watch.generations import Action, Lineage, lineage_of
+from shoal.mirror.watch.generations import Action, lineage_of
 from shoal.mirror.watch.leader_epochs import ReadSoFar, epochs_unavailable, find_divergences
 from shoal.mirror.watch.source import check_cycles, find_origins
 from shoal.model.topics import TopicPartition
 
 Begun = dict[Route, PartitionMirror]
+DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 _log = logging.getLogger(__name__)
-
-
-class Common(TypedDict):
-    """The arguments that all kinds of `PartitionMirror` have in common."""
-
-    writes_to: TopicPartition
-    epochs: ReadEpochs
-    checked_epoch: int
-    counts: Counts
-    lineage: Lineage
-    retries_bad: bool
-    rebatcher: Rebatcher | None
-    declare: Declare | None
-    announced: set[str]
 
 
 class Starter:
@@ -215,7 +202,10 @@ class Starter:
 
     async def _begin_transactional(self, routes: list[Route]) -> Begun:
         claimed = await self.transaction_writers.begin(routes)
-        mirrors = {route: self._make_transactional(route, each) for route, each in claimed.items()}
+        mirrors = {
+            route: self._make_mirror(route, each, TransactionalDelivery())
+            for route, each in claimed.items()
+        }
         self.transaction_writers.follow(mirrors.values())
         return dict(mirrors)
 
@@ -225,7 +215,16 @@ class Starter:
         if delivery == COMPARE_AND_APPEND:
             taken = await AppendTakeover(self._target, resume).find_starts(routes)
             first = {route: each.checkpoint for route, each in taken.items()}
-            begun = {route: self._make_appending(route, each) for route, each in taken.items()}
+            begun = {
+                route: self._make_mirror(
+                    route,
+                    each.checkpoint,
+                    _append_delivery(each),
+                    position=each.position,
+                    target_offset=each.end,
+                )
+                for route, each in taken.items()
+            }
             for route, mirror in begun.items():
                 self._park_truncated(route, mirror)
         elif delivery == AT_LEAST_ONCE:
@@ -235,15 +234,19 @@ class Starter:
                 end = await resume.await_written(route.target, each)
                 # Records of an earlier start are below `end`. A new copy has none.
                 offset = each.target_offset if resume.needs_new_map(route) else end
-                begun[route] = self._make_at_least_once(route, each, offset)
+                begun[route] = self._make_mirror(
+                    route, each, AtLeastOnceDelivery(), target_offset=offset
+                )
         else:
             starts = await resume.find_starts(routes)
             first = {route: start.checkpoint for route, start in starts.items()}
-            begun = {route: self._make_idempotent(route, start) for route, start in starts.items()}
-            expiration_ms = await self._chooser.expiration_ms()
-            if expiration_ms is not None:
-                for mirror in begun.values():
-                    mirror.producer_expiration_ms = expiration_ms
+            expiration_ms = await self._chooser.expiration_ms() or 0
+            begun = {
+                route: self._make_mirror(
+                    route, start.checkpoint, _idempotent_delivery(start, expiration_ms)
+                )
+                for route, start in starts.items()
+            }
         blocks: dict[TopicPartition, NewBlocks] = {}
         if delivery != COMPARE_AND_APPEND:
             # Compare-and-append keeps offsets, so it needs no map.
@@ -267,78 +270,60 @@ class Starter:
                 "compare both topics with `shoal mirror verify`; mirror into a new topic",
             )
 
-    def _common_fields(
-        self, route: Route, checkpoint: Checkpoint, *, keeps_offsets: bool = False
-    ) -> Common:
+    def _make_mirror(
+        self,
+        route: Route,
+        checkpoint: Checkpoint,
+        delivery: DeliveryT,
+        *,
+        position: int | None = None,
+        target_offset: int | None = None,
+    ) -> PartitionCopier[DeliveryT]:
+        """Create a partition that starts at its checkpoint, unless another position is given."""
         rules = self._config.copy
         is_deep = rules.is_deep(route.source.topic)
-        return {
-            "writes_to": route.target,
-            "epochs": read_epochs(checkpoint),
-            "checked_epoch": self._checked_epochs.get(route.source, -1),
-            "counts": Counts(truncated=checkpoint.truncated),
-            "lineage": lineage_of(checkpoint),
-            "retries_bad": rules.on_bad_batch == "retry",
-            "rebatcher": Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
-            "declare": None if is_deep else self._declare,
-            "announced": self._announced,
-        }
-
-    def _make_idempotent(self, route: Route, start: Start) -> PartitionMirror:
-        checkpoint = start.checkpoint
-        return PartitionMirror(
+        keeps_offsets = delivery.keeps_offsets
+        intake = Intake(
             route.source,
-            checkpoint.identity,
-            checkpoint.source_offset,
-            Backoff(100, 1000),
             self._handler,
-            next_sequence=checkpoint.sequence,
-            target_offset=checkpoint.target_offset,
-            already_there=start.already_there,
-            is_producer_known=start.is_producer_known,
-            tail=start.tail,
-            **self._common_fields(route, checkpoint),
+            Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
+            keeps_offsets,
+            announced=self._announced,
+            counts=Counts(truncated=checkpoint.truncated),
+        )
+        return PartitionCopier(
+            intake,
+            delivery,
+            checkpoint.source_offset if position is None else position,
+            Backoff(100, 1000),
+            target_offset=checkpoint.target_offset if target_offset is None else target_offset,
+            writes_to=route.target,
+            epochs=read_epochs(checkpoint),
+            checked_epoch=self._checked_epochs.get(route.source, -1),
+            lineage=lineage_of(checkpoint),
+            retries_bad=rules.on_bad_batch == "retry",
+            declare=None if is_deep else self._declare,
         )
 
-    def _make_at_least_once(
-        self, route: Route, checkpoint: Checkpoint, target_offset: int
-    ) -> PartitionMirror:
-        return AtLeastOnceMirror(
-            route.source,
-            NO_IDENTITY,
-            checkpoint.source_offset,
-            Backoff(100, 1000),
-            self._handler,
-            target_offset=target_offset,
-            **self._common_fields(route, checkpoint),
-        )
 
-    def _make_appending(self, route: Route, taken: AppendStart) -> PartitionMirror:
-        checkpoint = taken.checkpoint
-        return AppendingMirror(
-            route.source,
-            checkpoint.identity,
-            taken.position,
-            Backoff(100, 1000),
-            self._handler,
-            target_offset=taken.end,
-            mirror_epoch=checkpoint.mirror_epoch,
-            existing_until=taken.end,
-            agreed_end=checkpoint.target_offset,
-            tail=taken.tail,
-            **self._common_fields(route, checkpoint, keeps_offsets=True),
-        )
+def _idempotent_delivery(start: Start, expiration_ms: int) -> IdempotentDelivery:
+    return IdempotentDelivery(
+        start.checkpoint.identity,
+        next_sequence=start.checkpoint.sequence,
+        already_there=start.already_there,
+        tail=start.tail,
+        is_producer_known=start.is_producer_known,
+        producer_expiration_ms=expiration_ms,
+    )
 
-    def _make_transactional(self, route: Route, checkpoint: Checkpoint) -> TransactionalMirror:
-        return TransactionalMirror(
-            route.source,
-            NO_IDENTITY,
-            checkpoint.source_offset,
-            Backoff(100, 1000),
-            self._handler,
-            target_offset=checkpoint.target_offset,
-            **self._common_fields(route, checkpoint),
-        )
+
+def _append_delivery(taken: AppendStart) -> AppendDelivery:
+    return AppendDelivery(
+        mirror_epoch=taken.checkpoint.mirror_epoch,
+        existing_until=taken.end,
+        agreed_end=taken.checkpoint.target_offset,
+        tail=taken.tail,
+    )
 
 
 def read_epochs(checkpoint: Checkpoint) -> ReadEpochs:

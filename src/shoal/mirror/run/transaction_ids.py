@@ -122,7 +122,7 @@ class TransactionWriters:
         claimed = await self._begin(routes, avoid=writer)
         writer.release(healthy)
         for route, mirror in zip(routes, healthy, strict=True):
-            mirror.rewind(claimed[route].source_offset, claimed[route].target_offset)
+            mirror.delivery.rewind(claimed[route].source_offset, claimed[route].target_offset)
         self.follow(healthy)
         names = ", ".join(str(mirror.target) for mirror in healthy)
         _log.warning("%s is stuck: %s continue with another transactional.id", writer.id, names)

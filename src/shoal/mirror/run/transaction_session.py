@@ -417,7 +417,7 @@ class TransactionWriter:
         """Write until `stop`."""
         try:
             while not self._stopping:
-                if not any(m.has_more and self._is_available(m) for m in self._mirrors):
+                if not any(m.delivery.has_more and self._is_available(m) for m in self._mirrors):
                     await self._await_more()
                     continue
                 began = asyncio.get_running_loop().time()
@@ -430,7 +430,7 @@ class TransactionWriter:
 
     async def _await_more(self) -> None:
         """Wait for batches; check periodically whether left-out partitions are available again."""
-        are_left_out = any(mirror.has_more for mirror in self._mirrors)
+        are_left_out = any(mirror.delivery.has_more for mirror in self._mirrors)
         self._awake.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEFT_OUT_EVERY_S if are_left_out else None):
@@ -466,7 +466,9 @@ class TransactionWriter:
         session = self._session
         if session is None:
             return 0  # all partitions are taken over by others
-        if not any(self._is_available(mirror) and mirror.has_more for mirror in self._mirrors):
+        if not any(
+            self._is_available(mirror) and mirror.delivery.has_more for mirror in self._mirrors
+        ):
             return 0
         session.begin()
         async with asyncio.timeout(STALL_S):
@@ -475,14 +477,14 @@ class TransactionWriter:
         positions = {
             mirror.target: replace(
                 self._checkpoints[mirror.target],
-                source_offset=mirror.next_position,
+                source_offset=mirror.delivery.next_position,
                 target_offset=mirror.target_offset,
-                **epochs_below(mirror, mirror.next_position),
+                **epochs_below(mirror, mirror.delivery.next_position),
             )
             for mirror, _, _ in sent
         }
         mirrors = {mirror.target: mirror for mirror, _, _ in sent}
-        maps = {tp: mirror.extend_map() for tp, mirror in mirrors.items()}
+        maps = {tp: mirror.delivery.extend_map() for tp, mirror in mirrors.items()}
         blocks = {tp: extended.blocks_to_save() for tp, extended in maps.items() if extended}
         async with asyncio.timeout(STALL_S):
             await self._write(session, positions, blocks)
@@ -495,7 +497,7 @@ class TransactionWriter:
         for tp, mirror in mirrors.items():
             if (extended := maps[tp]) is not None:
                 extended.mark_saved(blocks[tp])
-            mirror.on_committed(extended)
+            mirror.delivery.on_committed(extended)
         for mirror in mirrors.values():
             if mirror.target not in hidden:
                 await self._inspect_gaps(mirror)
@@ -522,7 +524,7 @@ class TransactionWriter:
                 if not outcome.is_ok:
                     self._on_produce_error(mirror, outgoing, outcome)
                     raise outcome.error(mirror.target)
-                mirror.on_written(outgoing, outcome)
+                mirror.delivery.on_written(outgoing, outcome)
             except (ClientError, TimeoutError) as error:
                 failure = failure or error
         if failure is not None:
@@ -536,7 +538,7 @@ class TransactionWriter:
                 break
             if not self._is_available(mirror):
                 continue
-            for outgoing in mirror.take(room_bytes):
+            for outgoing in mirror.delivery.take(room_bytes):
                 room_bytes -= outgoing.batch.size
                 result = await session.send(mirror.target, outgoing.batch)
                 sent.append((mirror, outgoing, result))
@@ -608,12 +610,12 @@ class TransactionWriter:
     async def _inspect_gaps(self, mirror: TransactionalMirror) -> None:
         """Count data of another producer between the checkpoint and the first batch."""
         tp = mirror.target
-        for gap in list(mirror.gaps):
+        for gap in list(mirror.delivery.gaps):
             first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
             position, found = max(first, gap[0]), None
             while found is None and position < gap[1]:
                 found, position = await self._data_from(tp, position, _GAP_BYTES)
-            mirror.close_gap(gap, has_data=found is not None and found < gap[1])
+            mirror.delivery.close_gap(gap, has_data=found is not None and found < gap[1])
 
     # Partitions left out of transactions.
 
@@ -711,7 +713,7 @@ class TransactionWriter:
 
     def _rewind(self, mirror: TransactionalMirror) -> None:
         checkpoint = self._checkpoints[mirror.target]
-        mirror.rewind(checkpoint.source_offset, checkpoint.target_offset)
+        mirror.delivery.rewind(checkpoint.source_offset, checkpoint.target_offset)
 
     async def _close(self) -> None:
         session, self._session = self._session, None

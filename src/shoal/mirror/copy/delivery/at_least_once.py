@@ -1,4 +1,4 @@
-"""One mirrored partition with at-least-once delivery; pure.
+"""At-least-once delivery: nothing detects duplicates; pure.
 
 Rules:
 - Batches carry no producer id, so every target accepts them, and none detects duplicates.
@@ -8,40 +8,41 @@ Rules:
   since then are copied again.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from shoal.client.produce.sequencing import ProducerIdentity
-from shoal.mirror.copy.partition import Outgoing, PartitionMirror
+from shoal.mirror.copy.partition import Delivery, Outgoing
 from shoal.mirror.copy.rewrite import prepare
 from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-@dataclass(slots=True)
-class AtLeastOnceMirror(PartitionMirror):
-    """The state of one partition with at-least-once delivery."""
+class AtLeastOnceDelivery(Delivery):
+    """Batches without a producer; has no state of its own."""
 
-    in_flight_limit: int = 1
+    __slots__ = ()
 
-    def _number(self, outgoing: Outgoing) -> None:
-        prepare(outgoing.batch, NO_IDENTITY, NO_SEQUENCE)
-        outgoing.base_sequence = NO_SEQUENCE
-        self._enqueue(outgoing)
+    @property
+    def in_flight_limit(self) -> int:
+        return 1
 
-    def _advance_target_offset(self, outgoing: Outgoing) -> None:
-        if outgoing.target_offset >= 0:
-            if outgoing.target_offset < self.target_offset:
-                self._suspect_loss(outgoing.target_offset)
-            elif outgoing.target_offset > self.target_offset:
-                self._regressed_to = -1  # the writer of the records in between is unknown
-                ahead = outgoing.target_offset - self.target_offset
-                if not _may_be_own(outgoing, ahead):
-                    self._count_displaced(outgoing.target_offset, self.target_offset)
-            self.target_offset = outgoing.target_offset
-            self._map(outgoing.spans)
-            self.target_offset += outgoing.batch.record_count
+    def prepare(self, outgoing: Outgoing) -> None:
+        prepare(outgoing.batch, _NO_IDENTITY, NO_SEQUENCE)
+
+    def on_acknowledged(self, outgoing: Outgoing) -> None:
+        mirror, offset = self.mirror, outgoing.target_offset
+        if offset < 0:
+            return
+        if offset < mirror.target_offset:
+            mirror.suspect_loss(offset)
+        elif offset > mirror.target_offset:
+            mirror.regressed_to = -1  # the writer of the records in between is unknown
+            if not _may_be_own(outgoing, offset - mirror.target_offset):
+                mirror.count_displaced(offset, mirror.target_offset)
+        mirror.target_offset = offset
+        mirror.map_spans(outgoing.spans)
+        mirror.target_offset += outgoing.batch.record_count
 
 
 def _may_be_own(outgoing: Outgoing, count: int) -> bool:

@@ -1,4 +1,4 @@
-"""One mirrored partition that is written to Kafka Lite by compare-and-append; pure.
+"""Delivery to Kafka Lite by compare-and-append: batches keep their offsets; pure.
 
 Rules:
 - Batches keep their source offsets, including gaps. Only the batch inside which the copy starts is
@@ -14,11 +14,18 @@ Rules:
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import error_for
 from shoal.client.produce.compare_and_append import AppendRequest, AppendResult
-from shoal.mirror.copy.partition import TOO_LARGE, Outgoing, PartitionMirror
+from shoal.mirror.copy.partition import (
+    TOO_LARGE,
+    Delivery,
+    Outgoing,
+    PartitionCopier,
+    ResumePoint,
+)
 from shoal.mirror.copy.rebatch import BatchGroup
 from shoal.mirror.copy.rewrite import (
     find_difference,
@@ -26,45 +33,35 @@ from shoal.mirror.copy.rewrite import (
     split_in_half,
     split_to_limit,
 )
-from shoal.mirror.offsets.offset_map import OffsetSpan
 from shoal.mirror.run.remedies import remedy_for
 from shoal.model.findings import Outcome
-from shoal.wire.batch import NO_SEQUENCE, Batch
+from shoal.wire.batch import Batch
 from shoal.wire.records.re_encode import trim
 
 
 @dataclass(slots=True)
-class AppendingMirror(PartitionMirror):
-    """The state of one partition; `target_offset` is the target's log end offset."""
+class AppendDelivery(Delivery):
+    """The requests of one partition, whose `target_offset` is the target's log end offset."""
+
+    keeps_offsets: ClassVar[bool] = True
 
     mirror_epoch: int = 0
     # The target's log end at the start, and the log end up to which it was compared with the
     # source before. Records in between are compared now (`tail` is the last batch).
     existing_until: int = -1
     agreed_end: int = -1
+    tail: Batch | None = None  # the target's last existing batch, as stored
     _unknown_ends: set[int] = field(default_factory=set)  # ends of requests without a response
 
-    def _make_sendable(self, batch: Batch) -> tuple[Batch | None, list[OffsetSpan]]:
-        if batch.record_count == 0:
-            self.counts.dropped_empty += 1
-            return None, []
-        # Offsets are kept, so no offset map is needed.
-        if batch.base_offset >= self.position:
-            return batch, []
-        self.counts.trimmed += 1
-        copy = trim(batch, from_offset=self.position)
-        if copy is None:
-            self.counts.dropped_empty += 1
-        return copy, []
-
     @property
-    def reached_target_offset(self) -> int:
+    def idle_resume_point(self) -> ResumePoint:
+        until = self.mirror.queued_until
         # A checkpoint must not cover records that are not compared yet.
-        is_compared = self.queued_until >= self.existing_until
-        return self.target_offset if is_compared else self.agreed_end
+        is_compared = until >= self.existing_until
+        return ResumePoint(until, 0, self.mirror.target_offset if is_compared else self.agreed_end)
 
     def count_lost_below(self, first: int) -> int:
-        return max(0, first - max(self.position, self.existing_until))
+        return max(0, first - max(self.mirror.position, self.existing_until))
 
     def _trim_existing(self, batch: Batch) -> tuple[Batch | None, bool]:
         """Drop the records that the target has; False if the target has other records there."""
@@ -72,7 +69,7 @@ class AppendingMirror(PartitionMirror):
             return batch, True
         offset = None if self.tail is None else find_difference(batch, self.tail)
         if offset is not None:
-            self.park(
+            self.mirror.park(
                 f"the target's record at offset {offset} differs from the source's: another "
                 "producer has written to the target in the place of source records",
                 "compare both topics with `shoal mirror verify`, then delete the target topic: "
@@ -80,14 +77,14 @@ class AppendingMirror(PartitionMirror):
             )
             return None, False
         if batch.next_offset <= self.existing_until:
-            self.counts.already_there += batch.record_count
+            self.mirror.counts.already_there += batch.record_count
             return None, True
-        self.counts.split += 1
+        self.mirror.counts.split += 1
         left = trim(batch, from_offset=self.existing_until)
-        self.counts.already_there += batch.record_count - (left.record_count if left else 0)
+        self.mirror.counts.already_there += batch.record_count - (left.record_count if left else 0)
         return left, True
 
-    def _accept(self, group: BatchGroup) -> bool:
+    def accept(self, group: BatchGroup) -> bool:
         source_offset = group.source_offset
         for whole in group.batches:
             prepare_to_append(whole, max(whole.base_offset, source_offset))
@@ -97,59 +94,57 @@ class AppendingMirror(PartitionMirror):
             if batch is None:
                 continue
             if batch.next_offset > group.next_offset:
-                self.park(
+                self.mirror.park(
                     f"the handler returned too many records for the batch at {source_offset}",
                     "change the handler to return at most as many records as it gets",
                 )
                 return False
-            pieces = list(split_to_limit(batch, self.limit_bytes, keep_offsets=True))
-            self.counts.split += len(pieces) - 1
+            pieces = list(split_to_limit(batch, self.mirror.limit_bytes, keep_offsets=True))
+            self.mirror.counts.split += len(pieces) - 1
             is_re_encoded = group.is_re_encoded or batch is not whole or len(pieces) > 1
             for piece in pieces:
-                self._enqueue(self._outgoing(piece, source_offset, is_re_encoded=is_re_encoded))
+                self.mirror.enqueue(
+                    Outgoing(piece, source_offset=source_offset, is_re_encoded=is_re_encoded)
+                )
                 source_offset = piece.next_offset
         return True
 
-    def _outgoing(self, batch: Batch, source_offset: int, *, is_re_encoded: bool) -> Outgoing:
-        return Outgoing(
-            batch,
-            source_offset=source_offset,
-            base_sequence=NO_SEQUENCE,
-            is_re_encoded=is_re_encoded,
-        )
+    def halve(self, outgoing: Outgoing) -> list[Outgoing]:
+        first, second = split_in_half(outgoing.batch, keep_offsets=True)
+        return [
+            Outgoing(first, source_offset=outgoing.source_offset, is_re_encoded=True),
+            Outgoing(second, source_offset=second.base_offset, is_re_encoded=True),
+        ]
 
-    def _due_offset(self, outgoing: Outgoing) -> int:
+    def due_offset(self, outgoing: Outgoing) -> int:
         return outgoing.batch.base_offset
-
-    def next_batch(self, now: float) -> Outgoing | None:
-        return None  # batches are sent by `next_unit`
 
     def next_unit(self, now: float, room_bytes: int) -> list[Outgoing]:
         """Return the batches of the next request; empty if none can be sent now."""
-        if not self.can_send or self._in_flight or now < self.not_before:
+        if not self.mirror.can_send or self.mirror.in_flight or now < self.mirror.not_before:
             return []
         unit: list[Outgoing] = []
-        for outgoing in self._queue:
+        for outgoing in self.mirror.queue:
             room_bytes -= outgoing.batch.size
             if unit and room_bytes < 0:
                 break
             unit.append(outgoing)
         for outgoing in unit:
-            self.mark_sent(outgoing)
+            self.mirror.mark_sent(outgoing)
         return unit
 
     def append_request(self, unit: list[Outgoing]) -> AppendRequest:
         batches = [outgoing.batch.view for outgoing in unit]
-        return AppendRequest(self.target_offset, self.mirror_epoch, batches)
+        return AppendRequest(self.mirror.target_offset, self.mirror_epoch, batches)
 
     def on_append_result(self, unit: list[Outgoing], result: AppendResult, *, now: float) -> None:
         """Process the result of one request."""
         for outgoing in unit:
             outgoing.in_flight = False
-        self._in_flight = 0
+        self.mirror.in_flight = 0
         end = unit[-1].batch.next_offset
         if result.is_ok:
-            self.backoff.reset()
+            self.mirror.backoff.reset()
             self._advance_to(end)
         elif result.is_mismatch:
             self._on_end_mismatch(result.log_end)
@@ -157,7 +152,7 @@ class AppendingMirror(PartitionMirror):
             self._unknown_ends.add(end)
             for outgoing in unit:
                 outgoing.has_unknown_outcome = True
-            self.not_before = now + self.backoff.next_wait_s()
+            self.mirror.not_before = now + self.mirror.backoff.next_wait_s()
         else:
             self._on_append_error(unit, result, now)
 
@@ -165,58 +160,49 @@ class AppendingMirror(PartitionMirror):
         if end in self._unknown_ends:
             self._advance_to(end)
             return
-        self.suspect_target(
-            f"the target's log ends at {end}, not at {self.target_offset}: "
+        self.mirror.suspect_target(
+            f"the target's log ends at {end}, not at {self.mirror.target_offset}: "
             "another producer writes to it, or it has lost records",
             "let only one mirror write there; compare both topics with `shoal mirror verify`",
         )
 
     def _advance_to(self, end: int) -> None:
         self._unknown_ends.clear()
-        self.target_offset = end
-        while self._queue and self._queue[0].batch.next_offset <= end:
-            self._drop_first()
+        self.mirror.target_offset = end
+        while self.mirror.queue and self.mirror.queue[0].batch.next_offset <= end:
+            self.mirror.drop_first()
 
     def _on_append_error(self, unit: list[Outgoing], result: AppendResult, now: float) -> None:
         code = result.error_code
         if result.is_fenced:
-            self.park(
+            self.mirror.park(
                 "a newer mirror with the same name has taken over",
                 "run only one mirror with this name",
             )
             return
-        if code == Code.CORRUPT_MESSAGE and any(self.detect_damage(out) for out in unit):
-            if self._damaged is not None:
-                self._refetch_damaged(self._damaged)
+        if code == Code.CORRUPT_MESSAGE and any(self.mirror.detect_damage(out) for out in unit):
+            self.mirror.refetch_damaged()
             return
         largest = max(unit, key=lambda outgoing: outgoing.batch.size)
         if code in TOO_LARGE:
             if largest.batch.record_count > 1:
-                self._split(largest)
+                self.mirror.split(largest)
             else:
-                tp = self.target
+                tp = self.mirror.target
                 error = error_for(code, topic=tp.topic, partition=tp.partition)
-                self.wait_for_limit(largest, error, now)
+                self.mirror.wait_for_limit(largest, error, now)
             return
         if result.cause is None and not facts_of(code).retriable:
-            tp = self.target
+            tp = self.mirror.target
             error = error_for(
                 code, topic=tp.topic, partition=tp.partition, message=result.error_message
             )
-            self.park(
+            self.mirror.park(
                 f"the target refuses the batches from {unit[0].source_offset} on: {error}",
                 remedy_for(code),
             )
             return
-        self.not_before = now + self.backoff.next_wait_s()
+        self.mirror.not_before = now + self.mirror.backoff.next_wait_s()
 
-    def _split(self, outgoing: Outgoing) -> None:
-        self.learn_limit(outgoing.batch)
-        first, second = split_in_half(outgoing.batch, keep_offsets=True)
-        position = self._queue.index(outgoing)
-        self._queue[position] = self._outgoing(first, outgoing.source_offset, is_re_encoded=True)
-        self._queue.insert(
-            position + 1, self._outgoing(second, second.base_offset, is_re_encoded=True)
-        )
-        self.queued_bytes += first.size + second.size - outgoing.batch.size
-        self.counts.split += 1
+
+AppendingMirror: TypeAlias = PartitionCopier[AppendDelivery]

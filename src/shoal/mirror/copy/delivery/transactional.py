@@ -1,4 +1,4 @@
-"""One mirrored partition that is written in transactions; pure.
+"""Transactional delivery: batches and checkpoints are written in transactions; pure.
 
 Rules:
 - Batches are taken from the head of the queue into a transaction, and leave the queue when it is
@@ -12,18 +12,21 @@ Rules:
 """
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from shoal.client.codes import Code
 from shoal.client.errors import error_for
 from shoal.client.results import ProduceResult
-from shoal.mirror.copy.partition import Outgoing, PartitionMirror
+from shoal.mirror.copy.partition import Delivery, Outgoing, PartitionCopier
 from shoal.mirror.offsets.offset_map import MapWriter
-from shoal.wire.batch import NO_SEQUENCE
 
 
 @dataclass(slots=True)
-class TransactionalMirror(PartitionMirror):
-    """The state of one partition; `position` and queue include the open transaction."""
+class TransactionalDelivery(Delivery):
+    """The open transaction of one partition, which `position` and queue include.
+
+    The transactional session writes the headers of batches.
+    """
 
     _taken: int = 0  # batches at the head of the queue that are in the open transaction
     _expected: int = -1  # expected target offset of the next batch; -1 while unknown
@@ -31,85 +34,76 @@ class TransactionalMirror(PartitionMirror):
     # batches, or data of another producer.
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
-    def _number(self, outgoing: Outgoing) -> None:
-        # The transactional session writes the header.
-        outgoing.base_sequence = NO_SEQUENCE
-        self._enqueue(outgoing)
-
-    def next_batch(self, now: float) -> Outgoing | None:
-        return None  # batches are sent by `take`
-
-    def _due_offset(self, outgoing: Outgoing) -> int:
+    def due_offset(self, outgoing: Outgoing) -> int:
         # Unknown: markers take offsets too. `on_written` declares it before the commit.
         return -1
 
     @property
     def has_more(self) -> bool:
-        return self.can_send and len(self._queue) > self._taken
+        return self.mirror.can_send and len(self.mirror.queue) > self._taken
 
     def take(self, room_bytes: int) -> list[Outgoing]:
         """Take the next batches for the open transaction: at least one, at most `room_bytes`."""
         taken: list[Outgoing] = []
-        if not self.can_send:
+        if not self.mirror.can_send:
             return taken
-        for outgoing in list(self._queue)[self._taken :]:
+        for outgoing in list(self.mirror.queue)[self._taken :]:
             room_bytes -= outgoing.batch.size
             if taken and room_bytes < 0 and not outgoing.is_later_piece:
                 break
-            if self.detect_damage(outgoing):
+            if self.mirror.detect_damage(outgoing):
                 break
-            self.mark_sent(outgoing)
+            self.mirror.mark_sent(outgoing)
             outgoing.has_unknown_outcome = True  # until its transaction ends
             self._taken += 1
             taken.append(outgoing)
-        if self._damaged is not None:
-            self._refetch_damaged(self._damaged)
+        self.mirror.refetch_damaged()
         return taken
 
     def on_written(self, outgoing: Outgoing, result: ProduceResult) -> None:
         """The target acknowledged a batch of the open transaction."""
         outgoing.in_flight = False
-        self._in_flight -= 1
+        self.mirror.in_flight -= 1
         offset = result.base_offset
-        if 0 <= offset < self.target_offset:
+        if 0 <= offset < self.mirror.target_offset:
             # The topic may have been recreated: abort the transaction, so that nothing is added.
-            self._suspect_loss(offset)
+            self.mirror.suspect_loss(offset)
             raise error_for(
                 Code.INCONSISTENT_TOPIC_ID,
-                topic=self.target.topic,
-                partition=self.target.partition,
-                message=f"a batch is at offset {offset}, below {self.target_offset}",
+                topic=self.mirror.target.topic,
+                partition=self.mirror.target.partition,
+                message=f"a batch is at offset {offset}, below {self.mirror.target_offset}",
             )
         if offset >= 0:
             if self._expected == -1:
-                if offset > self.target_offset:
-                    self.gaps.append((self.target_offset, offset))
+                if offset > self.mirror.target_offset:
+                    self.gaps.append((self.mirror.target_offset, offset))
             elif offset != self._expected:
-                self._count_displaced(offset, self._expected)
+                self.mirror.count_displaced(offset, self._expected)
             outgoing.target_offset = offset
             if outgoing.is_re_encoded:
-                self._declare(offset)
-            self.target_offset = self._expected = offset + outgoing.batch.record_count
+                self.mirror.declare_at(offset)
+            self.mirror.target_offset = self._expected = offset + outgoing.batch.record_count
 
     def close_gap(self, gap: tuple[int, int], *, has_data: bool) -> None:
         """What is in a gap of `gaps` is known: markers and aborted batches only, or data."""
         self.gaps.remove(gap)
         if has_data:
-            self._count_displaced(gap[1], gap[0])
+            self.mirror.count_displaced(gap[1], gap[0])
 
     @property
     def next_position(self) -> int:
         """The next source offset after the open transaction."""
-        if len(self._queue) > self._taken:
-            return self._queue[self._taken].source_offset
-        return self.position
+        if len(self.mirror.queue) > self._taken:
+            return self.mirror.queue[self._taken].source_offset
+        return self.mirror.position
 
     def extend_map(self) -> MapWriter | None:
         """Return the offset map as it will be when the open transaction is committed."""
-        if self.offsets is None:
+        if self.mirror.offsets is None:
             return None
-        extended = self.offsets.copy()
-        for outgoing in list(self._queue)[: self._taken]:
+        extended = self.mirror.offsets.copy()
+        for outgoing in list(self.mirror.queue)[: self._taken]:
             if outgoing.target_offset >= 0:
                 extended.add(outgoing.spans, outgoing.target_offset)
         extended.reach(self.next_position)
@@ -117,20 +111,22 @@ class TransactionalMirror(PartitionMirror):
 
     def on_committed(self, offsets: MapWriter | None = None) -> None:
         """The open transaction is committed and visible; `offsets` is from `extend_map`."""
-        self.offsets = offsets
+        self.mirror.offsets = offsets
         if self._taken and self._expected >= 0:
             self._expected += 1  # its marker
         for _ in range(self._taken):
-            self._drop_first()
+            self.mirror.drop_first()
         self._taken = 0
 
     def rewind(self, source_offset: int, target_offset: int) -> None:
         """Drop all batches that are not committed."""
-        self._queue.clear()
-        if self.rebatcher is not None:
-            self.rebatcher.forget(source_offset)
-        self.queued_bytes = 0
-        self._taken = self._in_flight = 0
+        self.mirror.queue.clear()
+        self.mirror.intake.forget(source_offset)
+        self.mirror.queued_bytes = 0
+        self._taken = self.mirror.in_flight = 0
         self._expected = -1
-        self.position = source_offset
-        self.target_offset = target_offset
+        self.mirror.position = source_offset
+        self.mirror.target_offset = target_offset
+
+
+TransactionalMirror: TypeAlias = PartitionCopier[TransactionalDelivery]

@@ -1,0 +1,223 @@
+"""Idempotent delivery: the target detects duplicates by the sequences of one producer; pure.
+
+Rules:
+- Each batch has its sequence. The producer id never changes: the sequence is what prevents
+  duplicate batches.
+- Until the target has acknowledged a first batch, exactly one is in flight, because a broker that
+  does not know a producer accepts any first sequence.
+- Batches behind a failed batch return as out of sequence. If the *oldest* batch is out of sequence,
+  it is not just sent again: the mirror first queries the last sequence that the target has
+  (`needs_last_sequence`, `on_last_sequence`).
+- A mirror that resumes skips the records that the target already has, by their count. The last of
+  them must equal the target's last record.
+- A batch so old that the target does not remember its producer is sent alone: without producer
+  state any sequence is accepted, and a lost batch would leave a gap.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from shoal.client.codes import Code
+from shoal.client.produce.sequencing import ProducerIdentity
+from shoal.mirror.copy.partition import (
+    IN_FLIGHT_LIMIT,
+    Delivery,
+    Outgoing,
+    PartitionCopier,
+    ResumePoint,
+)
+from shoal.mirror.copy.rebatch import BatchGroup
+from shoal.mirror.copy.rewrite import drop_first_records, has_same_ending, prepare
+from shoal.mirror.offsets.offset_map import OffsetSpan, split_spans
+from shoal.wire.batch import SEQUENCE_MASK, Batch, sequence_after
+
+_log = logging.getLogger(__name__)
+
+_OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
+
+
+@dataclass(slots=True)
+class IdempotentDelivery(Delivery):
+    """The sequences of one partition."""
+
+    identity: ProducerIdentity
+    next_sequence: int = 0
+    already_there: int = 0  # records that are still to be skipped: the target has them
+    tail: Batch | None = None  # the target's last existing batch, as stored
+    is_producer_known: bool = False  # whether the target's leader has state of this producer
+    producer_expiration_ms: int = 0  # of the target; 0 if unknown
+    is_out_of_sequence: bool = False  # the oldest batch is
+
+    @property
+    def in_flight_limit(self) -> int:
+        if self.is_out_of_sequence:
+            return 0
+        return IN_FLIGHT_LIMIT if self.is_producer_known else 1
+
+    def accept(self, group: BatchGroup) -> bool:
+        spans = group.spans
+        for number, batch in enumerate(group.batches):
+            if not self.already_there:
+                spans = self.mirror.queue_pieces(batch, group, number, spans)
+                continue
+            if not number:
+                self.mirror.last_resume_point = ResumePoint(
+                    group.source_offset, self.next_sequence, self.mirror.target_offset
+                )
+            passed, spans = split_spans(spans, batch.record_count)
+            if not self._skip_existing(batch, passed, group.source_offset):
+                return False
+        return True
+
+    def _skip_existing(self, batch: Batch, spans: list[OffsetSpan], source_offset: int) -> bool:
+        """Skip the records of a batch that the target has: all of them, or the first ones."""
+        mirror = self.mirror
+        count = min(batch.record_count, self.already_there)
+        is_last = count == self.already_there
+        if is_last and self.tail is not None and not has_same_ending(batch, count, self.tail):
+            mirror.park(
+                f"the target's last {self.already_there} records differ from the source's at "
+                f"offset {mirror.position}: the source has changed since they were copied",
+                "compare both topics with `shoal mirror verify`, and mirror into a new topic",
+            )
+            return False
+        there, left = split_spans(spans, count)
+        mirror.map_spans(there)
+        self._pass_over(count)
+        if is_last:
+            self.tail = None
+        if count < batch.record_count:
+            mirror.counts.split += 1
+            rest = Outgoing(
+                drop_first_records(batch, count),
+                source_offset=source_offset,
+                is_later_piece=True,
+                is_re_encoded=True,
+                spans=left,
+            )
+            self.prepare(rest)
+            mirror.enqueue(rest)
+        return True
+
+    def _pass_over(self, count: int) -> None:
+        """Advance past records that the target has."""
+        self.already_there -= count
+        self.mirror.counts.already_there += count
+        self.mirror.target_offset += count
+        self.next_sequence = sequence_after(self.next_sequence, count)
+
+    def prepare(self, outgoing: Outgoing) -> None:
+        batch = outgoing.batch
+        outgoing.base_sequence = self.next_sequence
+        prepare(batch, self.identity, self.next_sequence)
+        if (
+            self.producer_expiration_ms
+            and batch.max_timestamp < self.mirror.fetched_ms - self.producer_expiration_ms
+        ):
+            outgoing.is_old = True
+            self._count_unshielded()
+        self.next_sequence = sequence_after(batch.last_sequence, 1)
+
+    def _count_unshielded(self) -> None:
+        if not self.mirror.counts.unshielded:
+            _log.warning(
+                "%s: the records are older than producer.id.expiration.ms of the target: they are "
+                "sent one batch at a time, and a second mirror with this name would not be "
+                "detected",
+                self.mirror.target,
+            )
+        self.mirror.counts.unshielded += 1
+
+    def halve(self, outgoing: Outgoing) -> list[Outgoing]:
+        pieces, sequence = outgoing.halve(), outgoing.base_sequence
+        for piece in pieces:
+            piece.base_sequence = sequence
+            prepare(piece.batch, self.identity, sequence)
+            sequence = sequence_after(piece.batch.last_sequence, 1)
+        return pieces
+
+    def on_acknowledged(self, outgoing: Outgoing) -> None:
+        """Advance the target offset; a gap means that another producer writes there."""
+        self.is_producer_known = True
+        mirror = self.mirror
+        if outgoing.target_offset not in (-1, mirror.target_offset):
+            if outgoing.target_offset < mirror.target_offset:
+                mirror.suspect_loss(outgoing.target_offset)
+            else:
+                mirror.count_displaced(outgoing.target_offset, mirror.target_offset)
+                mirror.regressed_to = -1
+            mirror.target_offset = outgoing.target_offset
+        mirror.map_spans(outgoing.spans)
+        mirror.target_offset += outgoing.batch.record_count
+
+    def on_refused(self, outgoing: Outgoing, code: int) -> bool:
+        if code not in _OUT_OF_SEQUENCE:
+            return False
+        # Only for the oldest batch: others fail because one before them failed, and are sent again.
+        oldest = next((out for out in self.mirror.queue if not out.acknowledged), None)
+        self.is_out_of_sequence |= outgoing is oldest
+        return True
+
+    @property
+    def needs_last_sequence(self) -> bool:
+        """Whether the target's last sequence must be queried before anything is sent."""
+        return self.is_out_of_sequence and not self.mirror.in_flight and self.mirror.can_send
+
+    def on_last_sequence(self, last_sequence: int | None, *, now: float) -> None:
+        """Continue after the last sequence that the target has of the mirror's producer.
+
+        The batch with that sequence is sent again: the target detects the duplicate and
+        acknowledges it, and so all batches before it, once it is replicated.
+        """
+        mirror = self.mirror
+        self.is_out_of_sequence = False
+        mirror.not_before = now + mirror.backoff.next_wait_s()
+        if last_sequence is None:
+            if not self.is_producer_known:
+                return  # the target has no producer state, and nothing was acknowledged: start over
+        elif self._resumes_after(last_sequence):
+            for outgoing in mirror.queue:
+                written = _at_or_before(outgoing.last_sequence, last_sequence)
+                outgoing.acknowledged = written and outgoing.last_sequence != last_sequence
+            return
+        if last_sequence is not None and _at_or_before(self.next_sequence, last_sequence):
+            mirror.park(
+                "another mirror with the same name is ahead of this one",
+                "run only one mirror with this name",
+            )
+            return
+        mirror.suspect_target(
+            "the target no longer has records that it acknowledged: "
+            f"it expects another sequence than {mirror.queue[0].base_sequence}",
+            "compare both topics with `shoal mirror verify`; if records are lost, mirror into a "
+            "new topic",
+        )
+
+    def _resumes_after(self, last_sequence: int) -> bool:
+        ends = {sequence_after(self.mirror.queue[0].base_sequence, -1)}
+        ends.update(outgoing.last_sequence for outgoing in self.mirror.queue)
+        return last_sequence in ends
+
+    @property
+    def idle_resume_point(self) -> ResumePoint:
+        return ResumePoint(self.mirror.queued_until, self.next_sequence, self.mirror.target_offset)
+
+    def on_dropped(self, first: Outgoing | None) -> None:
+        if first is not None:
+            self.next_sequence = max(0, first.base_sequence)
+        self.is_out_of_sequence &= bool(self.mirror.queue)
+
+    def count_lost_below(self, first: int) -> int:
+        return max(0, first - self.mirror.position - self.already_there)
+
+    def on_deleted_below(self, first: int) -> None:
+        self._pass_over(min(first - self.mirror.position, self.already_there))
+
+
+IdempotentMirror: TypeAlias = PartitionCopier[IdempotentDelivery]
+
+
+def _at_or_before(sequence: int, other: int) -> bool:
+    """Compare two sequences, which wrap around; they are never far apart."""
+    return ((other - sequence) & SEQUENCE_MASK) < SEQUENCE_MASK // 2
