@@ -6,7 +6,8 @@
     plan      cuts tasks from the metadata of the ledgers; each is a bounded amount of work
     rules/    the kernels: cells, groups, loss, order, offsets, polls, fidelity
     times/    latencies, clocks, windows of faults
-    parts     what a kernel returns: named arrays of integers
+    parts     what a kernel returns: arrays of integers of a kind; columns names their columns
+    stages    the stages of a run, and the keys that attribute findings to them
     audit     runs the tasks in rounds; result/ turns their parts into a result
 
 Kernels are pure: arrays in, parts out. Each task is judged separately, in any order, on any

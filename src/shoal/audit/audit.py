@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.arrays import Ints, ints
+from shoal.audit.columns import OrderColumn
 from shoal.audit.context import AuditContext, build_context
 from shoal.audit.memory import keep_freed_memory
-from shoal.audit.parts import TaskPart
+from shoal.audit.parts import PartKind, TaskPart
 from shoal.audit.plan import (
     OFFSETS_PER_CELL,
     ROWS_PER_CELL,
@@ -27,7 +28,7 @@ from shoal.audit.plan import (
     plan_walks,
 )
 from shoal.audit.read.folder import Ledger
-from shoal.audit.read.walk import walk
+from shoal.audit.read.walk import GroupReader, LogReader, walk
 from shoal.audit.result.conclude import Evidence, conclude
 from shoal.audit.result.merge import (
     Summaries,
@@ -119,7 +120,7 @@ def examine(
     for parts in of_walks:
         add_latencies(parts, totals)
     assignments = ledger.small_table("assignments")
-    polls = gather_steps(of_walks, "receipts", _assignment_starts(assignments))
+    polls = gather_steps(of_walks, GroupReader, _assignment_starts(assignments))
     interleaved = _find_interleaved_units(summaries)
     second = _Round(
         again=_plan_undecided_cells(cells, of_cells, context, (summaries, assignments)),
@@ -150,22 +151,23 @@ def _settle_offsets(
 
     This is rare: an attempt in an open transaction that has an offset but no answer.
     """
-    unsettled = [n for n, parts in enumerate(answers) if any(p.kind == "unsettled" for p in parts)]
+    unsettled = [
+        n for n, parts in enumerate(answers) if any(p.kind == PartKind.UNSETTLED for p in parts)
+    ]
     if not unsettled:
         return context
-    seen = [p.values for parts in answers for p in parts if p.kind == "seen transactions"]
+    seen = [p.values for parts in answers for p in parts if p.kind == PartKind.SEEN_TRANSACTIONS]
     known = replace(context, delivered_transactions=np.unique(np.concatenate([ints(), *seen])))
     for number, parts in zip(unsettled, runner([cells[n] for n in unsettled], known), strict=True):
         answers[number] = parts
     return known
 
 
-def _assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
+def _assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupReader, int]:
     """Return the start offset of each assignment; of two for one reader, the higher one."""
-    names = ("group", "consumer", "assignment", "topic", "partition")
-    begins: dict[tuple[Any, ...], int] = {}
+    begins: dict[GroupReader, int] = {}
     for row in assignments:
-        reader = tuple(row[name] for name in names)
+        reader = GroupReader(*(row[name] for name in GroupReader._fields))
         begins[reader] = max(row["offset"], begins.get(reader, 0))
     return begins
 
@@ -197,11 +199,13 @@ def _find_interleaved_units(summaries: Summaries) -> dict[UnitName, Ints | None]
     interleaved: dict[UnitName, Ints | None] = {}
     for unit, rows in summaries.order.items():
         table = np.array(sorted(row.tolist() for row in rows), dtype=np.int64)
-        if table[:, 9].min() != table[:, 10].max():
+        if table[:, OrderColumn.PARTITION].min() != table[:, OrderColumn.LAST_PARTITION].max():
             interleaved[unit] = None
         elif not has_disjoint_keys(table):
+            whole = table[:, [OrderColumn.FIRST_KEY, OrderColumn.LAST_KEY]]
             spans = [
-                summaries.spans.get((unit, int(row[0])), row[2:4].reshape(1, 2)) for row in table
+                summaries.spans.get((unit, low), whole[number : number + 1])
+                for number, low in enumerate(table[:, OrderColumn.LOW].tolist())
             ]
             interleaved[unit] = find_zones(np.concatenate(spans))
     return interleaved
@@ -214,7 +218,7 @@ def _plan_order_cells(
     for unit, found in interleaved.items():
         spans = None if found is None else tuple(as_ranges(found))
         for row in summaries.order[unit]:
-            wanted[int(row[0])][unit] = spans
+            wanted[int(row[OrderColumn.LOW])][unit] = spans
     return [OrderCell(cell, wanted[cell.low]) for cell in cells if cell.low in wanted]
 
 
@@ -222,15 +226,15 @@ def _plan_doubtful_offsets(
     ledger: Ledger,
     context: AuditContext,
     summaries: Summaries,
-    walked: tuple[OffsetSteps, list[list[TaskPart]], Sizes],
+    walked: tuple[OffsetSteps[GroupReader], list[list[TaskPart]], Sizes],
 ) -> list[OffsetCell]:
     polls, of_walks, sizes = walked
-    scans = gather_steps(of_walks, "log", {})
+    scans = gather_steps(of_walks, LogReader, {})
     cells: list[OffsetCell] = []
     for cluster in ("source", "target"):
         doubtful = as_ranges(np.concatenate([ints(), *map(np.ravel, summaries.doubtful[cluster])]))
         # A scan that did not read its log in ascending order may have read an offset twice.
-        again = [scans.spans[log] for log in scans.falls if log[0] == cluster]
+        again = [scans.spans[log] for log in scans.falls if log.cluster == cluster]
         ranges = [*doubtful, *((low, high + 1) for low, high in again)]
         jumps = number_jumps(polls) if cluster == context.read_cluster else []
         cells += plan_offset_cells(

@@ -86,7 +86,7 @@ class AuditContext:
     re_encoded: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
     stretch: int = 1  # sequences that share one mark in a strip
     edges_us: tuple[int, ...] = ()  # when faults began or ended, ascending (see `segments`)
-    slot_us: int = 0  # the width of a time slot of `segments.SLOT_STATS`; 0 without faults
+    slot_us: int = 0  # the width of a time slot of `SlotColumn`; 0 without faults
     # Transactions of which a read-committed group received a message, ascending; None until a
     # cell needs them.
     delivered_transactions: Ints | None = None
@@ -135,7 +135,7 @@ class Knowledge:
     last_in_target: Mapping[Stream, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
     # Transactions of which any group received a message, ascending.
     delivered_transactions: Ints = field(default_factory=ints)
-    # What compacted logs hold under each key: rows as `supersession.LATEST` says.
+    # What compacted logs hold under each key: rows as `LatestColumn` says.
     latest: Mapping[Log, Mapping[Stream, Ints]] = field(default_factory=dict)
 
 

@@ -1,26 +1,101 @@
 """What a task returns: named arrays of integers that fit into an Arrow table.
 
 A part has a kind, a label (plain JSON: names and the like) and one flat array of 64-bit integers.
-The kind fixes the width of its rows. Nothing else travels from a task to the driver, so a result
+The kind fixes the columns of its rows. Nothing else travels from a task to the driver, so a result
 cannot depend on floating point or on pickled code.
+
+Streams are numbers: indices into the label of the part `STREAMS` of the same task.
 """
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from shoal.audit.arrays import Array, Ints
+from shoal.audit.columns import BatchColumn, LatestColumn, OrderColumn, SlotColumn, StepColumn
+
+
+class PartKind(StrEnum):
+    """The kinds of parts, by the name in an Arrow table, with the columns of their rows."""
+
+    columns: tuple[str, ...]
+
+    def __new__(cls, name: str, *columns: str) -> Self:
+        kind = str.__new__(cls, name)
+        kind._value_ = name
+        kind.columns = columns
+        return kind
+
+    # Message cells: counts and findings. The label of the first three fixes the columns.
+    STREAMS = "streams"
+    TALLY = "tally"
+    SEGMENTS = "segments"
+    WITNESS = "witness", "sequence"
+    MARKS = "marks", "stream", "stretch", "count"
+    RANGE = "range", "low_us", "high_us"
+    SECOND = "second", "second", "count"
+    LATENCY = "latency", "us", "count"
+    LATENCY_SECOND = "latency second", "second_and_bucket", "count"
+    LATENCY_MAX = "latency max", "second", "us"
+    LATENCY_SEGMENT = "latency segment", "segment", "us", "count"
+    SLOT_STATS = "slot stats", *SlotColumn.__members__
+    TAIL = "tail", "stream", "low", "highest", "lost", "above", "first_lost", "first_above"
+    BATCHES = "batches", *BatchColumn.__members__
+    LOST_TRANSACTIONS = "lost transactions", "transaction", "stream", "sequence", "cause"
+    UNREADABLE = "unreadable"  # one row: all records, then those of each stage in the label
+    UNDECIDED = "undecided"
+    UNSETTLED = "unsettled"
+
+    # Message cells: summaries that mean something only together with those of all other cells.
+    ORDER = "order", "stream", *OrderColumn.__members__
+    SPANS = "spans", "first_key", "last_key"
+    LATE = "late", "stretch", "count"
+    LATE_SEGMENTS = "late segments", "segment", "count"
+    DOUBTFUL = "doubtful", "low", "high"
+    UNPROVEN = "unproven", "stream", "sequence", "offset"
+    MIRROR_REACH = "mirror reach", "stream", "partition", "reach"
+    GROUP_REACH = "group reach", "stream", "partition", "reach"
+    BEGAN = "began", "stream", "partition", "negative_offset"
+    LAST_IN_TARGET = "last in target", "stream", "low", "partition", "offset"
+    DELIVERED_UNTIL = "delivered until", "stream", "sequence"
+    PLACED_SINCE = "placed since", "stream", "sequence"
+    SEEN_TRANSACTIONS = "seen transactions", "transaction"
+    LATEST = "latest", *LatestColumn.__members__
+
+    # Order cells.
+    ELEMENTS = "elements", "sequence", "time_us", "key", "segment"
+    PIECES = (
+        "pieces",
+        "first_key",
+        "last_key",
+        "first_sequence",
+        "last_sequence",
+        "length",
+        "segment",
+    )
+
+    # Walks and offset cells.
+    WALK = "walk", *StepColumn.__members__
+    JUMPS = "jumps", "reader", "origin", "landing"
+    SKIPS = "skips", "jump", "offset"
+    CONTESTED = "contested", "count", "offset"
 
 
 class TaskPart(NamedTuple):
-    kind: str
+    kind: PartKind
     label: Any  # plain JSON
     values: Ints
 
+    @property
+    def rows(self) -> Ints:
+        """The values as rows with the columns of the kind."""
+        return self.values.reshape(-1, len(self.kind.columns))
 
-def make_part(kind: str, label: Any, rows: Array | list[Any] = ()) -> TaskPart:  # type: ignore[assignment]
+
+def make_part(kind: PartKind, label: Any, rows: Array | list[Any] = ()) -> TaskPart:  # type: ignore[assignment]
     return TaskPart(kind, label, np.asarray(rows, dtype=np.int64).reshape(-1))
 
 
@@ -55,5 +130,6 @@ def from_table(table: Any) -> dict[int, list[TaskPart]]:
         values = lists.values.to_numpy()
         for row, task in enumerate(tasks):
             own = values[ends[row] : ends[row + 1]].astype(np.int64, copy=True)
-            parts.setdefault(task, []).append(TaskPart(kinds[row], json.loads(labels[row]), own))
+            part = TaskPart(PartKind(kinds[row]), json.loads(labels[row]), own)
+            parts.setdefault(task, []).append(part)
     return parts

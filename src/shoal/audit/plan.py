@@ -137,7 +137,7 @@ def plan_offset_cells(
         touched = tuple(j for j in jumps if j.origin + 1 < high and j.landing > low)
         # Which message an offset holds is unknown until it is read, so any transaction may matter.
         members = tuple(group.piece for group in ledger.tables["transactions"]) if touched else ()
-        own_unproven = tuple(each for each in unproven if low <= each[2] < high)
+        own_unproven = tuple(each for each in unproven if low <= each.offset < high)
         tables = (attempts, receipts, log, members)
         cells.append(OffsetCell(cluster, tuple(own), *tables, touched, own_unproven))
     return cells

@@ -7,7 +7,9 @@
 """
 
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
+from shoal.audit.arrays import NONE
 from shoal.audit.context import Knowledge, Stream
 from shoal.audit.read.read import Piece
 
@@ -27,9 +29,27 @@ class MessageCell:
     knowledge: Knowledge | None = None
 
 
-# Kind ("consumers", "source", "target"), group (for consumers), producer, topic, lane,
-# incarnation, partition (for logs; -1 for consumers).
-UnitName = tuple[str, str, str, str, int, int, int]
+UnitKind = Literal["consumers", "source", "target"]  # what a group received, or a cluster's log
+
+
+class UnitName(NamedTuple):
+    """An order unit: a stream as a group received it, or a stream in a partition of a log."""
+
+    kind: UnitKind
+    group: str  # empty for logs
+    producer: str
+    topic: str
+    lane: int
+    incarnation: int
+    partition: int  # NONE for consumers
+
+    @classmethod
+    def of(cls, kind: UnitKind, group: str | None, stream: Stream, partition: int) -> "UnitName":
+        return cls(kind, group or "", *stream, NONE if kind == "consumers" else partition)
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.producer, self.topic, self.lane, self.incarnation)
 
 
 @dataclass(frozen=True)
@@ -58,8 +78,12 @@ class Jump:
     landing: int
 
 
-# Stream, sequence and offset: an offset that a producer reported and that is not evidence.
-Unproven = tuple[Stream, int, int]
+class Unproven(NamedTuple):
+    """An offset that a producer reported and that is not evidence."""
+
+    stream: Stream
+    sequence: int
+    offset: int
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.audit.parts import PartKind
 from shoal.audit.result.conclude import Evidence
 from shoal.model.result import Result
 
@@ -141,7 +142,7 @@ def _latencies(evidence: Evidence) -> Iterator[Row]:
     for group in evidence.context.groups:
         pairs += [(group, "e2e_intended"), (group, "e2e_actual"), (group, "staleness")]
     for of, name in pairs:
-        for microseconds, count in evidence.totals.table("latency", of, name).tolist():
+        for microseconds, count in evidence.totals.table(PartKind.LATENCY, of, name).tolist():
             yield of, name, microseconds, count
 
 

@@ -20,7 +20,7 @@ from shoal.audit.arrays import NONE, Array, Ints, Rows, ints
 from shoal.audit.history.blocks import Column, Columns, Texts, read_blocks
 from shoal.audit.history.lines import Values, read_lines
 from shoal.audit.read.folder import Ledger, RowGroup, RunFolder
-from shoal.audit.read.read import MemoryPiece, Piece, RowGroupPiece
+from shoal.audit.read.read import NUMPY_TYPES, MemoryPiece, Piece, RowGroupPiece
 from shoal.model.errors import UsageError
 from shoal.model.ledger import FATES, NO_INCARNATION, OPEN, OUTCOMES, TABLES
 
@@ -31,14 +31,6 @@ MOST_ROWS_IN_MEMORY: Final = 4_000_000
 
 _OUTCOMES: Final = {name: number for number, name in enumerate(OUTCOMES)}
 _FATES: Final = {name: number for number, name in enumerate(FATES)}
-_TYPES: Final[dict[str, type[np.generic]]] = {
-    "dictionary": np.int32,
-    "int8": np.int8,
-    "int16": np.int16,
-    "int32": np.int32,
-    "int64": np.int64,
-    "bool": np.bool_,
-}
 
 
 def key_number(key: str) -> int:
@@ -79,7 +71,7 @@ class _Table:
             return
         kinds = TABLES[self.name]
         columns = {
-            name: np.array(values, dtype=_TYPES[kind])
+            name: np.array(values, dtype=NUMPY_TYPES[kind])
             for (name, kind), values in zip(kinds, zip(*self.rows, strict=True), strict=True)
         }
         self.rows = []
@@ -274,7 +266,9 @@ class _Importer:
         for low in range(0, count, ROWS_PER_CHUNK):
             self.store.tables[table].add(
                 {
-                    name: columns[name][low : low + ROWS_PER_CHUNK].astype(_TYPES[kind], copy=False)
+                    name: columns[name][low : low + ROWS_PER_CHUNK].astype(
+                        NUMPY_TYPES[kind], copy=False
+                    )
                     for name, kind in TABLES[table]
                 }
             )

@@ -45,6 +45,11 @@ def offset_of(places: Ints) -> Ints:
     return places & ((1 << _OFFSET_BITS) - 1)
 
 
+def offset_or_none(places: Ints) -> Ints:
+    """Return the offset of each place; NONE for an unknown place."""
+    return np.where(places == NONE, NONE, offset_of(places))
+
+
 def arrival_keys(assignment: Array, position: Ints) -> Ints:
     """Return keys that sort arrivals in one partition: by assignment, then by ledger order."""
     if len(position) and (

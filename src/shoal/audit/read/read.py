@@ -26,7 +26,7 @@ PRODUCER_NUMBER = "producer_number"
 _PRODUCER: Final = ("producer", "incarnation")
 _LONGEST_SURE_NAME = 64
 
-_NUMPY_TYPES: dict[str, type[np.generic]] = {
+NUMPY_TYPES: Final[dict[str, type[np.generic]]] = {
     "dictionary": np.int32,
     "int8": np.int8,
     "int16": np.int16,
@@ -149,7 +149,7 @@ def read_rows(
         kept_rows = None if mask is None or mask.all() else np.flatnonzero(mask)
         for name, kept in chunks.items():
             kept.append(rows[name] if kept_rows is None else rows[name][kept_rows])
-    return {name: _whole(arrays, _NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
+    return {name: _whole(arrays, NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
 
 
 def _positions(piece: Piece, count: int) -> Array:
@@ -224,7 +224,7 @@ def _read_piece(
     rows = {name: _plain(table.column(name), partial(code, name), piece.path) for name in varying}
     for name, value in same.items():
         number = code(name, value) if types[name] == "dictionary" else value
-        rows[name] = np.full(group.num_rows, number, _NUMPY_TYPES[types[name]])
+        rows[name] = np.full(group.num_rows, number, NUMPY_TYPES[types[name]])
     return rows
 
 

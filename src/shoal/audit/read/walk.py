@@ -8,29 +8,43 @@ A walk covers a part of the ledger. It returns the first and the last offset of 
 `rules.polls` adds the steps from one walk to the next.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from shoal.audit.arrays import Array, Ints, ends_of_groups, full_ints, starts_of_groups
-from shoal.audit.parts import TaskPart, make_part
+from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.read import Vocabulary, read_rows
 from shoal.audit.tasks import LedgerWalk
 
-READERS = {
-    "receipts": ("group", "consumer", "assignment", "topic", "partition"),
-    "log": ("cluster", "topic", "partition"),
-}
+
+class GroupReader(NamedTuple):
+    """A consumer in one assignment of one partition: a reader of the table `receipts`."""
+
+    group: str
+    consumer: str
+    assignment: int
+    topic: str
+    partition: int
+
+
+class LogReader(NamedTuple):
+    """A scan of one partition: a reader of the table `log`."""
+
+    cluster: str
+    topic: str
+    partition: int
+
+
+READERS: dict[str, type[GroupReader | LogReader]] = {"receipts": GroupReader, "log": LogReader}
 _NAMES = {"group", "consumer", "topic", "cluster"}
 _TABLE_SIZE = 1 << 22
 _RADIX = 1 << 16  # numpy sorts 16-bit numbers in linear time
 
-# The columns that a walk returns for each reader. A fall is a step that does not rise; `fall_from`
-# and `fall_to` are the least one, by where it began.
-STEPS = ("first", "last", "lowest", "highest", "falls", "fall_from", "fall_to")
-
 
 def walk(task: LedgerWalk) -> list[TaskPart]:
     words = Vocabulary()
-    columns = READERS[task.table]
+    columns = READERS[task.table]._fields
     rows = read_rows(task.table, task.pieces, (*columns, "offset"), vocabulary=words)
     offset = rows["offset"]
     if not len(offset):
@@ -42,7 +56,7 @@ def walk(task: LedgerWalk) -> list[TaskPart]:
     starts, ends = starts_of_groups(reader), ends_of_groups(reader)
     same = reader[1:] == reader[:-1]
     fall = np.flatnonzero(same & (offset[1:] <= offset[:-1]))
-    reader_columns = [
+    reader_columns = [  # of `StepColumn`, without the least fall
         offset[starts],
         offset[ends],
         np.minimum.reduceat(offset, starts),
@@ -59,13 +73,15 @@ def walk(task: LedgerWalk) -> list[TaskPart]:
     ]
     parts = [
         make_part(
-            "walk", [task.table, task.number, names], np.column_stack([*reader_columns, least_fall])
+            PartKind.WALK,
+            [task.table, task.number, names],
+            np.column_stack([*reader_columns, least_fall]),
         )
     ]
     if task.table == "receipts":
         jump = np.flatnonzero(same & (offset[1:] > offset[:-1] + 1))
         steps = np.stack([reader[jump], offset[jump], offset[jump + 1]], axis=1)
-        parts.append(make_part("jumps", task.number, steps))
+        parts.append(make_part(PartKind.JUMPS, task.number, steps))
     return parts
 
 

@@ -11,15 +11,16 @@ import numpy as np
 
 from shoal.audit.arrays import Ints, starts_of_groups, sum_by_key
 from shoal.audit.context import AuditContext, Stream
+from shoal.audit.parts import PartKind
 from shoal.audit.read.folder import Ledger
 from shoal.audit.result.merge import Totals, latency_maxima
 from shoal.audit.result.producers import ProducerNames
 from shoal.audit.result.sentences import compose_sentence, finish_sentences, upper_bound_95
-from shoal.audit.result.settle import PollFindings
+from shoal.audit.result.settle import CountedStep, PollFindings
 from shoal.audit.result.thresholds import worst_group
 from shoal.audit.result.verdict import broken_promises, decide, decide_stages
 from shoal.audit.rules.batches import count_batches
-from shoal.audit.rules.polls import OffsetStep
+from shoal.audit.stages import STAGE_COUNT_NAMES, STAGE_COUNTS, STAGE_OF_CLUSTER, StageCount
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow, all_faults
 from shoal.audit.times.latency import (
@@ -67,8 +68,8 @@ class Evidence:
         )
         contested = (
             Stream(producer, "", lane, incarnation)
-            for *_, messages in self.polls.contested
-            for producer, lane, _, incarnation in messages
+            for found in self.polls.contested
+            for producer, lane, _, incarnation in found.messages
         )
         return ProducerNames(chain(self.context.extents, counted, contested))
 
@@ -129,14 +130,15 @@ class _GroupConclusion:
         falls = self.polls.falls.get(self.group, ())
         counts[Finding.NON_MONOTONIC_POLL] = sum(count for _, count in falls)
         for (cluster, _, _), _, count, _ in self.polls.contested:
-            for name in (Finding.INCONSISTENT_OFFSET, f"inconsistent@{cluster}"):
+            at_stage = STAGE_COUNTS[STAGE_OF_CLUSTER[cluster], Finding.INCONSISTENT_OFFSET]
+            for name in (Finding.INCONSISTENT_OFFSET, at_stage):
                 counts[name] = counts.get(name, 0) + count
         source = totals.counts[None][Finding.REORDERED_SOURCE]
         target = totals.counts[None][Finding.REORDERED_TARGET]
         in_read_log = target if self.context.has_mirror else source
-        counts["reordered@mirror"] = _excess(target, source)
+        counts[StageCount.REORDERED_MIRROR] = _excess(target, source)
         seen = totals.counts[self.group][Finding.REORDERED]
-        counts["reordered@consumers"] = _excess(seen, in_read_log)
+        counts[StageCount.REORDERED_CONSUMERS] = _excess(seen, in_read_log)
         counts["batches"] = count_batches(totals.batches[self.group], self.context)
         return counts
 
@@ -185,7 +187,7 @@ class _GroupConclusion:
         return FindingResult(count, len(streams), witness and self.names.name_in(witness))
 
     def _inconsistent_offset_result(self, count: int) -> FindingResult:
-        by_log = sorted(self.polls.contested, key=lambda found: (found[0], found[1]))
+        by_log = sorted(self.polls.contested, key=lambda found: (found.log, found.offset))
         (cluster, topic, partition), offset, _, messages = by_log[0]
         names = ("producer", "lane", "sequence", "incarnation")
         witness = {
@@ -197,7 +199,7 @@ class _GroupConclusion:
                 self.names.name_in(dict(zip(names, message, strict=True))) for message in messages
             ],
         }
-        return FindingResult(count, len({found[0] for found in by_log}), witness)
+        return FindingResult(count, len({found.log for found in by_log}), witness)
 
     # ------------------------------------------------------------ metrics
 
@@ -215,7 +217,7 @@ class _GroupConclusion:
         pending = counts.get(Finding.PENDING, 0)
         ratios = Ratios.of(plain, acknowledged=self.context.acknowledged)
         is_complete = bool(plain["ok"]) and not lost and not pending
-        known = {(of, name) for kind, of, name in totals.tables if kind == "latency"}
+        known = {(of, name) for kind, of, name in totals.tables if kind is PartKind.LATENCY}
         names = list_latencies(self.group, known)
         ranges = {
             name: totals.ranges.get((None, name), totals.ranges.get((self.group, name)))
@@ -235,7 +237,7 @@ class _GroupConclusion:
             batch_loss_rate_bound_95=upper_bound_95(plain["batches"]) if is_complete else None,
             latency_us={
                 name: statistics(
-                    totals.table("latency", of, name),
+                    totals.table(PartKind.LATENCY, of, name),
                     lost + pending if name.startswith("e2e") else 0,
                     skew_us=skew_of(name, self.skew_us),
                 )
@@ -276,16 +278,16 @@ class _GroupConclusion:
                 for stream, count in by_stream.items():
                     rows[stream.topic, stream.lane][name] += count
         for (topic, lane), counts in sorted(rows.items()):
-            kept = {name: n for name, n in counts.items() if n and "@" not in name}
+            kept = {name: n for name, n in counts.items() if n and name not in STAGE_COUNT_NAMES}
             yield {"topic": topic, "lane": lane, **dict(sorted(kept.items()))}
 
     # ------------------------------------------------------------ pictures
 
     def _series(self) -> Series:
         totals = self.totals
-        sent = _as_dict(totals.table("second", None, "sent"))
-        received = _as_dict(totals.table("second", self.group, "received"))
-        buckets = totals.table("latency second", self.group, "")
+        sent = _as_dict(totals.table(PartKind.SECOND, None, "sent"))
+        received = _as_dict(totals.table(PartKind.SECOND, self.group, "received"))
+        buckets = totals.table(PartKind.LATENCY_SECOND, self.group, "")
         seconds = [*sent, *received, *(buckets[:, 0] >> BUCKET_BITS).tolist()]
         if not seconds or max(seconds) - min(seconds) >= MOST_SECONDS:
             return Series()
@@ -321,7 +323,7 @@ class _GroupConclusion:
             yield Strip(topic, lane, lengths[topic, lane], stretch, found)
 
     def _histogram(self) -> Iterable[tuple[int, int, int]]:
-        exact = self.totals.table("latency", self.group, "e2e_intended")
+        exact = self.totals.table(PartKind.LATENCY, self.group, "e2e_intended")
         buckets, counts = sum_by_key(bucket_of(exact[:, 0]), exact[:, 1])
         for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
             yield (*bucket_bounds(bucket), count)
@@ -332,25 +334,16 @@ def _excess(found: Mapping[Stream, int], before: Mapping[Stream, int]) -> int:
     return sum(max(count - before.get(stream, 0), 0) for stream, count in found.items())
 
 
-def _poll_result(count: int, found: list[tuple[OffsetStep, int]], name: str) -> FindingResult:
-    def key(item: tuple[OffsetStep, int]) -> tuple[Any, ...]:
+def _poll_result(count: int, found: list[CountedStep], name: str) -> FindingResult:
+    def key(item: CountedStep) -> tuple[Any, ...]:
         step, _ = item
         _, consumer, assignment, topic, partition = step.reader
         return topic, partition, step.origin, step.landing, consumer, assignment
 
     step, number = min(found, key=key)
-    group, consumer, assignment, topic, partition = step.reader
-    witness = {
-        "group": group,
-        "consumer": consumer,
-        "assignment": assignment,
-        "topic": topic,
-        "partition": partition,
-        "from_offset": step.origin,
-        "to_offset": step.landing,
-        name: number,
-    }
-    logs = {(step.reader[3], step.reader[4]) for step, _ in found}
+    offsets = {"from_offset": step.origin, "to_offset": step.landing}
+    witness = {**step.reader._asdict(), **offsets, name: number}
+    logs = {(step.reader.topic, step.reader.partition) for step, _ in found}
     return FindingResult(count, len(logs), witness)
 
 

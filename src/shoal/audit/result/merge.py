@@ -12,39 +12,17 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints, ints, sum_by_key
+from shoal.audit.columns import LatestColumn, OrderColumn
 from shoal.audit.context import AuditContext, Knowledge, Log, Stream, StreamKey, sort_key
-from shoal.audit.parts import TaskPart
-from shoal.audit.rules.batches import BATCHES
+from shoal.audit.parts import PartKind, TaskPart
+from shoal.audit.rules.batches import StreamBatches
 from shoal.audit.rules.loss import STAGE_OF_CAUSE
-from shoal.audit.rules.order import SUMMARY
-from shoal.audit.rules.supersession import LATEST, merge_latest
+from shoal.audit.rules.supersession import merge_latest
+from shoal.audit.stages import STAGE_COUNTS
 from shoal.audit.tasks import UnitName, Unproven
-from shoal.audit.times.segments import SLOT_STATS
 from shoal.model.findings import Finding
 
 Group = str | None
-
-# Parts that do not depend on whether the cell was undecided. They are taken from the first round;
-# all other parts of an undecided cell are taken from the second round.
-STEADY_KINDS = frozenset(
-    {
-        "streams",
-        "order",
-        "spans",
-        "late",
-        "late segments",
-        "doubtful",
-        "unproven",
-        "mirror reach",
-        "last in target",
-        "group reach",
-        "began",
-        "delivered until",
-        "placed since",
-        "seen transactions",
-        "latest",
-    }
-)
 
 
 @dataclass
@@ -54,7 +32,7 @@ class Totals:
     counts: dict[Group, dict[str, dict[Stream, int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     )
-    tables: dict[tuple[str, Group, str], list[Ints]] = field(
+    tables: dict[tuple[PartKind, Group, str], list[Ints]] = field(
         default_factory=lambda: defaultdict(list)
     )
     ranges: dict[tuple[Group, str], tuple[int, int]] = field(default_factory=dict)
@@ -70,14 +48,13 @@ class Totals:
         default_factory=lambda: defaultdict(list)
     )
 
-    # By group: rows of `segments.SLOT_STATS`. By group and name: rows of (segment, µs, count).
+    # By group: rows of `SlotColumn`. By group and name: rows of (segment, µs, count).
     slot_stats: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     segment_latency: dict[tuple[Group, str], list[Ints]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
-    # By group and stream: rows of `batches.BATCHES` without the stream.
-    batches: dict[str, dict[Stream, list[list[int]]]] = field(
+    batches: dict[str, dict[Stream, list[StreamBatches]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
 
@@ -92,13 +69,13 @@ class Totals:
     def streams_with(self, group: Group, name: str) -> int:
         return sum(1 for count in self.counts[group][name].values() if count)
 
-    def table(self, kind: str, group: Group, name: str) -> Ints:
+    def table(self, kind: PartKind, group: Group, name: str) -> Ints:
         """Return the sum of all tables of (key, count) of this name, ascending by key."""
         found = self.tables.get((kind, group, name))
         if not found:
             return np.empty((0, 2), dtype=np.int64)
         rows = np.concatenate(found)
-        return np.stack(sum_by_key(rows[:, 0], rows[:, 1]), axis=1)
+        return np.stack(sum_by_key(*rows.T), axis=1)
 
     def find(self, group: Group, finding: str, stream: Stream, count: int) -> None:
         self.counts[group][finding][stream] += count
@@ -167,16 +144,20 @@ class Summaries:
 def add_latencies(parts: Iterable[TaskPart], totals: Totals) -> None:
     """Add the latencies that a walk measured, if any."""
     for part in parts:
-        if part.kind == "latency":
+        if part.kind == PartKind.LATENCY:
             _add_table(totals, part, [])
 
 
 def add_cell(parts: Iterable[TaskPart], totals: Totals | None, summaries: Summaries | None) -> None:
-    """Add the answer of one cell to the totals and summaries that are given."""
+    """Add the answer of one cell to the totals and summaries that are given.
+
+    Summaries do not depend on whether the cell was undecided, so they are taken from the first
+    round; all other parts of an undecided cell are taken from the second round.
+    """
     listed = list(parts)
-    streams = next(_streams(part.label) for part in listed if part.kind == "streams")
+    streams = next(_streams(part.label) for part in listed if part.kind == PartKind.STREAMS)
     for part in listed:
-        if part.kind in STEADY_KINDS:
+        if part.kind in _SUMMARY_KINDS:
             if summaries is not None:
                 _SUMMARY_KINDS[part.kind](summaries, part, streams)
         elif totals is not None:
@@ -184,7 +165,7 @@ def add_cell(parts: Iterable[TaskPart], totals: Totals | None, summaries: Summar
 
 
 def is_undecided(parts: Iterable[TaskPart]) -> bool:
-    return any(part.kind == "undecided" for part in parts)
+    return any(part.kind == PartKind.UNDECIDED for part in parts)
 
 
 def _streams(label: Iterable[Any]) -> list[Stream]:
@@ -211,12 +192,12 @@ def _add_segments(totals: Totals, part: TaskPart, _streams: list[Stream]) -> Non
 
 
 def _add_slot_stats(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
-    totals.slot_stats[part.label].append(part.values.reshape(-1, len(SLOT_STATS)))
+    totals.slot_stats[part.label].append(part.rows)
 
 
 def _add_segment_latency(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     group, name = part.label
-    totals.segment_latency[group, name].append(part.values.reshape(-1, 3))
+    totals.segment_latency[group, name].append(part.rows)
 
 
 def _add_witness(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
@@ -226,7 +207,7 @@ def _add_witness(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None
 
 def _add_marks(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
     group, finding = part.label
-    for stream, stretch, count in part.values.reshape(-1, 3).tolist():
+    for stream, stretch, count in part.rows.tolist():
         totals.marks[group, finding][streams[stream], stretch] += count
 
 
@@ -239,22 +220,22 @@ def _add_range(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
 
 def _add_table(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     group, name = part.label if isinstance(part.label, list) else (part.label, "")
-    totals.tables[part.kind, group, name].append(part.values.reshape(-1, 2))
+    totals.tables[part.kind, group, name].append(part.rows)
 
 
 def _add_tail(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, *row in part.values.reshape(-1, 7).tolist():
+    for stream, *row in part.rows.tolist():
         totals.tails[part.label, streams[stream]].append(row)
 
 
 def _add_batches(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, *row in part.values.reshape(-1, len(BATCHES)).tolist():
-        totals.batches[part.label][streams[stream]].append(row)
+    for stream, *row in part.rows.tolist():
+        totals.batches[part.label][streams[stream]].append(StreamBatches(*row))
 
 
 def _add_lost_transactions(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
     held = totals.lost_transactions[part.label]
-    for transaction, stream, sequence, cause in part.values.reshape(-1, 4).tolist():
+    for transaction, stream, sequence, cause in part.rows.tolist():
         found = (sort_key(streams[stream]), sequence, streams[stream], cause)
         held[transaction] = min(found, held.get(transaction, found))
 
@@ -268,74 +249,69 @@ def _add_unreadable(totals: Totals, part: TaskPart, _streams: list[Stream]) -> N
     totals.witness(None, Finding.UNREADABLE, {**stream.to_witness(), "sequence": -1, **details})
 
 
-_TOTAL_KINDS: dict[str, Callable[[Totals, TaskPart, list[Stream]], None]] = {
-    "tally": _add_tally,
-    "segments": _add_segments,
-    "slot stats": _add_slot_stats,
-    "latency segment": _add_segment_latency,
-    "witness": _add_witness,
-    "marks": _add_marks,
-    "range": _add_range,
-    "second": _add_table,
-    "latency": _add_table,
-    "latency second": _add_table,
-    "latency max": _add_table,
-    "tail": _add_tail,
-    "batches": _add_batches,
-    "lost transactions": _add_lost_transactions,
-    "unreadable": _add_unreadable,
-    "undecided": lambda _totals, _part, _streams: None,
-    "unsettled": lambda _totals, _part, _streams: None,
+_TOTAL_KINDS: dict[PartKind, Callable[[Totals, TaskPart, list[Stream]], None]] = {
+    PartKind.TALLY: _add_tally,
+    PartKind.SEGMENTS: _add_segments,
+    PartKind.SLOT_STATS: _add_slot_stats,
+    PartKind.LATENCY_SEGMENT: _add_segment_latency,
+    PartKind.WITNESS: _add_witness,
+    PartKind.MARKS: _add_marks,
+    PartKind.RANGE: _add_range,
+    PartKind.SECOND: _add_table,
+    PartKind.LATENCY: _add_table,
+    PartKind.LATENCY_SECOND: _add_table,
+    PartKind.LATENCY_MAX: _add_table,
+    PartKind.TAIL: _add_tail,
+    PartKind.BATCHES: _add_batches,
+    PartKind.LOST_TRANSACTIONS: _add_lost_transactions,
+    PartKind.UNREADABLE: _add_unreadable,
+    PartKind.UNDECIDED: lambda _totals, _part, _streams: None,
+    PartKind.UNSETTLED: lambda _totals, _part, _streams: None,
 }
 
 
 # ---------------------------------------------------------------- summaries
 
 
-def unit_name(kind: str, group: Group, stream: Stream, partition: int) -> UnitName:
-    """Return the name of a unit: a stream for consumers, a stream in a partition for logs."""
-    is_log = kind != "consumers"
-    return (kind, group or "", *stream, partition if is_log else -1)
-
-
 def _add_order(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     kind, group = part.label
-    for row in part.values.reshape(-1, len(SUMMARY) + 1):
-        partition = int(row[1 + SUMMARY.index("partition")])
-        summaries.order[unit_name(kind, group, streams[row[0]], partition)].append(row[1:])
+    for stream, summary in zip(part.rows[:, 0].tolist(), part.rows[:, 1:], strict=True):
+        partition = int(summary[OrderColumn.PARTITION])
+        unit = UnitName.of(kind, group, streams[stream], partition)
+        summaries.order[unit].append(summary)
 
 
 def _add_spans(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     kind, group, stream, partition, low = part.label
-    kinds = {"late": summaries.late, "late segments": summaries.late_segments}
-    held = kinds.get(part.kind, summaries.spans)
-    held[unit_name(kind, group, streams[stream], partition), low] = part.values.reshape(-1, 2)
+    tables = {PartKind.LATE: summaries.late, PartKind.LATE_SEGMENTS: summaries.late_segments}
+    unit = UnitName.of(kind, group, streams[stream], partition)
+    tables.get(part.kind, summaries.spans)[unit, low] = part.rows
 
 
 def _add_doubtful(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
-    summaries.doubtful[part.label].append(part.values.reshape(-1, 2))
+    summaries.doubtful[part.label].append(part.rows)
 
 
 def _add_unproven(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, sequence, offset in part.values.reshape(-1, 3).tolist():
-        summaries.unproven.append((streams[stream], sequence, offset))
+    for stream, sequence, offset in part.rows.tolist():
+        summaries.unproven.append(Unproven(streams[stream], sequence, offset))
 
 
 def _add_mirror_reach(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, partition, reach in part.values.reshape(-1, 3).tolist():
+    for stream, partition, reach in part.rows.tolist():
         log = (streams[stream].topic, partition)
         summaries.mirror_reach[log] = max(reach, summaries.mirror_reach.get(log, 0))
 
 
 def _add_group_reach(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, partition, reach in part.values.reshape(-1, 3).tolist():
+    for stream, partition, reach in part.rows.tolist():
         log = (part.label, streams[stream].topic, partition)
         summaries.group_reach[log] = max(reach, summaries.group_reach.get(log, 0))
 
 
 def _add_began(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
     cluster = part.label[0]
-    for stream, partition, negative in part.values.reshape(-1, 3).tolist():
+    for stream, partition, negative in part.rows.tolist():
         log = (cluster, streams[stream].topic, partition)
         summaries.began[log] = min(-negative, summaries.began.get(log, -negative))
 
@@ -345,45 +321,45 @@ def _add_seen_transactions(summaries: Summaries, part: TaskPart, _streams: list[
 
 
 def _add_latest(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    rows = part.values.reshape(-1, len(LATEST))
-    for stream in np.unique(rows[:, 0]).tolist():
-        summaries.latest.append((part.label, streams[stream], rows[rows[:, 0] == stream]))
+    numbers = part.rows[:, LatestColumn.STREAM]
+    for stream in np.unique(numbers).tolist():
+        summaries.latest.append((part.label, streams[stream], part.rows[numbers == stream]))
 
 
 def _add_delivered_until(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, until in part.values.reshape(-1, 2).tolist():
+    for stream, until in part.rows.tolist():
         key = (part.label, streams[stream])
         held = summaries.delivered_until.get(key, until)
         summaries.delivered_until[key] = max(until, held)
 
 
 def _add_placed_since(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for number, since in part.values.reshape(-1, 2).tolist():
+    for number, since in part.rows.tolist():
         stream = streams[number]
         summaries.placed_since[stream] = min(since, summaries.placed_since.get(stream, since))
 
 
 def _add_last_in_target(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, low, partition, offset in part.values.reshape(-1, 4).tolist():
+    for stream, low, partition, offset in part.rows.tolist():
         summaries.last_in_target[streams[stream]].append((low, partition, offset))
 
 
-_SUMMARY_KINDS: dict[str, Callable[[Summaries, TaskPart, list[Stream]], None]] = {
-    "streams": lambda _summaries, _part, _streams: None,
-    "order": _add_order,
-    "spans": _add_spans,
-    "late": _add_spans,
-    "late segments": _add_spans,
-    "doubtful": _add_doubtful,
-    "unproven": _add_unproven,
-    "mirror reach": _add_mirror_reach,
-    "last in target": _add_last_in_target,
-    "group reach": _add_group_reach,
-    "began": _add_began,
-    "seen transactions": _add_seen_transactions,
-    "latest": _add_latest,
-    "delivered until": _add_delivered_until,
-    "placed since": _add_placed_since,
+_SUMMARY_KINDS: dict[PartKind, Callable[[Summaries, TaskPart, list[Stream]], None]] = {
+    PartKind.STREAMS: lambda _summaries, _part, _streams: None,
+    PartKind.ORDER: _add_order,
+    PartKind.SPANS: _add_spans,
+    PartKind.LATE: _add_spans,
+    PartKind.LATE_SEGMENTS: _add_spans,
+    PartKind.DOUBTFUL: _add_doubtful,
+    PartKind.UNPROVEN: _add_unproven,
+    PartKind.MIRROR_REACH: _add_mirror_reach,
+    PartKind.LAST_IN_TARGET: _add_last_in_target,
+    PartKind.GROUP_REACH: _add_group_reach,
+    PartKind.BEGAN: _add_began,
+    PartKind.SEEN_TRANSACTIONS: _add_seen_transactions,
+    PartKind.LATEST: _add_latest,
+    PartKind.DELIVERED_UNTIL: _add_delivered_until,
+    PartKind.PLACED_SINCE: _add_placed_since,
 }
 
 
@@ -411,8 +387,8 @@ def settle_replication(totals: Totals) -> None:
     Compare-and-append keeps the append times, so they contain nothing about the target. One cell
     cannot detect this: all of its messages may have been copied within one microsecond.
     """
-    if not totals.table("latency", None, "replication")[:, 0].any():
-        totals.tables.pop(("latency", None, "replication"), None)
+    if not totals.table(PartKind.LATENCY, None, "replication")[:, 0].any():
+        totals.tables.pop((PartKind.LATENCY, None, "replication"), None)
         totals.segment_latency.pop((None, "replication"), None)
 
 
@@ -427,14 +403,15 @@ def settle_transactions(totals: Totals, summaries: Summaries) -> None:
             _, sequence, stream, cause = lost[transaction]
             totals.find(group, Finding.TORN_TRANSACTION, stream, 1)
             if cause in STAGE_OF_CAUSE:
-                totals.find(group, f"torn@{STAGE_OF_CAUSE[cause]}", stream, 1)
+                name = STAGE_COUNTS[STAGE_OF_CAUSE[cause], Finding.TORN_TRANSACTION]
+                totals.find(group, name, stream, 1)
             details = {**stream.to_witness(), "sequence": sequence, "transaction": transaction}
             totals.witness(group, Finding.TORN_TRANSACTION, details)
 
 
 def latency_maxima(totals: Totals, group: str) -> dict[int, int]:
     """Return the largest latency of each second."""
-    tables = totals.tables.get(("latency max", group, ""), [])
+    tables = totals.tables.get((PartKind.LATENCY_MAX, group, ""), [])
     rows = np.concatenate(tables) if tables else ints().reshape(0, 2)
     maxima: dict[int, int] = {}
     for second, value in rows.tolist():

@@ -7,12 +7,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Ints
-from shoal.audit.context import Stream
-from shoal.audit.parts import TaskPart
+from shoal.audit.arrays import Ints
+from shoal.audit.columns import OrderColumn
+from shoal.audit.context import Log
+from shoal.audit.parts import PartKind, TaskPart
+from shoal.audit.read.walk import GroupReader
 from shoal.audit.result.merge import Group, Summaries, Totals
 from shoal.audit.rules.order import (
-    SUMMARY,
+    CLEAN,
     OrderMeasure,
     RunPieces,
     Units,
@@ -22,12 +24,12 @@ from shoal.audit.rules.order import (
     pieces_of,
 )
 from shoal.audit.rules.polls import OffsetStep, OffsetSteps
-from shoal.audit.tasks import UnitName
+from shoal.audit.tasks import UnitKind, UnitName
 from shoal.model.findings import Finding
 
 _NO_ROWS: Final = np.empty((0, 2), dtype=np.int64)
 
-FINDINGS = {
+FINDINGS: Final[dict[UnitKind, Finding]] = {
     "consumers": Finding.REORDERED,
     "source": Finding.REORDERED_SOURCE,
     "target": Finding.REORDERED_TARGET,
@@ -45,7 +47,7 @@ def settle_order(
     """Add the order measures of every unit: from its cells, or from its pieces if interleaved."""
     pieces_by_unit = _gather_pieces(answers, interleaved, stretch)
     for unit, rows in summaries.order.items():
-        table = np.array([row.tolist() for row in rows], dtype=np.int64)
+        table = np.stack(rows)
         if unit in interleaved:
             pieces = pieces_by_unit[unit]
             late = late_pieces(pieces)
@@ -54,7 +56,7 @@ def settle_order(
             by_segment = np.stack([pieces.segment[late], pieces.length[late]], axis=1)
             found = _Found(measure(pieces), marks, by_segment)
         else:
-            lows = table[:, 0].tolist()
+            lows = table[:, OrderColumn.LOW].tolist()
             marks, by_segment = (
                 np.concatenate(
                     [_NO_ROWS, *(held[unit, low] for low in lows if (unit, low) in held)]
@@ -62,7 +64,7 @@ def settle_order(
                 for held in (summaries.late, summaries.late_segments)
             )
             found = _Found(_sum(table), marks, by_segment)
-        _add(totals, unit, int(table[:, 1].sum()), found)
+        _add(totals, unit, int(table[:, OrderColumn.COUNT].sum()), found)
 
 
 class _Found(NamedTuple):
@@ -78,8 +80,7 @@ def _gather_pieces(
 ) -> dict[UnitName, RunPieces]:
     tables: dict[UnitName, list[Ints]] = defaultdict(list)
     for part in (part for parts in answers for part in parts):
-        name: UnitName = tuple(part.label)
-        tables[name].append(part.values.reshape(-1, 4 if interleaved[name] is None else 6))
+        tables[UnitName(*part.label)].append(part.rows)
     pieces_by_unit = {}
     for name, found in tables.items():
         rows = np.concatenate(found)
@@ -104,24 +105,24 @@ def _by_time(rows: Ints, stretch: int) -> RunPieces:
 
 def _sum(table: Ints) -> OrderMeasure:
     """Add up the measures of cells that do not interleave; the witness is the lowest."""
-    columns = {name: table[:, number] for number, name in enumerate(SUMMARY)}
-    found = np.flatnonzero(columns["reordered"])
-    lowest = found[np.argmin(columns["witness"][found])] if len(found) else NONE
+    found = table[table[:, OrderColumn.REORDERED] > 0]
+    if not len(found):
+        return CLEAN
+    lowest = found[np.argmin(found[:, OrderColumn.WITNESS])]
     return OrderMeasure(
-        F=int(columns["F"].sum()),
-        K=int(columns["K"].sum()),
-        reordered=int(columns["reordered"].sum()),
-        witness=int(columns["witness"][lowest]) if len(found) else NONE,
-        witness_after=int(columns["witness_after"][lowest]) if len(found) else NONE,
+        F=int(found[:, OrderColumn.F].sum()),
+        K=int(found[:, OrderColumn.K].sum()),
+        reordered=int(found[:, OrderColumn.REORDERED].sum()),
+        witness=int(lowest[OrderColumn.WITNESS]),
+        witness_after=int(lowest[OrderColumn.WITNESS_AFTER]),
     )
 
 
 def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
-    kind, group_name, producer, topic, lane, incarnation, partition = unit
-    group: Group = group_name if kind == "consumers" else None
-    stream, finding = Stream(producer, topic, lane, incarnation), FINDINGS[kind]
-    measured = found.measured
-    if kind == "consumers":
+    is_log = unit.kind != "consumers"
+    group: Group = None if is_log else unit.group
+    stream, finding, measured = unit.stream, FINDINGS[unit.kind], found.measured
+    if not is_log:
         totals.find(group, "F", stream, measured.F)
         totals.find(group, "K", stream, measured.K)
         totals.find(group, "F_limit", stream, count * count // 2)
@@ -130,8 +131,8 @@ def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
     totals.find(group, finding, stream, measured.reordered)
     details: dict[str, Any] = {**stream.to_witness(), "sequence": measured.witness}
     details["after_sequence"] = measured.witness_after
-    if kind != "consumers":
-        details["partition"] = partition
+    if is_log:
+        details["partition"] = unit.partition
     totals.witness(group, finding, details)
     for place, times in found.marks.tolist():
         totals.marks[group, finding][stream, place] += times
@@ -142,34 +143,44 @@ def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
 # ---------------------------------------------------------------- polls
 
 
+CountedStep = tuple[OffsetStep[GroupReader], int]  # with the skipped offset, or the number of falls
+
+
+class ContestedOffsets(NamedTuple):
+    """Offsets of one log with two messages each."""
+
+    log: Log
+    offset: int  # the lowest
+    offsets: int  # how many
+    messages: list[Any]  # two of those at the lowest: (producer, lane, sequence, incarnation)
+
+
 @dataclass
 class PollFindings:
     """Findings about offsets: polls by group, contested offsets for all groups."""
 
-    skips: dict[str, list[tuple[OffsetStep, int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    falls: dict[str, list[tuple[OffsetStep, int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    # (cluster, topic, partition), lowest such offset, how many, two of the messages there
-    contested: list[tuple[tuple[str, str, int], int, int, list[Any]]] = field(default_factory=list)
+    skips: dict[str, list[CountedStep]] = field(default_factory=lambda: defaultdict(list))
+    falls: dict[str, list[CountedStep]] = field(default_factory=lambda: defaultdict(list))
+    contested: list[ContestedOffsets] = field(default_factory=list)
 
 
-def settle_polls(steps: OffsetSteps, answers: Sequence[list[TaskPart]]) -> PollFindings:
+def settle_polls(
+    steps: OffsetSteps[GroupReader], answers: Sequence[list[TaskPart]]
+) -> PollFindings:
     polls = PollFindings()
     for reader, count in steps.falls.items():
-        polls.falls[reader[0]].append((steps.least_fall[reader], count))
+        polls.falls[reader.group].append((steps.least_fall[reader], count))
     skipped: dict[int, int] = {}
     for part in (part for parts in answers for part in parts):
-        if part.kind == "skips":
-            for number, offset in part.values.reshape(-1, 2).tolist():
+        if part.kind == PartKind.SKIPS:
+            for number, offset in part.rows.tolist():
                 skipped[number] = min(offset, skipped.get(number, offset))
-        elif part.kind == "contested":
+        elif part.kind == PartKind.CONTESTED:
             cluster, topic, partition, messages = part.label
             count, offset = part.values.tolist()
-            polls.contested.append(((cluster, topic, partition), offset, count, messages))
+            log = (cluster, topic, partition)
+            polls.contested.append(ContestedOffsets(log, offset, count, messages))
     for number, offset in skipped.items():
         step = steps.jumps[number]
-        polls.skips[step.reader[0]].append((step, offset))
+        polls.skips[step.reader.group].append((step, offset))
     return polls

@@ -1,12 +1,12 @@
 """The verdict: findings compared with the promises. Pure.
 
-`counts` are those of the whole run for one group: findings by name, and counts per stage
-(`duplicate@mirror` and the like).
+`counts` are those of the whole run for one group: findings by name, and `StageCount`s.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from shoal.audit.stages import StageCount, StageName
 from shoal.model.findings import ALWAYS_VIOLATES, Finding, Verdict
 from shoal.model.promises import EXACTLY_ONCE
 from shoal.model.result import Stage
@@ -52,46 +52,49 @@ def decide(counts: Counts, promises: Mapping[str, Any]) -> Verdict:
     return Verdict.PROVEN
 
 
-# What violates each stage: (the finding to report, the count that attributes it to the stage).
-_AGAINST_SOURCE = (
-    (Finding.LOST_NEVER_STORED, Finding.LOST_NEVER_STORED),
-    (Finding.VANISHED, "vanished@source"),
-    (Finding.DUPLICATE_SOURCE, Finding.DUPLICATE_SOURCE),
-    (Finding.REORDERED_SOURCE, Finding.REORDERED_SOURCE),
-    (Finding.INCONSISTENT_OFFSET, "inconsistent@source"),
-    (Finding.ABORTED_READ, "aborted@source"),
-    (Finding.REUSED_SEQUENCE, Finding.REUSED_SEQUENCE),
-    (Finding.TORN_TRANSACTION, "torn@source"),
-    (Finding.UNREADABLE, "unreadable@source"),
-    (Finding.UNEXPECTED, "unexpected@source"),
-    (Finding.CORRUPTED, "corrupted@source"),
+# What violates each stage, in the order of reports: findings that one stage alone can cause, and
+# counts of the cases that are attributed to the stage.
+_Against = tuple[Finding | StageCount, ...]
+
+_AGAINST_SOURCE: Final[_Against] = (
+    Finding.LOST_NEVER_STORED,
+    StageCount.VANISHED_SOURCE,
+    Finding.DUPLICATE_SOURCE,
+    Finding.REORDERED_SOURCE,
+    StageCount.INCONSISTENT_SOURCE,
+    StageCount.ABORTED_SOURCE,
+    Finding.REUSED_SEQUENCE,
+    StageCount.TORN_SOURCE,
+    StageCount.UNREADABLE_SOURCE,
+    StageCount.UNEXPECTED_SOURCE,
+    StageCount.CORRUPTED_SOURCE,
 )
-_AGAINST_MIRROR = (
-    (Finding.LOST_EXPIRED, Finding.LOST_EXPIRED),
-    (Finding.LOST_NOT_MIRRORED, Finding.LOST_NOT_MIRRORED),
-    (Finding.VANISHED, "vanished@target"),
-    (Finding.DUPLICATE_TARGET, "duplicate@mirror"),
-    (Finding.REORDERED_TARGET, "reordered@mirror"),
-    (Finding.INCONSISTENT_OFFSET, "inconsistent@target"),
-    (Finding.ABORTED_READ, "aborted@mirror"),
-    (Finding.UNCOMMITTED_READ, "uncommitted@mirror"),
-    (Finding.TORN_TRANSACTION, "torn@mirror"),
-    (Finding.UNREADABLE, "unreadable@mirror"),
-    (Finding.UNEXPECTED, "unexpected@mirror"),
-    (Finding.CORRUPTED, "corrupted@mirror"),
-    *((finding, finding) for finding in _FIDELITY),
+_AGAINST_MIRROR: Final[_Against] = (
+    Finding.LOST_EXPIRED,
+    Finding.LOST_NOT_MIRRORED,
+    StageCount.VANISHED_MIRROR,
+    StageCount.DUPLICATE_MIRROR,
+    StageCount.REORDERED_MIRROR,
+    StageCount.INCONSISTENT_MIRROR,
+    StageCount.ABORTED_MIRROR,
+    StageCount.UNCOMMITTED_MIRROR,
+    StageCount.TORN_MIRROR,
+    StageCount.UNREADABLE_MIRROR,
+    StageCount.UNEXPECTED_MIRROR,
+    StageCount.CORRUPTED_MIRROR,
+    *_FIDELITY,
 )
-_AGAINST_CONSUMERS = (
-    (Finding.LOST_EXPIRED_AT_TARGET, Finding.LOST_EXPIRED_AT_TARGET),
-    (Finding.LOST_UNDELIVERED, Finding.LOST_UNDELIVERED),
-    (Finding.REORDERED, "reordered@consumers"),
-    (Finding.ABORTED_READ, "aborted@consumers"),
-    (Finding.UNCOMMITTED_READ, "uncommitted@consumers"),
-    (Finding.TORN_TRANSACTION, "torn@consumers"),
-    (Finding.UNREADABLE, "unreadable@consumers"),
-    (Finding.POLL_SKIP, Finding.POLL_SKIP),
-    (Finding.NON_MONOTONIC_POLL, Finding.NON_MONOTONIC_POLL),
-    (Finding.CORRUPTED, "corrupted@consumers"),
+_AGAINST_CONSUMERS: Final[_Against] = (
+    Finding.LOST_EXPIRED_AT_TARGET,
+    Finding.LOST_UNDELIVERED,
+    StageCount.REORDERED_CONSUMERS,
+    StageCount.ABORTED_CONSUMERS,
+    StageCount.UNCOMMITTED_CONSUMERS,
+    StageCount.TORN_CONSUMERS,
+    StageCount.UNREADABLE_CONSUMERS,
+    Finding.POLL_SKIP,
+    Finding.NON_MONOTONIC_POLL,
+    StageCount.CORRUPTED_CONSUMERS,
 )
 
 
@@ -105,20 +108,24 @@ def decide_stages(
     the log and the consumers.
     """
     violating = broken_promises(promises)
-    against: dict[str, tuple[tuple[Finding, str], ...]] = {"producer_to_source": _AGAINST_SOURCE}
-    pending = {"producer_to_source": 0}
-    at_mirror = counts.get("pending@mirror", 0)
+    against: dict[StageName, _Against] = {StageName.SOURCE: _AGAINST_SOURCE}
+    pending = {StageName.SOURCE: 0}
+    at_mirror = counts.get(StageCount.PENDING_MIRROR, 0)
     if has_mirror:
-        against["source_to_target"] = _AGAINST_MIRROR
-        pending["source_to_target"] = at_mirror
-        against["log_to_consumers"] = _AGAINST_CONSUMERS
+        against[StageName.MIRROR] = _AGAINST_MIRROR
+        pending[StageName.MIRROR] = at_mirror
+        against[StageName.CONSUMERS] = _AGAINST_CONSUMERS
     else:
-        expired = (Finding.LOST_EXPIRED, Finding.LOST_EXPIRED)
-        against["log_to_consumers"] = (expired, *_AGAINST_CONSUMERS)
-    pending["log_to_consumers"] = counts.get(Finding.PENDING, 0) - at_mirror
+        against[StageName.CONSUMERS] = (Finding.LOST_EXPIRED, *_AGAINST_CONSUMERS)
+    pending[StageName.CONSUMERS] = counts.get(Finding.PENDING, 0) - at_mirror
     found = {
-        stage: [f for f, count in pairs if f in violating and counts.get(count, 0) > 0]
-        for stage, pairs in against.items()
+        stage: [
+            finding
+            for name in names
+            for finding in (name.finding if isinstance(name, StageCount) else name,)
+            if finding in violating and counts.get(name, 0) > 0
+        ]
+        for stage, names in against.items()
     }
     blamed = {finding for findings in found.values() for finding in findings}
     for family in (_ORDER, _DUPLICATES):  # a finding of one stage shows up again in the next
@@ -129,5 +136,5 @@ def decide_stages(
         open_ended = unclear or pending[stage] > 0
         otherwise = Verdict.INCONCLUSIVE if open_ended else Verdict.PROVEN
         verdict = Verdict.VIOLATED if findings else otherwise
-        stages[stage] = Stage(verdict, tuple(finding.value for finding in findings))
+        stages[stage.value] = Stage(verdict, tuple(finding.value for finding in findings))
     return stages

@@ -10,19 +10,16 @@ may consist of several such sets (see docs/reference/limits.md).
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ends_of_groups, starts_of_groups
 from shoal.audit.context import AuditContext, Stream
 
-# For each stream in a cell: the first sequence of the cell, how many batches begin after the first
-# message of the stream in it, and the times of its first and of its last message.
-BATCHES = ("stream", "low", "begun", "first_sent", "first_acked", "last_sent", "last_acked")
-
 
 def batch_rows(stream: Ints, times: tuple[Ints, Ints], low: int) -> Ints:
-    """Return rows of `BATCHES` for messages in the order of streams and sequences.
+    """Return rows of `BatchColumn` for messages in the order of streams and sequences.
 
     `times` are the send times and the acknowledgement times.
     """
@@ -42,8 +39,19 @@ def _is_together(before: tuple[Ints, Ints], after: tuple[Ints, Ints]) -> Bools:
     return together
 
 
-def count_batches(rows: Mapping[Stream, Iterable[list[int]]], context: AuditContext) -> int:
-    """Count all batches, from the rows of all cells (without their streams)."""
+class StreamBatches(NamedTuple):
+    """A row of `BatchColumn` without the stream."""
+
+    low: int
+    begun: int
+    first_sent: int
+    first_acked: int
+    last_sent: int
+    last_acked: int
+
+
+def count_batches(rows: Mapping[Stream, Iterable[StreamBatches]], context: AuditContext) -> int:
+    """Count all batches, from the rows of all cells."""
     by_partition: dict[tuple[str, ...], int] = defaultdict(int)
     for stream, own in rows.items():
         partition = str(context.partition_for("source", stream))
@@ -52,10 +60,10 @@ def count_batches(rows: Mapping[Stream, Iterable[list[int]]], context: AuditCont
     return sum(by_partition.values())
 
 
-def _count(rows: list[list[int]]) -> int:
+def _count(rows: list[StreamBatches]) -> int:
     """Count the batches of one stream: the first, those that begin in cells and between cells."""
-    count = 1 + sum(begun for _low, begun, *_times in rows)
+    count = 1 + sum(row.begun for row in rows)
     for before, after in pairwise(rows):
-        last, first = before[4:6], after[2:4]
-        count += not any(a == b != NONE for a, b in zip(last, first, strict=True))
+        is_sent_together = before.last_sent == after.first_sent != NONE
+        count += not (is_sent_together or before.last_acked == after.first_acked != NONE)
     return count

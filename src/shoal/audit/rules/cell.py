@@ -24,7 +24,7 @@ from shoal.audit.arrays import (
     starts_of_groups,
 )
 from shoal.audit.context import AuditContext, Cluster
-from shoal.audit.parts import TaskPart
+from shoal.audit.parts import PartKind, TaskPart
 from shoal.audit.read.evidence import (
     NEVER,
     find_reused_slots,
@@ -38,6 +38,7 @@ from shoal.audit.rules.fidelity import Alterations, compare_copies
 from shoal.audit.rules.group import GroupJudge
 from shoal.audit.rules.supersession import latest_rows
 from shoal.audit.rules.tally import CellRecorder, is_measured, spans_of, write_order, write_range
+from shoal.audit.stages import StageCount
 from shoal.audit.tasks import MessageCell
 from shoal.audit.times.latency import per_second
 from shoal.audit.times.segments import segments_of
@@ -78,7 +79,7 @@ def _count_attempts(view: CellView, outcome: Array, recorder: CellRecorder) -> N
     times = view.attempts
     sent = times.sent_us[times.sent_us != NONE]
     write_range(recorder, None, "sent", sent)
-    recorder.write("second", [None, "sent"], per_second(sent))
+    recorder.write(PartKind.SECOND, [None, "sent"], per_second(sent))
     recorder.count_times(None, "sent during", segments_of(sent, view.context.edges_us))
     write_range(recorder, None, "published", times.acked_us[times.acked_us != NONE])
     measured = is_measured(view) & (times.sent_us != NONE)
@@ -112,23 +113,23 @@ def _judge_logs(view: CellView, recorder: CellRecorder, alterations: Alterations
     recorder.find(None, Finding.DUPLICATE_SOURCE, _repeat_by_copies(source_copies))
     _write_unproven_offsets(view, recorder)
     write_order(view, recorder, kind="source", units=view.log_units("source"))
-    recorder.count(None, "corrupted@source", np.flatnonzero(view.broken_in_source))
+    recorder.count(None, StageCount.CORRUPTED_SOURCE, np.flatnonzero(view.broken_in_source))
     _write_doubtful(view, recorder, "source")
     if context.has_mirror:
         target_copies = view.target_places.copies(view.size)
         recorder.find(None, Finding.DUPLICATE_TARGET, _repeat_by_copies(target_copies))
         own_copies = _repeat_by_copies(np.maximum(target_copies - source_copies, 0))
-        recorder.count(None, "duplicate@mirror", own_copies)
+        recorder.count(None, StageCount.DUPLICATE_MIRROR, own_copies)
         write_order(view, recorder, kind="target", units=view.log_units("target"))
         broken_by_mirror = view.broken_in_target & ~view.broken_in_source & ~alterations.explained
         for finding, slots in alterations.slots.items():
             recorder.find(None, finding, slots)
-        recorder.count(None, "corrupted@mirror", np.flatnonzero(broken_by_mirror))
+        recorder.count(None, StageCount.CORRUPTED_MIRROR, np.flatnonzero(broken_by_mirror))
         _write_doubtful(view, recorder, "target")
         _write_mirror_reach(view, recorder)
-        recorder.write("latest", "target", latest_rows(view, "target"))
+        recorder.write(PartKind.LATEST, "target", latest_rows(view, "target"))
         _measure_replication(view, recorder)
-    recorder.write("latest", "source", latest_rows(view, "source"))
+    recorder.write(PartKind.LATEST, "source", latest_rows(view, "source"))
     _write_output_range(view, recorder)
 
 
@@ -152,22 +153,22 @@ def _judge_unreadable(view: CellView, recorder: CellRecorder) -> None:
         cluster = max(by_place, key=lambda name: (len(by_place[name]), name))
         where = {"cluster": cluster, "offset": min(by_place[cluster])}
         label = [view.words.names[topic], partition, where, list(stages)]
-        recorder.write("unreadable", label, [len(by_place[cluster]), *stages.values()])
+        recorder.write(PartKind.UNREADABLE, label, [len(by_place[cluster]), *stages.values()])
 
 
 def _unreadable_stages(
     context: AuditContext, topic: str, partition: int, by_place: Mapping[str, set[int]]
-) -> dict[str, int]:
+) -> dict[StageCount, int]:
     """Count the unreadable records of each stage, as far as scans before and after it show."""
     counts = {place: len(offsets) for place, offsets in by_place.items()}
     in_source, in_target = counts.get("source", 0), counts.get("target", 0)
     in_read_log = in_target if context.has_mirror else in_source
     received = counts.get("receipts", 0)
-    stages = {"unreadable@source": in_source}
+    stages = {StageCount.UNREADABLE_SOURCE: in_source}
     if ("source", topic, partition) in context.scans:
-        stages["unreadable@mirror"] = max(in_target - in_source, 0)
+        stages[StageCount.UNREADABLE_MIRROR] = max(in_target - in_source, 0)
     if (context.read_cluster, topic, partition) in context.scans:
-        stages["unreadable@consumers"] = max(received - in_read_log, 0)
+        stages[StageCount.UNREADABLE_CONSUMERS] = max(received - in_read_log, 0)
     return stages
 
 
@@ -184,18 +185,18 @@ def _write_doubtful(view: CellView, recorder: CellRecorder, cluster: Cluster) ->
     for slots, places in view.indirect_evidence(cluster):
         doubtful = offset_of(places[scanned[slots] != places])
         if len(doubtful):
-            recorder.write("doubtful", cluster, spans_of(doubtful, DOUBTFUL_GAP))
+            recorder.write(PartKind.DOUBTFUL, cluster, spans_of(doubtful, DOUBTFUL_GAP))
 
 
 def _write_unproven_offsets(view: CellView, recorder: CellRecorder) -> None:
     """Write offsets that producers reported and that are not evidence, for offset cells."""
     slots, places = view.unproven
     if view.is_unsettled:
-        recorder.write("unsettled", None)
+        recorder.write(PartKind.UNSETTLED, None)
     if len(slots):
         index = view.index
         rows = [index.stream_of(slots), index.sequence_of(slots), offset_of(places)]
-        recorder.write("unproven", None, np.column_stack(rows))
+        recorder.write(PartKind.UNPROVEN, None, np.column_stack(rows))
 
 
 def _write_mirror_reach(view: CellView, recorder: CellRecorder) -> None:
@@ -209,19 +210,19 @@ def _write_mirror_reach(view: CellView, recorder: CellRecorder) -> None:
     places = source[copied]
     stream, partition = view.index.stream_of(copied), partition_of(places)
     rows = highest_by_pair(stream, partition, offset_of(places) + 1)
-    recorder.write("mirror reach", None, rows)
+    recorder.write(PartKind.MIRROR_REACH, None, rows)
     placed = np.flatnonzero(source != NONE)
     streams = view.index.stream_of(placed)
     first = starts_of_groups(streams)
     since = view.index.sequence_of(placed[first])
-    recorder.write("placed since", None, np.stack([streams[first], since], axis=1))
+    recorder.write(PartKind.PLACED_SINCE, None, np.stack([streams[first], since], axis=1))
     known = np.flatnonzero(target != NONE)
     streams = view.index.stream_of(known)
     last = ends_of_groups(streams)
     found = target[known[last]]
     low = np.full(len(last), view.cell.low)
     rows = np.column_stack([streams[last], low, partition_of(found), offset_of(found)])
-    recorder.write("last in target", None, rows)
+    recorder.write(PartKind.LAST_IN_TARGET, None, rows)
 
 
 def _write_source_began(view: CellView, recorder: CellRecorder) -> None:
@@ -229,7 +230,7 @@ def _write_source_began(view: CellView, recorder: CellRecorder) -> None:
     known = view.source_places
     stream, partition = view.index.stream_of(known.slots), partition_of(known.places)
     lowest = highest_by_pair(stream, partition, -offset_of(known.places))
-    recorder.write("began", ["source"], lowest)
+    recorder.write(PartKind.BEGAN, ["source"], lowest)
 
 
 def _measure_replication(view: CellView, recorder: CellRecorder) -> None:

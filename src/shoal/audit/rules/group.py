@@ -13,6 +13,7 @@ from shoal.audit.arrays import (
     ints,
 )
 from shoal.audit.context import Cluster, Knowledge, Stream
+from shoal.audit.parts import PartKind
 from shoal.audit.read.evidence import NEVER, offset_of, pack_places, partition_of
 from shoal.audit.read.view import CellView
 from shoal.audit.rules.absence import is_shown_absent
@@ -26,6 +27,7 @@ from shoal.audit.rules.supersession import (
     members_of,
 )
 from shoal.audit.rules.tally import CellRecorder, is_measured, write_order, write_range
+from shoal.audit.stages import STAGE_COUNTS, STAGE_OF_CLUSTER, StageCount, StageName
 from shoal.audit.times.latency import buckets_per_second, maxima_per_second, per_second
 from shoal.audit.times.segments import segments_of, summarise_slots
 from shoal.model.findings import Finding
@@ -77,7 +79,7 @@ class GroupJudge:
         slots, view = counts["delivered_ok"], self.view
         times = (view.attempts.sent_us[slots], view.attempts.acked_us[slots])
         rows = batch_rows(view.index.stream_of(slots), times, view.cell.low)
-        self.recorder.write("batches", self.group, rows)
+        self.recorder.write(PartKind.BATCHES, self.group, rows)
 
     def _find(self, finding: Finding, found: Bools) -> None:
         slots = np.flatnonzero(found)
@@ -94,19 +96,21 @@ class GroupJudge:
         in_source, in_target = self.view.in_source, self.view.in_target
         at_source = np.flatnonzero(unexpected & in_source)
         at_mirror = np.flatnonzero(unexpected & in_target & ~in_source)
-        self.recorder.count(self.group, "unexpected@source", at_source)
-        self.recorder.count(self.group, "unexpected@mirror", at_mirror)
+        self.recorder.count(self.group, StageCount.UNEXPECTED_SOURCE, at_source)
+        self.recorder.count(self.group, StageCount.UNEXPECTED_MIRROR, at_mirror)
 
     def _blame_aborted(self, aborted: Bools) -> None:
         """Blame the source for storing a refused message, else the stage that exposed an abort."""
         refused = self.view.refused
-        self.recorder.count(self.group, "aborted@source", np.flatnonzero(aborted & refused))
-        self._blame_for_exposure("aborted", aborted & (~refused | self._is_withheld()))
+        self.recorder.count(
+            self.group, StageCount.ABORTED_SOURCE, np.flatnonzero(aborted & refused)
+        )
+        self._blame_for_exposure(Finding.ABORTED_READ, aborted & (~refused | self._is_withheld()))
 
-    def _blame_for_exposure(self, name: str, found: Bools) -> None:
+    def _blame_for_exposure(self, finding: Finding, found: Bools) -> None:
         """Blame the stage that exposes uncommitted messages: the mirror if the run has one."""
-        stage = "mirror" if self.view.context.has_mirror else "consumers"
-        self.recorder.count(self.group, f"{name}@{stage}", np.flatnonzero(found))
+        stage = StageName.MIRROR if self.view.context.has_mirror else StageName.CONSUMERS
+        self.recorder.count(self.group, STAGE_COUNTS[stage, finding], np.flatnonzero(found))
 
     def _is_aborted_read(self) -> Bools:
         """Which deliveries are of a failed attempt or of a transaction to be withheld."""
@@ -139,10 +143,10 @@ class GroupJudge:
             early[slots[ahead > -skew[0]]] = True
         undecided[slots[ahead > (-skew[1] if skew else 0)]] = True
         self._find(Finding.UNCOMMITTED_READ, early)
-        self._blame_for_exposure("uncommitted", early)
+        self._blame_for_exposure(Finding.UNCOMMITTED_READ, early)
         self.recorder.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
         seen = distinct(members.transaction[self.delivered])
-        self.recorder.write("seen transactions", self.group, seen)
+        self.recorder.write(PartKind.SEEN_TRANSACTIONS, self.group, seen)
 
     def _judge_corruption(self) -> None:
         view = self.view
@@ -153,7 +157,7 @@ class GroupJudge:
         self._find(Finding.CORRUPTED, broken | view.broken_in_source)
         in_log = view.broken_in_target if view.context.has_mirror else view.broken_in_source
         by_consumers = np.flatnonzero(received & view.in_read_log & ~in_log)
-        self.recorder.count(self.group, "corrupted@consumers", by_consumers)
+        self.recorder.count(self.group, StageCount.CORRUPTED_CONSUMERS, by_consumers)
 
     # ------------------------------------------------------------ vanished
 
@@ -166,7 +170,8 @@ class GroupJudge:
         places = view.receipts["place"][self.deliveries.rows[absent]]
         gone[slots[self._is_covered(read_cluster, slots, places)]] = True
         gone[self._find_superseded(np.flatnonzero(gone), read_cluster)] = False
-        self.recorder.count(self.group, f"vanished@{read_cluster}", np.flatnonzero(gone))
+        name = STAGE_COUNTS[STAGE_OF_CLUSTER[read_cluster], Finding.VANISHED]
+        self.recorder.count(self.group, name, np.flatnonzero(gone))
         if view.context.has_mirror:
             mirrored = (view.in_target | self.delivered) & ~view.in_source
             reported = view.attempts.outcome
@@ -174,7 +179,7 @@ class GroupJudge:
             slots = np.flatnonzero(mirrored & known)
             slots = slots[self._is_covered("source", slots, view.source_last[slots])]
             slots = np.setdiff1d(slots, self._find_superseded(slots, "source"), assume_unique=True)
-            self.recorder.count(self.group, "vanished@source", slots)
+            self.recorder.count(self.group, StageCount.VANISHED_SOURCE, slots)
             gone[slots] = True
         self._find(Finding.VANISHED, gone)
 
@@ -234,7 +239,7 @@ class GroupJudge:
         received = view.receipts["received_us"][self.deliveries.first[slots]]
         write_range(recorder, group, "consumed", received)
         every_time = view.receipts["received_us"][self.deliveries.rows]
-        recorder.write("second", [group, "received"], per_second(every_time))
+        recorder.write(PartKind.SECOND, [group, "received"], per_second(every_time))
         edges_us = view.context.edges_us
         recorder.count_times(group, "received during", segments_of(every_time, edges_us))
         if edges_us:
@@ -248,11 +253,11 @@ class GroupJudge:
         waited = received - intended
         recorder.measure(group, "e2e_intended", slots, waited)
         recorder.measure(group, "e2e_actual", slots, received - sent)
-        recorder.write("latency second", group, buckets_per_second(intended, waited))
-        recorder.write("latency max", group, maxima_per_second(intended, waited))
+        recorder.write(PartKind.LATENCY_SECOND, group, buckets_per_second(intended, waited))
+        recorder.write(PartKind.LATENCY_MAX, group, maxima_per_second(intended, waited))
 
     def _write_slot_stats(self) -> None:
-        """Write statistics of messages by their intended send time (`segments.SLOT_STATS`)."""
+        """Write statistics of messages by their intended send time (`SlotColumn`)."""
         view, outcome, delivered = self.view, self.outcome, self.delivered
         received = np.full(view.size, NONE)
         rows = self.deliveries.first[delivered]
@@ -267,7 +272,9 @@ class GroupJudge:
             slots = attempted[segments == segment]
             columns = (view.attempts.intended_us[slots], worse[slots], received[slots])
             rows = summarise_slots(*columns, slot_us=view.context.slot_us)
-            self.recorder.write("slot stats", self.group, np.insert(rows, 0, segment, axis=1))
+            self.recorder.write(
+                PartKind.SLOT_STATS, self.group, np.insert(rows, 0, segment, axis=1)
+            )
 
     def _write_reach(self) -> None:
         """Write how far the group read each partition and stream, and its lowest offsets."""
@@ -275,14 +282,18 @@ class GroupJudge:
         places = view.receipts["place"][self.deliveries.rows]
         stream = view.index.stream_of(self.deliveries.slots)
         partition, offset = partition_of(places), offset_of(places)
-        recorder.write("group reach", self.group, highest_by_pair(stream, partition, offset + 1))
+        recorder.write(
+            PartKind.GROUP_REACH, self.group, highest_by_pair(stream, partition, offset + 1)
+        )
         lowest = highest_by_pair(stream, partition, -offset)
-        recorder.write("began", [view.context.read_cluster, self.group], lowest)
+        recorder.write(PartKind.BEGAN, [view.context.read_cluster, self.group], lowest)
         slots = np.flatnonzero(self.delivered)
         streams = view.index.stream_of(slots)
         last = ends_of_groups(streams)
         until = view.index.sequence_of(slots[last])
-        recorder.write("delivered until", self.group, np.stack([streams[last], until], axis=1))
+        recorder.write(
+            PartKind.DELIVERED_UNTIL, self.group, np.stack([streams[last], until], axis=1)
+        )
 
     # ------------------------------------------------------------ missing
 
@@ -296,7 +307,7 @@ class GroupJudge:
         superseded = self._find_superseded_losses(slots)
         knowledge = view.cell.knowledge
         if knowledge is None and (self.is_undecided or is_undecided(missing, group, view.context)):
-            recorder.write("undecided", group)
+            recorder.write(PartKind.UNDECIDED, group)
             return
         cause = classify(missing, group, view.context, knowledge or Knowledge())
         cause[np.isin(slots, superseded, assume_unique=True)] = SUPERSEDED
@@ -307,7 +318,7 @@ class GroupJudge:
         recorder.count(group, "pending_ok", slots[is_pending & is_ok])
         recorder.count(group, "superseded_ok", slots[(cause == SUPERSEDED) & is_ok])
         before_mirror = view.context.has_mirror & (missing.read_place == NONE)
-        recorder.count(group, "pending@mirror", slots[is_pending & before_mirror])
+        recorder.count(group, StageCount.PENDING_MIRROR, slots[is_pending & before_mirror])
         self._write_tails(slots[is_lost])
         self._write_lost_transactions(slots[is_lost], cause[is_lost])
 
@@ -347,7 +358,7 @@ class GroupJudge:
         transactions, first = np.unique(members.transaction[lost], return_index=True)
         slots = lost[first]
         rows = [transactions, index.stream_of(slots), index.sequence_of(slots), cause[first]]
-        self.recorder.write("lost transactions", self.group, np.column_stack(rows))
+        self.recorder.write(PartKind.LOST_TRANSACTIONS, self.group, np.column_stack(rows))
 
     def _missing(self, slots: Ints) -> Missing:
         view = self.view
@@ -398,17 +409,18 @@ class GroupJudge:
         np.maximum.at(highest, index.stream_of(found), index.sequence_of(found))
         stream, sequence = index.stream_of(lost), index.sequence_of(lost)
         above = sequence > highest[stream]
+        lost_here = np.bincount(stream, minlength=count)
         columns = [
             np.arange(count),
             np.full(count, self.view.cell.low),
             highest,
-            np.bincount(stream, minlength=count),
+            lost_here,
             np.bincount(stream[above], minlength=count),
             _lowest(stream, sequence, count),
             _lowest(stream[above], sequence[above], count),
         ]
-        rows = np.column_stack(columns)
-        self.recorder.write("tail", self.group, rows[(highest != NONE) | (rows[:, 3] > 0)])
+        rows = np.column_stack(columns)[(highest != NONE) | (lost_here > 0)]
+        self.recorder.write(PartKind.TAIL, self.group, rows)
 
 
 def _lowest(stream: Ints, sequence: Ints, count: int) -> Ints:

@@ -25,7 +25,8 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ints
 from shoal.audit.context import AuditContext, Knowledge, Stream
-from shoal.audit.read.evidence import offset_of, partition_of
+from shoal.audit.read.evidence import offset_of, offset_or_none, partition_of
+from shoal.audit.stages import StageName
 from shoal.model.findings import Finding
 
 CAUSES = (
@@ -42,11 +43,11 @@ NEVER_STORED, EXPIRED, NOT_MIRRORED, EXPIRED_AT_TARGET, UNDELIVERED, UNLOCATED =
 PENDING, SUPERSEDED = 6, 7
 # The stage that caused a loss; an unlocated loss has no stage.
 STAGE_OF_CAUSE = {
-    NEVER_STORED: "source",
-    EXPIRED: "mirror",
-    NOT_MIRRORED: "mirror",
-    EXPIRED_AT_TARGET: "consumers",
-    UNDELIVERED: "consumers",
+    NEVER_STORED: StageName.SOURCE,
+    EXPIRED: StageName.MIRROR,
+    NOT_MIRRORED: StageName.MIRROR,
+    EXPIRED_AT_TARGET: StageName.CONSUMERS,
+    UNDELIVERED: StageName.CONSUMERS,
 }
 
 
@@ -76,7 +77,7 @@ class _Facts:
         self._group = group
         drained = self._by_stream(lambda stream: context.is_drained(group, stream)) != 0
         self.drained = drained | missing.overdue
-        self.source_offset = _offset(missing.source_place)
+        self.source_offset = offset_or_none(missing.source_place)
         home = self._by_stream(lambda stream: context.partition_for("source", stream))
         self.source_partition = np.where(
             missing.source_place == NONE, home, partition_of(missing.source_place)
@@ -84,7 +85,7 @@ class _Facts:
         self.target_partition = self._by_stream(
             lambda stream: context.partition_for("target", stream)
         )
-        self.read_offset = _offset(missing.read_place)
+        self.read_offset = offset_or_none(missing.read_place)
         self.until = self._by_stream(
             lambda stream: knowledge.delivered_until.get((group, stream), NONE)
         )
@@ -138,10 +139,6 @@ class _Facts:
         )
         below: Bools = np.where(neighbour == NONE, moved, offset_of(neighbour) < start)
         return below
-
-
-def _offset(place: Ints) -> Ints:
-    return np.where(place == NONE, NONE, offset_of(place))
 
 
 def is_undecided(missing: Missing, group: str, context: AuditContext) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, Rows, concat_ints, ints
 from shoal.audit.context import AuditContext
-from shoal.audit.parts import TaskPart, make_part
+from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.evidence import offset_of, pack_places
 from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary, Within, read_rows
 from shoal.audit.read.walk import number_rows
@@ -138,7 +138,7 @@ def _find_contested(
         held = places == places[own[0]]
         messages = sorted({_message(rows, row, words) for row in np.flatnonzero(held).tolist()})
         label = [task.cluster, topic, partition, [list(message) for message in messages[:2]]]
-        parts.append(make_part("contested", label, [len(own), offset]))
+        parts.append(make_part(PartKind.CONTESTED, label, [len(own), offset]))
     return parts
 
 
@@ -175,4 +175,4 @@ def _skips(task: OffsetCell, context: AuditContext, known: _Known) -> TaskPart:
         first = known.first_between(log, jump.origin + 1, jump.landing, scanned)
         if first != NONE:
             rows.append([jump.number, first])
-    return make_part("skips", None, rows)
+    return make_part(PartKind.SKIPS, None, rows)

@@ -22,23 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ints, starts_of_groups
+from shoal.audit.columns import OrderColumn
 
 MOST_RUNS = 4096  # whose spans a cell returns; with more, its whole span of keys counts as one
-
-# Columns of the summary of one unit in one cell.
-SUMMARY = (
-    "low",
-    "count",
-    "first_key",
-    "last_key",
-    "F",
-    "K",
-    "reordered",
-    "witness",
-    "witness_after",
-    "partition",
-    "last_partition",
-)
 
 
 class OrderMeasure(NamedTuple):
@@ -55,6 +41,7 @@ class OrderMeasure(NamedTuple):
 
 
 CLEAN = OrderMeasure(0, 0, 0, NONE, NONE)
+_MEASURE = slice(OrderColumn.F, OrderColumn.WITNESS_AFTER + 1)  # the columns of an OrderMeasure
 
 
 class RunPieces(NamedTuple):
@@ -147,28 +134,28 @@ class Units:
 
 
 def summarise(units: Units, low: int) -> tuple[Ints, dict[int, Ints]]:
-    """Return a row of `SUMMARY` for each unit, and the spans of keys of units in disorder.
+    """Return a row of `OrderColumn` for each unit, and the spans of keys of units in disorder.
 
     A span is (first key, last key) of a run. Units with 2 to MOST_RUNS runs have spans; the only
     span of another unit is that of its summary.
     """
     starts = units.starts()
-    table = np.zeros((len(starts), len(SUMMARY)), dtype=np.int64)
+    table = np.zeros((len(starts), len(OrderColumn)), dtype=np.int64)
     if not len(starts):
         return table, {}
     ends = np.append(starts[1:], len(units.unit))
-    table[:, 0] = low
-    table[:, 1] = ends - starts
-    table[:, 2] = np.minimum.reduceat(units.key, starts)
-    table[:, 3] = np.maximum.reduceat(units.key, starts)
-    table[:, 7:9] = NONE
-    table[:, 9] = np.minimum.reduceat(units.partition, starts)
-    table[:, 10] = np.maximum.reduceat(units.partition, starts)
+    table[:, OrderColumn.LOW] = low
+    table[:, OrderColumn.COUNT] = ends - starts
+    table[:, OrderColumn.FIRST_KEY] = np.minimum.reduceat(units.key, starts)
+    table[:, OrderColumn.LAST_KEY] = np.maximum.reduceat(units.key, starts)
+    table[:, _MEASURE] = CLEAN
+    table[:, OrderColumn.PARTITION] = np.minimum.reduceat(units.partition, starts)
+    table[:, OrderColumn.LAST_PARTITION] = np.maximum.reduceat(units.partition, starts)
     spans: dict[int, Ints] = {}
     falls = np.flatnonzero(units.is_falling())
     for group in np.unique(np.searchsorted(starts, falls, side="right") - 1).tolist():
         runs = runs_of(units.slice(starts[group], ends[group]))
-        table[group, 4:9] = measure(runs)
+        table[group, _MEASURE] = measure(runs)
         if len(runs.length) <= MOST_RUNS:
             spans[group] = np.stack([runs.first_key, runs.last_key], axis=1)
     return table, spans
@@ -225,6 +212,7 @@ def by_key(pieces: RunPieces) -> RunPieces:
 
 
 def has_disjoint_keys(table: Ints) -> bool:
-    """Whether the cells of one unit, rows of `SUMMARY` by `low`, do not interleave by key."""
-    filled = table[table[:, 1] > 0]
-    return bool((filled[1:, 2] > filled[:-1, 3]).all())
+    """Whether the cells of one unit, rows of `OrderColumn` by LOW, do not interleave by key."""
+    filled = table[table[:, OrderColumn.COUNT] > 0]
+    firsts, lasts = filled[:, OrderColumn.FIRST_KEY], filled[:, OrderColumn.LAST_KEY]
+    return bool((firsts[1:] > lasts[:-1]).all())

@@ -6,17 +6,17 @@ it leaves out offsets.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, TypeVar
 
-from shoal.audit.parts import TaskPart
-from shoal.audit.read.walk import STEPS
+from shoal.audit.parts import PartKind, TaskPart
+from shoal.audit.read.walk import READERS, GroupReader, LogReader
 from shoal.audit.tasks import Jump
 
-Reader = tuple[Any, ...]  # as in walk.READERS
+Reader = TypeVar("Reader", GroupReader, LogReader)
 
 
 @dataclass(frozen=True)
-class OffsetStep:
+class OffsetStep(Generic[Reader]):
     """A step from one offset of a reader to its next."""
 
     reader: Reader
@@ -25,15 +25,15 @@ class OffsetStep:
 
 
 @dataclass
-class OffsetSteps:
+class OffsetSteps(Generic[Reader]):
     """All falls and all jumps of the readers of one table."""
 
     falls: dict[Reader, int] = field(default_factory=dict)
-    least_fall: dict[Reader, OffsetStep] = field(default_factory=dict)
-    jumps: list[OffsetStep] = field(default_factory=list)
+    least_fall: dict[Reader, OffsetStep[Reader]] = field(default_factory=dict)
+    jumps: list[OffsetStep[Reader]] = field(default_factory=list)
     spans: dict[Reader, tuple[int, int]] = field(default_factory=dict)
 
-    def add_falls(self, reader: Reader, count: int, step: OffsetStep) -> None:
+    def add_falls(self, reader: Reader, count: int, step: OffsetStep[Reader]) -> None:
         """Add falls of a reader; `step` is the least of them."""
         if count:
             self.falls[reader] = self.falls.get(reader, 0) + count
@@ -49,22 +49,25 @@ class OffsetSteps:
 
 
 def gather_steps(
-    answers: Iterable[Iterable[TaskPart]], table: str, begins: Mapping[Reader, int]
-) -> OffsetSteps:
-    """Combine the walks of a table. `begins` has the start offset of each reader's assignment."""
+    answers: Iterable[Iterable[TaskPart]], readers_of: type[Reader], begins: Mapping[Reader, int]
+) -> OffsetSteps[Reader]:
+    """Combine the walks of these readers. `begins` has the start offset of their assignments."""
     walks: dict[int, TaskPart] = {}
     jumps: dict[int, TaskPart] = {}
     for part in (part for parts in answers for part in parts):
-        if part.kind == "walk" and part.label[0] == table:
-            walks[part.label[1]] = part
-        elif part.kind == "jumps":
+        if part.kind == PartKind.WALK:
+            table, number, _ = part.label
+            if READERS[table] is readers_of:
+                walks[number] = part
+        elif part.kind == PartKind.JUMPS:
             jumps[part.label] = part
-    steps = OffsetSteps()
+    steps: OffsetSteps[Reader] = OffsetSteps()
     last: dict[Reader, int] = {}
     for number in sorted(walks):
-        readers = [tuple(names) for names in walks[number].label[2]]
-        for reader, row in zip(readers, walks[number].values.reshape(-1, len(STEPS)), strict=True):
-            first, end, lowest, highest, falls, fall_from, fall_to = row.tolist()
+        _, _, named = walks[number].label
+        readers = [readers_of(*names) for names in named]
+        for reader, row in zip(readers, walks[number].rows.tolist(), strict=True):
+            first, end, lowest, highest, falls, fall_from, fall_to = row
             if reader in last:
                 steps.add_step(reader, last[reader], first)
             elif reader in begins:  # treated as if it had read the offset before its start
@@ -76,14 +79,14 @@ def gather_steps(
         if number in jumps:
             steps.jumps.extend(
                 OffsetStep(readers[reader], origin, landing)
-                for reader, origin, landing in jumps[number].values.reshape(-1, 3).tolist()
+                for reader, origin, landing in jumps[number].rows.tolist()
             )
     return steps
 
 
-def number_jumps(steps: OffsetSteps) -> list[Jump]:
+def number_jumps(steps: OffsetSteps[GroupReader]) -> list[Jump]:
     """Return the jumps of consumers; their number is their index in `steps.jumps`."""
     return [
-        Jump(number, step.reader[3], step.reader[4], step.origin, step.landing)
+        Jump(number, step.reader.topic, step.reader.partition, step.origin, step.landing)
         for number, step in enumerate(steps.jumps)
     ]

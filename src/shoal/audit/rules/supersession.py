@@ -15,20 +15,18 @@ from typing import Final
 import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ints, starts_of_groups
+from shoal.audit.columns import LatestColumn
 from shoal.audit.context import AuditContext, Cluster, Knowledge, Log, Stream
-from shoal.audit.read.evidence import offset_of, partition_of
+from shoal.audit.read.evidence import offset_of, offset_or_none, partition_of
 from shoal.audit.read.view import CellView
 
-# The highest values of each (stream, partition, key) of a cell. `unplaced` is the highest sequence
-# among the messages whose place in the source is not known; NONE if there is no such message.
-LATEST: Final = ("stream", "partition", "key", "own", "source", "target", "sequence", "unplaced")
-_KEY, _OWN, _SOURCE, _TARGET, _SEQUENCE, _UNPLACED = range(2, 8)
+_NAME_COLUMNS: Final = LatestColumn.KEY + 1  # the first columns name a row, the others are maxima
 
 
 def latest_rows(view: CellView, cluster: Cluster) -> Ints:
-    """Return rows of `LATEST` for the compacted logs of a cluster."""
+    """Return rows of `LatestColumn` for the compacted logs of a cluster."""
     if not any(log[0] == cluster for log in view.context.compacted):
-        return np.empty((0, len(LATEST)), dtype=np.int64)
+        return np.empty((0, len(LatestColumn)), dtype=np.int64)
     slots, places = view.source_scan if cluster == "source" else view.target_scan
     if cluster == view.context.read_cluster and not view.context.has_scans_of(cluster):
         slots, places = view.received
@@ -43,38 +41,33 @@ def latest_rows(view: CellView, cluster: Cluster) -> Ints:
             partition_of(places),
             view.key[slots],
             offset_of(last[slots]),
-            _offset(source),
-            _offset(target),
+            offset_or_none(source),
+            offset_or_none(target),
             sequence,
             np.where(source == NONE, sequence, NONE),
         ]
     )
-    return _highest(table, 3)
+    return _highest(table)
 
 
-def _offset(place: Ints) -> Ints:
-    return np.where(place == NONE, NONE, offset_of(place))
-
-
-def _highest(table: Ints, keys: int) -> Ints:
-    """Return one row per combination of the first columns, with the maxima of the others."""
+def _highest(table: Ints) -> Ints:
+    """Return one row per stream, partition and key, with the maxima of the other columns."""
     if not len(table):
         return table
-    table = table[np.lexsort(table[:, :keys][:, ::-1].T)]
-    fresh = np.append(True, (table[1:, :keys] != table[:-1, :keys]).any(axis=1))
-    starts = np.flatnonzero(fresh)
-    return np.column_stack(
-        [table[starts, :keys], np.maximum.reduceat(table[:, keys:], starts, axis=0)]
-    )
+    table = table[np.lexsort(table[:, :_NAME_COLUMNS][:, ::-1].T)]
+    names, values = table[:, :_NAME_COLUMNS], table[:, _NAME_COLUMNS:]
+    starts = np.flatnonzero(np.append(True, (names[1:] != names[:-1]).any(axis=1)))
+    return np.column_stack([names[starts], np.maximum.reduceat(values, starts, axis=0)])
 
 
 def merge_latest(parts: Iterable[tuple[str, Stream, Ints]]) -> dict[Log, dict[Stream, Ints]]:
-    """Merge the rows of `LATEST` of all cells by log, stream and key."""
+    """Merge the rows of `LatestColumn` of all cells by log, stream and key."""
     gathered: dict[Log, dict[Stream, list[Ints]]] = {}
     for cluster, stream, rows in parts:
-        for partition in np.unique(rows[:, 1]).tolist():
+        partitions = rows[:, LatestColumn.PARTITION]
+        for partition in np.unique(partitions).tolist():
             log = (cluster, stream.topic, partition)
-            own = rows[rows[:, 1] == partition]
+            own = rows[partitions == partition]
             gathered.setdefault(log, {}).setdefault(stream, []).append(own)
     return {
         log: {stream: _highest_of_key(np.concatenate(rows)) for stream, rows in streams.items()}
@@ -84,8 +77,8 @@ def merge_latest(parts: Iterable[tuple[str, Stream, Ints]]) -> dict[Log, dict[St
 
 def _highest_of_key(rows: Ints) -> Ints:
     rows = rows.copy()
-    rows[:, :2] = 0  # one stream and one partition: only the key distinguishes rows
-    return _highest(rows, 3)
+    rows[:, : LatestColumn.KEY] = 0  # one stream and one partition: only the key distinguishes rows
+    return _highest(rows)
 
 
 @dataclass(frozen=True)
@@ -136,29 +129,29 @@ def _has_later(
     view: CellView, rivals: Mapping[Stream, Ints], stream: Stream, gone: AbsentMessages
 ) -> Bools:
     key = view.key[gone.slots]
-    own, source = _offset(gone.own_place), _offset(gone.source_place)
-    target = _offset(gone.target_place)
+    places = (gone.own_place, gone.source_place, gone.target_place)
+    own, source, target = map(offset_or_none, places)
     later = np.zeros(len(key), dtype=np.bool_)
     for rival, rows in rivals.items():
         latest = _look_up(rows, key)
-        by_source = latest[:, _SOURCE] > source
+        by_source = latest[:, LatestColumn.SOURCE] > source
         if rival == stream:
             sequence = view.index.sequence_of(gone.slots)
-            unknown = latest[:, _SEQUENCE] > sequence
-            by_source |= latest[:, _UNPLACED] > sequence
+            unknown = latest[:, LatestColumn.SEQUENCE] > sequence
+            by_source |= latest[:, LatestColumn.UNPLACED] > sequence
         else:
-            unknown = (target != NONE) & (latest[:, _TARGET] > target)
+            unknown = (target != NONE) & (latest[:, LatestColumn.TARGET] > target)
         later |= np.select(
-            [own != NONE, source != NONE], [latest[:, _OWN] > own, by_source], unknown
+            [own != NONE, source != NONE], [latest[:, LatestColumn.OWN] > own, by_source], unknown
         )
     return later
 
 
 def _look_up(rows: Ints, key: Ints) -> Ints:
     """Return the row of each key, or a row of NONE."""
-    place = np.minimum(np.searchsorted(rows[:, _KEY], key), len(rows) - 1)
+    place = np.minimum(np.searchsorted(rows[:, LatestColumn.KEY], key), len(rows) - 1)
     found = rows[place].copy()
-    found[rows[place, _KEY] != key] = NONE
+    found[found[:, LatestColumn.KEY] != key] = NONE
     return found
 
 

@@ -18,10 +18,12 @@ from shoal.audit.arrays import (
     ends_of_groups,
     ints,
 )
-from shoal.audit.parts import TaskPart, make_part
+from shoal.audit.columns import OrderColumn
+from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.evidence import NEVER, Deliveries, Places, offset_of, partition_of
 from shoal.audit.read.view import CellView
 from shoal.audit.rules.order import Units, late_elements, summarise
+from shoal.audit.tasks import UnitKind
 from shoal.audit.times.latency import histogram
 from shoal.audit.times.segments import histogram_by_segment
 from shoal.model.findings import Finding
@@ -37,20 +39,17 @@ class CellRecorder:
         self._view, self._outcome = view, outcome
         self._tallies: dict[str | None, dict[str, Ints]] = {}
         self._segments: dict[str | None, dict[str, Ints]] = {}
-        self._parts = [make_part("streams", [list(stream) for stream in view.index.streams])]
+        self._parts = [make_part(PartKind.STREAMS, [list(stream) for stream in view.index.streams])]
 
     def parts(self) -> list[TaskPart]:
-        tallies = [
-            make_part("tally", [group, list(counts)], np.stack(list(counts.values()), axis=1))
-            for group, counts in self._tallies.items()
+        counted = ((PartKind.TALLY, self._tallies), (PartKind.SEGMENTS, self._segments))
+        return self._parts + [
+            make_part(kind, [group, list(counts)], np.stack(list(counts.values()), axis=1))
+            for kind, by_group in counted
+            for group, counts in by_group.items()
         ]
-        segments = [
-            make_part("segments", [group, list(counts)], np.stack(list(counts.values()), axis=1))
-            for group, counts in self._segments.items()
-        ]
-        return [*self._parts, *tallies, *segments]
 
-    def write(self, kind: str, label: Any, rows: Any = ()) -> None:
+    def write(self, kind: PartKind, label: Any, rows: Any = ()) -> None:
         self._parts.append(make_part(kind, label, rows))
 
     def add(self, group: str | None, name: str, per_stream: Ints) -> None:
@@ -73,10 +72,10 @@ class CellRecorder:
 
     def measure(self, group: str | None, name: str, slots: Ints, waits_us: Ints) -> None:
         """Record a latency of each slot."""
-        self.write("latency", [group, name], histogram(waits_us))
+        self.write(PartKind.LATENCY, [group, name], histogram(waits_us))
         if self._view.context.edges_us:
             rows = histogram_by_segment(self._view.segment[slots], waits_us)
-            self.write("latency segment", [group, name], rows)
+            self.write(PartKind.LATENCY_SEGMENT, [group, name], rows)
 
     def find(
         self,
@@ -91,7 +90,7 @@ class CellRecorder:
             return
         self.count(group, finding, slots)
         details = self.describe(int(slots.min()), deliveries)
-        self.write("witness", [group, finding, details], [details["sequence"]])
+        self.write(PartKind.WITNESS, [group, finding, details], [details["sequence"]])
         index = self._view.index
         self.mark(group, finding, index.stream_of(slots), index.sequence_of(slots))
 
@@ -104,7 +103,7 @@ class CellRecorder:
         starts = np.flatnonzero(fresh)
         counts = np.diff(np.append(starts, len(stream)))
         rows = np.stack([stream[starts], stretch[starts], counts], axis=1)
-        self.write("marks", [group, finding], rows)
+        self.write(PartKind.MARKS, [group, finding], rows)
 
     def describe(self, slot: int, deliveries: Deliveries | None = None) -> dict[str, Any]:
         """Return what the ledgers record about one message, at most `_MOST_PLACES` of each list."""
@@ -152,31 +151,40 @@ def is_measured(view: CellView) -> Bools:
 
 def write_range(recorder: CellRecorder, group: str | None, name: str, times_us: Ints) -> None:
     if len(times_us):
-        recorder.write("range", [group, name], [int(times_us.min()), int(times_us.max())])
+        recorder.write(PartKind.RANGE, [group, name], [int(times_us.min()), int(times_us.max())])
 
 
 def write_order(
-    view: CellView, recorder: CellRecorder, *, kind: str, units: Units, group: str | None = None
+    view: CellView,
+    recorder: CellRecorder,
+    *,
+    kind: UnitKind,
+    units: Units,
+    group: str | None = None,
 ) -> None:
     """Write the summaries of order units; for units in disorder also spans of keys and marks."""
     table, spans = summarise(units, view.cell.low)
     starts = units.starts()
     ends = ends_of_groups(units.unit) + 1
     streams = units.stream[starts]
-    recorder.write("order", [kind, group], np.column_stack([streams, table]))
+    recorder.write(PartKind.ORDER, [kind, group], np.column_stack([streams, table]))
+    partitions = table[:, OrderColumn.PARTITION]
+
+    def label(number: int) -> list[Any]:
+        return [kind, group, int(streams[number]), int(partitions[number]), view.cell.low]
+
     for number, span in spans.items():
-        label = [kind, group, int(streams[number]), int(table[number, 9]), view.cell.low]
-        recorder.write("spans", label, span)
-    for number in np.flatnonzero(table[:, 6]).tolist():
+        recorder.write(PartKind.SPANS, label(number), span)
+    for number in np.flatnonzero(table[:, OrderColumn.REORDERED]).tolist():
         unit = units.slice(starts[number], ends[number])
         by_key = np.argsort(unit.key, kind="stable")
         is_late = late_elements(unit.sequence[by_key])
         late = unit.sequence[by_key][is_late] // view.context.stretch
-        label = [kind, group, int(streams[number]), int(table[number, 9]), view.cell.low]
-        recorder.write("late", label, np.stack(counts_of_values(late), axis=1))
+        recorder.write(PartKind.LATE, label(number), np.stack(counts_of_values(late), axis=1))
         if view.context.edges_us:
             late = unit.segment[by_key][is_late]
-            recorder.write("late segments", label, np.stack(counts_of_values(late), axis=1))
+            counts = np.stack(counts_of_values(late), axis=1)
+            recorder.write(PartKind.LATE_SEGMENTS, label(number), counts)
 
 
 def spans_of(offsets: Ints, gap: int) -> Ints:

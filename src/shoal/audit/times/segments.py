@@ -13,16 +13,12 @@ from typing import Final
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, NONE, Array, Bools, Ints, starts_of_groups
+from shoal.audit.columns import SlotColumn
 from shoal.audit.times.faults import FaultWindow
 
 MOST_WINDOWS: Final = 1000  # of a run with more faults only the first ones get a window
 _SLOTS_US: Final = (10_000, 100_000, 1_000_000)
 _MOST_SLOTS: Final = 360_000
-
-# Statistics of the messages whose intended send is in one segment and one slot: how many, how many
-# of them were refused, unanswered or never delivered (`worse`), the longest time to a first
-# delivery, and the time of the last first delivery (both -LARGEST if none was delivered).
-SLOT_STATS: Final = ("segment", "slot", "attempts", "worse", "longest_us", "last_us")
 
 
 def edges_of(windows: Iterable[FaultWindow]) -> tuple[int, ...]:
@@ -67,7 +63,7 @@ def histogram_by_segment(segments: Ints, values: Ints) -> Ints:
 
 
 def summarise_slots(intended_us: Ints, worse: Bools, received_us: Ints, *, slot_us: int) -> Ints:
-    """Return rows of `SLOT_STATS` without the segment: all of these messages share one.
+    """Return rows of `SlotColumn` without the segment: all of these messages share one.
 
     `received_us` is the time of the first delivery, NONE if there was none.
     """
@@ -75,7 +71,7 @@ def summarise_slots(intended_us: Ints, worse: Bools, received_us: Ints, *, slot_
     slots = intended_us[order] // slot_us
     starts = starts_of_groups(slots)
     if not len(starts):
-        return np.empty((0, len(SLOT_STATS) - 1), dtype=np.int64)
+        return np.empty((0, len(SlotColumn) - 1), dtype=np.int64)
     came = received_us[order] != NONE
     waits = np.where(came, received_us[order] - intended_us[order], -LARGEST)
     last = np.where(came, received_us[order], -LARGEST)

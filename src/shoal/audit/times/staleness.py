@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, sum_by_key
 from shoal.audit.context import AuditContext
-from shoal.audit.parts import TaskPart, make_part
+from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.read import Vocabulary, read_rows
 from shoal.audit.tasks import LedgerWalk
 
@@ -27,5 +27,5 @@ def judge_polls(task: LedgerWalk, context: AuditContext) -> list[TaskPart]:
     for code in np.unique(group[measured]).tolist():
         own = measured & (group == code)
         table = np.stack(sum_by_key(stale_us[own], count[own]), axis=1)
-        parts.append(make_part("latency", [words.names[code], STALENESS], table))
+        parts.append(make_part(PartKind.LATENCY, [words.names[code], STALENESS], table))
     return parts

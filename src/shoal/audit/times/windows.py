@@ -21,12 +21,13 @@ from typing import Final
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints, sum_by_key
+from shoal.audit.columns import SlotColumn
 from shoal.audit.context import AuditContext
 from shoal.audit.result.merge import Group, Totals
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow
 from shoal.audit.times.latency import list_latencies, statistics
-from shoal.audit.times.segments import SLOT_STATS, segments_within
+from shoal.audit.times.segments import segments_within
 from shoal.model.findings import LOST, Finding
 from shoal.model.result import Ratios, Window
 
@@ -75,7 +76,7 @@ class _Windows:
         self, context: AuditContext, totals: Totals, group: str, begins_us: Sequence[int]
     ) -> None:
         self._context, self._totals, self._group = context, totals, group
-        rows = np.concatenate([np.empty((0, len(SLOT_STATS)), np.int64), *totals.slot_stats[group]])
+        rows = np.concatenate([np.empty((0, len(SlotColumn)), np.int64), *totals.slot_stats[group]])
         self._slot_stats = _merge_slots(rows)
         self._begins_us = begins_us
         # Begin and last felt time of the faults judged so far; they come in order of begin.
@@ -121,8 +122,9 @@ class _Windows:
     def _latency(self, group: Group, name: str, segments: list[int]) -> Ints:
         found = self._totals.segment_latency.get((group, name), [])
         rows = np.concatenate([np.empty((0, 3), np.int64), *found])
-        rows = rows[np.isin(rows[:, 0], segments)]
-        return np.stack(sum_by_key(rows[:, 1], rows[:, 2]), axis=1)
+        segment, us, count = rows.T
+        own = np.isin(segment, segments)
+        return np.stack(sum_by_key(us[own], count[own]), axis=1)
 
     # ------------------------------------------------------------ durations
 
@@ -158,22 +160,21 @@ class _Windows:
         if fault.ended_us is None:
             return None
         until = segments_within(fault, self._context.edges_us).stop
-        own = self._slot_stats[self._slot_stats[:, 0] < until, SLOT_STATS.index("last_us")]
-        last_us = int(own.max(initial=-LARGEST))
+        segment, last = self._slot_stats[:, [SlotColumn.SEGMENT, SlotColumn.LAST_US]].T
+        last_us = int(last[segment < until].max(initial=-LARGEST))
         return None if last_us == -LARGEST else max(last_us - fault.ended_us, 0)
 
 
 def _merge_slots(rows: Ints) -> Ints:
     """Merge the rows of each segment and slot into one, ascending by time."""
-    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    rows = rows[np.lexsort((rows[:, SlotColumn.SLOT], rows[:, SlotColumn.SEGMENT]))]
     if not len(rows):
         return rows
-    fresh = np.append(True, (rows[1:, :2] != rows[:-1, :2]).any(axis=1))
-    starts = np.flatnonzero(fresh)
-    sums = np.add.reduceat(rows[:, 2:4], starts, axis=0)
-    return np.column_stack(
-        [rows[starts, :2], sums, np.maximum.reduceat(rows[:, 4:], starts, axis=0)]
-    )
+    # The columns: what names a row, then sums, then maxima.
+    times, sums, maxima = np.split(rows, [SlotColumn.ATTEMPTS, SlotColumn.LONGEST_US], axis=1)
+    starts = np.flatnonzero(np.append(True, (times[1:] != times[:-1]).any(axis=1)))
+    reduced = (np.add.reduceat(sums, starts), np.maximum.reduceat(maxima, starts))
+    return np.column_stack([times[starts], *reduced])
 
 
 def _waves(at_us: Ints, slot_us: int) -> list[tuple[int, int]]:
