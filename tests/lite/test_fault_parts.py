@@ -71,8 +71,8 @@ def codes_in(message: Any) -> set[int]:
 def test_every_api_can_answer_with_an_error(key: int, version: int) -> None:
     asked = sample(request_class(key, version))
     frame = memoryview(encode_request(asked, correlation_id=7, client_id="me"))
-    request = ApiRequest(frame, decode_request_header(frame))
-    answer = request.answer(**error_values(request, Code.INVALID_REQUEST))
+    request: ApiRequest[Any, Any] = ApiRequest(frame, decode_request_header(frame))
+    answer = request.answer(error_values(request, Code.INVALID_REQUEST))
     assert answer is not None
     data = b"".join(bytes(part) for part in answer)
     correlation_id, response = decode_response(data, response_class(key, version))

@@ -32,7 +32,7 @@ from functools import partial
 from shoal.lite.api.transaction_verification import TransactionVerification, verification_for
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, ApiRequest, CloseConnection, PendingAck, register
+from shoal.lite.broker.registry import Answer, CloseConnection, PendingAck, RawRequest, register
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
 from shoal.lite.partitions import record_rules
 from shoal.lite.partitions.partition import Partition
@@ -58,7 +58,7 @@ _ADMIN_CLIENT_ID = "__admin_client"
 _FLAGS = 22
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer | PendingAck | Awaitable[Answer]:
+def handle(core: BrokerCore, request: RawRequest) -> Answer | PendingAck | Awaitable[Answer]:
     produce = decode_produce_request(request.version, request.frame, request.header.body_position)
     call = _PendingProduce(request, produce)
     try:
@@ -108,7 +108,7 @@ class _PendingProduce:
         "version",
     )
 
-    def __init__(self, request: ApiRequest, produce: ProduceRequest) -> None:
+    def __init__(self, request: RawRequest, produce: ProduceRequest) -> None:
         self.request = request
         self.version = request.version
         self.acks = produce.acks

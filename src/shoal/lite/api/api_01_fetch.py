@@ -28,7 +28,7 @@ from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encode_answer, error_answer
 from shoal.lite.broker.fetch.preferred_replica import select_preferred_replica
 from shoal.lite.broker.fetch.replica_fetch import answer_replica_fetch
-from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.broker.registry import Answer, RawRequest, register
 from shoal.lite.partitions.partition import Partition, monotonic_ms
 from shoal.lite.replication.fetch_sessions import FetchContext
 from shoal.lite.replication.follower import FollowerPartition
@@ -53,7 +53,7 @@ _WRONG_LEADER = {Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH}
 _LONGEST_WAIT_MS = 600_000
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> "Answer | asyncio.Future[Answer]":
+def handle(core: BrokerCore, request: RawRequest) -> "Answer | asyncio.Future[Answer]":
     fetch = decode_fetch_request(request.version, request.frame, request.header.body_position)
     wait_ms = min(fetch.max_wait_ms, _LONGEST_WAIT_MS)
     if fetch.replica_id >= 0:
@@ -70,7 +70,7 @@ def handle(core: BrokerCore, request: ApiRequest) -> "Answer | asyncio.Future[An
     return _PendingFetch(core, request, fetch, context).begin(wait_ms, read)
 
 
-def _answer(core: BrokerCore, request: ApiRequest, context: FetchContext, read: "_Read") -> Answer:
+def _answer(core: BrokerCore, request: RawRequest, context: FetchContext, read: "_Read") -> Answer:
     answers = context.select_changed(read.partitions)
     leaders = [answer.current_leader for answer in answers] if read.has_error else []
     return encode_answer(
@@ -81,7 +81,7 @@ def _answer(core: BrokerCore, request: ApiRequest, context: FetchContext, read: 
 class _Read:
     """What can be read now from all partitions of a request."""
 
-    def __init__(self, core: BrokerCore, request: ApiRequest, fetch: FetchRequest) -> None:
+    def __init__(self, core: BrokerCore, request: RawRequest, fetch: FetchRequest) -> None:
         self._core = core
         self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         self._includes_leaders = request.version >= _FIRST_VERSION_WITH_ENDPOINTS
@@ -173,7 +173,7 @@ class _PendingFetch:
     """A request that waits for data in its partitions."""
 
     def __init__(
-        self, core: BrokerCore, request: ApiRequest, fetch: FetchRequest, context: FetchContext
+        self, core: BrokerCore, request: RawRequest, fetch: FetchRequest, context: FetchContext
     ) -> None:
         self._core = core
         self._request = request

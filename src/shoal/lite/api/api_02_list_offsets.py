@@ -15,17 +15,25 @@ Versions
   log start offset, and nothing is in remote storage (-5) or waits to be uploaded (-6).
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.partitions.partition import Partition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.batch import Batch
+from shoal.wire.batch import NO_LEADER_EPOCH, Batch
 from shoal.wire.errors import WireError
 from shoal.wire.fetch import READ_COMMITTED
 from shoal.wire.records.records import Record, decode_records
+
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        ListOffsetsRequest,
+        ListOffsetsRequestPartition,
+        ListOffsetsResponse,
+        ListOffsetsResponsePartition,
+    )
 
 _LATEST = -1
 _EARLIEST = -2
@@ -42,6 +50,8 @@ _FIRST_VERSIONS = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 _NEVER = 1 << 15
+_FIRST_WITH_ISOLATION = 2
+_FIRST_WITH_LEADER_EPOCH = 4
 
 
 class _LookupOptions(NamedTuple):
@@ -55,29 +65,35 @@ class _OffsetResult(NamedTuple):
     leader_epoch: int = -1
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+def handle(
+    core: BrokerCore, request: "ApiRequest[ListOffsetsRequest, ListOffsetsResponse]"
+) -> Answer:
     body = request.body()
-    options = _LookupOptions(request.version, getattr(body, "isolation_level", 0) == READ_COMMITTED)
+    isolation = body.isolation_level if request.version >= _FIRST_WITH_ISOLATION else 0
+    options = _LookupOptions(request.version, isolation == READ_COMMITTED)
     return request.answer(
-        topics=[
-            {
-                "name": topic.name,
-                "partitions": [
-                    _find_partition_offset(core, options, topic.name, item)
-                    for item in topic.partitions
-                ],
-            }
-            for topic in body.topics
-        ]
+        {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        _find_partition_offset(core, options, topic.name, item)
+                        for item in topic.partitions
+                    ],
+                }
+                for topic in body.topics
+            ]
+        }
     )
 
 
 def _find_partition_offset(
-    core: BrokerCore, options: _LookupOptions, topic: str, item: Any
-) -> dict[str, Any]:
+    core: BrokerCore, options: _LookupOptions, topic: str, item: "ListOffsetsRequestPartition"
+) -> "ListOffsetsResponsePartition":
     try:
         partition = core.partition(topic, item.partition_index)
-        partition.leader.check_epoch(getattr(item, "current_leader_epoch", -1))
+        has_epoch = options.version >= _FIRST_WITH_LEADER_EPOCH
+        partition.leader.check_epoch(item.current_leader_epoch if has_epoch else NO_LEADER_EPOCH)
         partition.log.require_online()
         result = _find_offset(partition, item.timestamp, options)
     except ApiError as error:

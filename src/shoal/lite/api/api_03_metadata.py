@@ -17,7 +17,7 @@ Versions
   id. 13 a top-level error (KIP-1102), which is never sent.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from shoal.lite.api.descriptions import (
@@ -35,45 +35,53 @@ from shoal.lite.metadata.data.state import ClusterState, Topic
 from shoal.lite.metadata.rules.commands import check_topic_name
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import MetadataRequest, MetadataResponse, MetadataResponseTopic
+
 _ZERO_ID = UUID(int=0)
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
-    body = request.body()
+async def handle(
+    core: BrokerCore, request: "ApiRequest[MetadataRequest, MetadataResponse]"
+) -> Answer:
+    body, version = request.body(), request.version
     wanted = body.topics
     if core.replicas.suspects:
         await _wait_for_successors(core)
-    with_operations = getattr(body, "include_topic_authorized_operations", False)
-    if wanted is None or (request.version == 0 and not wanted):
+    with_operations = version >= 8 and body.include_topic_authorized_operations
+    if wanted is None or (version == 0 and not wanted):
         topics = [
             _describe_topic(core.state, topic, with_operations=with_operations)
             for topic in core.state.topics.values()
         ]
     else:
-        may_create = getattr(body, "allow_auto_topic_creation", True)
+        may_create = version < 4 or body.allow_auto_topic_creation
         topics = []
         for item in wanted:
-            answer = await _find_or_create_topic(core, item, may_create=may_create)
+            topic_id = item.topic_id if version >= 10 else None
+            answer = await _find_or_create_topic(core, item.name, topic_id, may_create=may_create)
             if isinstance(answer, Topic):
                 answer = _describe_topic(core.state, answer, with_operations=with_operations)
             topics.append(answer)
     state = core.state
-    with_operations = getattr(body, "include_cluster_authorized_operations", False)
+    with_operations = 8 <= version <= 10 and body.include_cluster_authorized_operations
     return request.answer(
-        brokers=[
-            {
-                "node_id": broker.broker_id,
-                "host": broker.host,
-                "port": broker.port,
-                "rack": broker.rack,
-            }
-            for broker in core.brokers_for_clients()
-        ],
-        cluster_id=state.cluster_id,
-        controller_id=core.spec.broker_id,
-        topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NOT_ASKED,
-        error_code=Code.NONE,
+        {
+            "brokers": [
+                {
+                    "node_id": broker.broker_id,
+                    "host": broker.host,
+                    "port": broker.port,
+                    "rack": broker.rack,
+                }
+                for broker in core.brokers_for_clients()
+            ],
+            "cluster_id": state.cluster_id,
+            "controller_id": core.spec.broker_id,
+            "topics": topics,
+            "cluster_authorized_operations": CLUSTER_OPERATIONS if with_operations else NOT_ASKED,
+            "error_code": Code.NONE,
+        }
     )
 
 
@@ -85,10 +93,8 @@ async def _wait_for_successors(core: BrokerCore) -> None:
 
 
 async def _find_or_create_topic(
-    core: BrokerCore, item: Any, *, may_create: bool
-) -> Topic | dict[str, Any]:
-    topic_id = getattr(item, "topic_id", None)
-    name: str | None = item.name
+    core: BrokerCore, name: str | None, topic_id: UUID | None, *, may_create: bool
+) -> "Topic | MetadataResponseTopic":
     try:
         if name is None:
             name = core.topic_name(topic_id)
@@ -124,7 +130,9 @@ async def _auto_create_topic(core: BrokerCore, name: str, *, may_create: bool) -
         return core.topic(name)
 
 
-def _describe_topic(state: ClusterState, topic: Topic, *, with_operations: bool) -> dict[str, Any]:
+def _describe_topic(
+    state: ClusterState, topic: Topic, *, with_operations: bool
+) -> "MetadataResponseTopic":
     return {
         "error_code": 0,
         "name": topic.name,

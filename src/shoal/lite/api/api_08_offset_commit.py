@@ -17,36 +17,91 @@ Versions
 """
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
-from shoal.lite.api.group_requests import identity_in, milliseconds, topic_entry, topic_of
+from shoal.lite.api.group_requests import NO_TOPIC_ID, milliseconds
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.groups.messages import MemberIdentity
 from shoal.lite.coordinator.groups.records import NO_LEADER_EPOCH, CommittedOffset
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+        OffsetCommitResponse,
+        OffsetCommitResponsePartition,
+    )
+    from shoal.lite.api.types.transactions import TxnOffsetCommitRequestPartition
+
+_LAST_WITH_RETENTION = 4
+_FIRST_WITH_LEADER_EPOCH = 6
+_FIRST_WITH_STATIC_MEMBERS = 7
 _FIRST_WITH_NOT_FOUND = 9
+_FIRST_BY_ID = 10
+
+# By topic and partition.
+Commits = dict[tuple[str, int], CommittedOffset]
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[OffsetCommitRequest, OffsetCommitResponse]"
+) -> Answer:
     body = request.body()
-    commits, codes = check_offsets(core, body)
+    topics = [_topic(core, item, request.version) for item in body.topics]
+    kept_ms = milliseconds(body.retention_time) if request.version <= _LAST_WITH_RETENTION else -1
+    has_epochs = request.version >= _FIRST_WITH_LEADER_EPOCH
+    commits, codes = check_offsets(core, topics, has_epochs=has_epochs, kept_ms=kept_ms)
     code = Code.NONE
     try:
         if commits:
-            await _commit(core, request, body, commits)
+            await _commit(core, request.version, body, commits)
     except ApiError as error:
         code = error.code
-    return request.answer(topics=commit_answers(core, body, codes, code))
+    return request.answer(
+        {
+            "topics": [
+                {
+                    "name": topic.name or "",
+                    "topic_id": topic.topic_id,
+                    "partitions": partition_results(topic, place, codes, code),
+                }
+                for place, topic in enumerate(topics)
+            ]
+        }
+    )
 
 
-async def _commit(core: BrokerCore, request: ApiRequest, body: Any, commits: Any) -> None:
+class CommittedTopic(NamedTuple):
+    """A topic of a request, which has either its name or its id."""
+
+    # None if the id is unknown.
+    name: str | None
+    topic_id: UUID | None
+    partitions: "Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]"
+
+
+def _topic(core: BrokerCore, item: "OffsetCommitRequestTopic", version: int) -> CommittedTopic:
+    if version < _FIRST_BY_ID:
+        return CommittedTopic(item.name, None, item.partitions)
+    name = core.state.topic_names.get(item.topic_id or NO_TOPIC_ID)
+    return CommittedTopic(name, item.topic_id, item.partitions)
+
+
+async def _commit(
+    core: BrokerCore, version: int, body: "OffsetCommitRequest", commits: Commits
+) -> None:
     shard = core.groups.shard_for(body.group_id)
-    identity = identity_in(body, "generation_id_or_member_epoch")
+    instance_id = body.group_instance_id if version >= _FIRST_WITH_STATIC_MEMBERS else None
+    identity = MemberIdentity(body.member_id, body.generation_id_or_member_epoch, instance_id)
     if (
         identity.generation >= 0
-        and request.version >= _FIRST_WITH_NOT_FOUND
+        and version >= _FIRST_WITH_NOT_FOUND
         and shard.group(body.group_id) is None
     ):
         raise ApiError(Code.GROUP_ID_NOT_FOUND, f"group {body.group_id!r} does not exist")
@@ -54,17 +109,15 @@ async def _commit(core: BrokerCore, request: ApiRequest, body: Any, commits: Any
 
 
 def check_offsets(
-    core: BrokerCore, body: Any
-) -> tuple[dict[tuple[str, int], CommittedOffset], dict[tuple[int, int], Code]]:
+    core: BrokerCore, topics: Sequence[CommittedTopic], *, has_epochs: bool, kept_ms: int = -1
+) -> tuple[Commits, dict[tuple[int, int], Code]]:
     """The offsets to commit, and the error codes of the others by position in the request."""
     now_ms = time.time_ns() // 1_000_000
     most_bytes = core.layers.integer("offset.metadata.max.bytes")
-    kept_ms = milliseconds(body.retention_time) if hasattr(body, "retention_time") else -1
-    commits: dict[tuple[str, int], CommittedOffset] = {}
+    commits: Commits = {}
     codes: dict[tuple[int, int], Code] = {}
-    for place, item in enumerate(body.topics):
-        name, topic_id = topic_of(core, item)
-        for inner, partition in enumerate(item.partitions):
+    for place, (name, topic_id, partitions) in enumerate(topics):
+        for inner, partition in enumerate(partitions):
             metadata = partition.committed_metadata or ""
             if name is None or name not in core.state.topics:
                 unknown_name, unknown_id = Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID
@@ -74,7 +127,7 @@ def check_offsets(
             else:
                 commits[name, partition.partition_index] = CommittedOffset(
                     partition.committed_offset,
-                    getattr(partition, "committed_leader_epoch", NO_LEADER_EPOCH),
+                    partition.committed_leader_epoch if has_epochs else NO_LEADER_EPOCH,
                     metadata,
                     now_ms,
                     now_ms + kept_ms if kept_ms >= 0 else None,
@@ -83,22 +136,17 @@ def check_offsets(
     return commits, codes
 
 
-def commit_answers(
-    core: BrokerCore, body: Any, codes: dict[tuple[int, int], Code], code: Code
-) -> list[Any]:
+def partition_results(
+    topic: CommittedTopic, place: int, codes: dict[tuple[int, int], Code], code: Code
+) -> "list[OffsetCommitResponsePartition]":
     """Every partition with its own error code, or with `code`, the result of the commit."""
-    answers = []
-    for place, item in enumerate(body.topics):
-        name, topic_id = topic_of(core, item)
-        partitions = (
-            {
-                "partition_index": partition.partition_index,
-                "error_code": codes.get((place, inner), code),
-            }
-            for inner, partition in enumerate(item.partitions)
-        )
-        answers.append(topic_entry(name, topic_id, partitions))
-    return answers
+    return [
+        {
+            "partition_index": partition.partition_index,
+            "error_code": codes.get((place, inner), code),
+        }
+        for inner, partition in enumerate(topic.partitions)
+    ]
 
 
 API = register(ApiKey.OFFSET_COMMIT, 2, 10, handle)

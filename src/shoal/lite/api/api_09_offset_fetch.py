@@ -15,9 +15,10 @@ Versions
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
-from shoal.lite.api.group_requests import topic_entry, topic_of
+from shoal.lite.api.group_requests import NO_TOPIC_ID
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
@@ -25,67 +26,137 @@ from shoal.lite.coordinator.groups.records import NO_LEADER_EPOCH, CommittedOffs
 from shoal.lite.coordinator.groups.shard import GroupShard
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import (
+        OffsetFetchRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchResponse,
+        OffsetFetchResponseGroup,
+        OffsetFetchResponsePartitions,
+        OffsetFetchResponseTopics,
+    )
+
 _FIRST_WITH_ERROR = 2
+_FIRST_WITH_STABLE = 7
 _FIRST_BATCHED = 8
 _FIRST_BY_ID = 10
 _NOTHING = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+class _AskedTopic(NamedTuple):
+    """A topic of a request, which has either its name or its id."""
+
+    # None if the id is unknown.
+    name: str | None
+    topic_id: UUID | None
+    indexes: tuple[int, ...]
+
+
+def handle(
+    core: BrokerCore, request: "ApiRequest[OffsetFetchRequest, OffsetFetchResponse]"
+) -> Answer:
     body = request.body()
-    is_strict = getattr(body, "require_stable", False)
+    is_strict = request.version >= _FIRST_WITH_STABLE and body.require_stable
     by_id = request.version >= _FIRST_BY_ID
     if request.version >= _FIRST_BATCHED:
         groups = [
-            _fetch_group(core, group, by_id=by_id, is_strict=is_strict) for group in body.groups
+            _fetch_group(
+                core,
+                group.group_id,
+                _asked_topics(core, group, by_id=by_id),
+                by_id=by_id,
+                is_strict=is_strict,
+            )
+            for group in body.groups
         ]
-        return request.answer(groups=groups)
-    fetched = _fetch_group(core, body, by_id=False, is_strict=is_strict)
-    if request.version < _FIRST_WITH_ERROR and fetched["error_code"]:
-        fetched["topics"] = _topic_errors(body, fetched["error_code"])
-    return request.answer(**fetched)
+        return request.answer({"groups": groups})
+    asked = None
+    if body.topics is not None:
+        asked = [_AskedTopic(item.name, None, item.partition_indexes) for item in body.topics]
+    fetched = _fetch_group(core, body.group_id, asked, by_id=False, is_strict=is_strict)
+    code = fetched["error_code"]
+    topics = fetched["topics"]
+    if request.version < _FIRST_WITH_ERROR and code:
+        topics = _topic_errors(asked or (), code)
+    return request.answer(
+        {
+            "topics": [
+                {"name": topic["name"], "partitions": topic["partitions"]} for topic in topics
+            ],
+            "error_code": code,
+        }
+    )
 
 
-def _fetch_group(core: BrokerCore, asked: Any, *, by_id: bool, is_strict: bool) -> dict[str, Any]:
+def _asked_topics(
+    core: BrokerCore, group: "OffsetFetchRequestGroup", *, by_id: bool
+) -> list[_AskedTopic] | None:
+    if group.topics is None:
+        return None
+    if not by_id:
+        return [_AskedTopic(item.name, None, item.partition_indexes) for item in group.topics]
+    names = core.state.topic_names
+    return [
+        _AskedTopic(names.get(item.topic_id or NO_TOPIC_ID), item.topic_id, item.partition_indexes)
+        for item in group.topics
+    ]
+
+
+def _fetch_group(
+    core: BrokerCore,
+    group_id: str,
+    asked: Iterable[_AskedTopic] | None,
+    *,
+    by_id: bool,
+    is_strict: bool,
+) -> "OffsetFetchResponseGroup":
     try:
-        shard = core.groups.shard_for(asked.group_id)
+        shard = core.groups.shard_for(group_id)
     except ApiError as error:
-        return {"group_id": asked.group_id, "topics": [], "error_code": error.code}
-    if asked.topics is None:
-        topics = _all_topics(core, shard, asked.group_id, by_id=by_id, is_strict=is_strict)
+        return {"group_id": group_id, "topics": [], "error_code": error.code}
+    if asked is None:
+        topics = _all_topics(core, shard, group_id, by_id=by_id, is_strict=is_strict)
     else:
         topics = []
-        for item in asked.topics:
-            name, topic_id = topic_of(core, item)
+        for name, topic_id, indexes in asked:
             if name is None:
-                partitions = _partition_errors(item.partition_indexes, Code.UNKNOWN_TOPIC_ID)
+                partitions = _partition_errors(indexes, Code.UNKNOWN_TOPIC_ID)
             else:
-                keys = (OffsetKey(asked.group_id, name, index) for index in item.partition_indexes)
+                keys = (OffsetKey(group_id, name, index) for index in indexes)
                 partitions = [_describe_offset(shard, key, is_strict=is_strict) for key in keys]
-            topics.append(topic_entry(name, topic_id, partitions))
-    return {"group_id": asked.group_id, "topics": topics, "error_code": Code.NONE}
+            topics.append(_topic_entry(name, topic_id, partitions))
+    return {"group_id": group_id, "topics": topics, "error_code": Code.NONE}
+
+
+def _topic_entry(
+    name: str | None, topic_id: UUID | None, partitions: "list[OffsetFetchResponsePartitions]"
+) -> "OffsetFetchResponseTopics":
+    """The entry of a topic; the version decides whether name or id is sent."""
+    return {"name": name or "", "topic_id": topic_id, "partitions": partitions}
 
 
 def _all_topics(
     core: BrokerCore, shard: GroupShard, group_id: str, *, by_id: bool, is_strict: bool
-) -> list[Any]:
+) -> "list[OffsetFetchResponseTopics]":
     places = set(shard.offsets.of_group(group_id))
     if is_strict:
         places |= shard.offsets.pending_of(group_id)
-    topics: dict[str, list[Any]] = {}
+    topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for name, index in sorted(places):
         key = OffsetKey(group_id, name, index)
         topics.setdefault(name, []).append(_describe_offset(shard, key, is_strict=is_strict))
     if not by_id:
-        return [topic_entry(name, None, partitions) for name, partitions in topics.items()]
+        return [_topic_entry(name, None, partitions) for name, partitions in topics.items()]
     return [
-        topic_entry(name, core.state.topics[name].topic_id, partitions)
+        _topic_entry(name, core.state.topics[name].topic_id, partitions)
         for name, partitions in topics.items()
         if name in core.state.topics
     ]
 
 
-def _describe_offset(shard: GroupShard, key: OffsetKey, *, is_strict: bool) -> dict[str, Any]:
+def _describe_offset(
+    shard: GroupShard, key: OffsetKey, *, is_strict: bool
+) -> "OffsetFetchResponsePartitions":
     if is_strict and shard.is_unstable(key):
         return _partition_errors([key.partition], Code.UNSTABLE_OFFSET_COMMIT)[0]
     committed = shard.offsets.get(*key) or _NOTHING
@@ -98,7 +169,7 @@ def _describe_offset(shard: GroupShard, key: OffsetKey, *, is_strict: bool) -> d
     }
 
 
-def _partition_errors(indexes: Iterable[int], code: Code) -> list[dict[str, Any]]:
+def _partition_errors(indexes: Iterable[int], code: int) -> "list[OffsetFetchResponsePartitions]":
     return [
         {
             "partition_index": index,
@@ -111,12 +182,9 @@ def _partition_errors(indexes: Iterable[int], code: Code) -> list[dict[str, Any]
     ]
 
 
-def _topic_errors(body: Any, code: Code) -> list[Any]:
+def _topic_errors(asked: Iterable[_AskedTopic], code: int) -> "list[OffsetFetchResponseTopics]":
     """Errors per partition: version 1 has no other place for them."""
-    return [
-        topic_entry(item.name, None, _partition_errors(item.partition_indexes, code))
-        for item in body.topics
-    ]
+    return [_topic_entry(item.name, None, _partition_errors(item.indexes, code)) for item in asked]
 
 
 API = register(ApiKey.OFFSET_FETCH, 1, 10, handle)

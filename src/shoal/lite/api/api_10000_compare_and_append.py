@@ -22,7 +22,7 @@ from functools import partial
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.configs import TopicConfig
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.broker.registry import Answer, RawRequest, register
 from shoal.lite.metadata.data.requests import SET, AlterConfigs, ConfigEdit
 from shoal.lite.metadata.data.state import MIRROR
 from shoal.lite.metadata.rules.features import COMPARE_AND_APPEND
@@ -48,7 +48,7 @@ from shoal.wire.records.compression import Codec
 from shoal.wire.records.crc import crc32c
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(core: BrokerCore, request: RawRequest) -> Answer:
     timeout_ms, entries = decode_request(request.frame, request.header.body_position)
     answers = await asyncio.gather(
         *(_handle_entry(core, entry, max(0, timeout_ms)) for entry in entries)

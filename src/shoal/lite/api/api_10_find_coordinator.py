@@ -14,7 +14,7 @@ Versions
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -23,24 +23,44 @@ from shoal.lite.coordinator.host import CoordinatorHost
 from shoal.lite.coordinator.topics import KeyType
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import (
+        FindCoordinatorRequest,
+        FindCoordinatorResponse,
+        FindCoordinatorResponseCoordinator,
+    )
+
 _FIRST_BATCHED = 4
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[FindCoordinatorRequest, FindCoordinatorResponse]"
+) -> Answer:
     body = request.body()
-    kind = getattr(body, "key_type", 0)
+    kind = body.key_type if request.version >= 1 else 0
     keys = [body.key] if request.version < _FIRST_BATCHED else body.coordinator_keys
     found = [await _find_coordinator(core, kind, key) for key in keys]
     if kind == KeyType.GROUP:
         _note_lookups(core, request, found)
-    return (
-        request.answer(**found[0])
-        if request.version < _FIRST_BATCHED
-        else request.answer(coordinators=found)
+    if request.version >= _FIRST_BATCHED:
+        return request.answer({"coordinators": found})
+    only = found[0]
+    return request.answer(
+        {
+            "error_code": only["error_code"],
+            "error_message": only["error_message"],
+            "node_id": only["node_id"],
+            "host": only["host"],
+            "port": only["port"],
+        }
     )
 
 
-def _note_lookups(core: BrokerCore, request: ApiRequest, found: list[dict[str, Any]]) -> None:
+def _note_lookups(
+    core: BrokerCore,
+    request: "ApiRequest[FindCoordinatorRequest, FindCoordinatorResponse]",
+    found: "list[FindCoordinatorResponseCoordinator]",
+) -> None:
     """Note that the client should send group requests to this broker, its coordinator."""
     now_s = asyncio.get_running_loop().time()
     for each in found:
@@ -50,7 +70,9 @@ def _note_lookups(core: BrokerCore, request: ApiRequest, found: list[dict[str, A
             )
 
 
-async def _find_coordinator(core: BrokerCore, kind: int, key: str) -> dict[str, Any]:
+async def _find_coordinator(
+    core: BrokerCore, kind: int, key: str
+) -> "FindCoordinatorResponseCoordinator":
     try:
         broker = await _host(core, kind).locate(key)
     except ApiError as error:

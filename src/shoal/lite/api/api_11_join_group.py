@@ -16,6 +16,8 @@ Versions
   9 a leader that need not assign (KIP-814).
 """
 
+from typing import TYPE_CHECKING
+
 from shoal.lite.api.group_requests import member_shard, milliseconds
 from shoal.lite.base.codes import ApiError
 from shoal.lite.broker.core import BrokerCore
@@ -23,12 +25,18 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.groups.messages import GroupProtocol, JoinAnswer, JoinRequest
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import JoinGroupRequest, JoinGroupResponse
+
 _FIRST_WITH_KNOWN_ID = 4
+_FIRST_WITH_STATIC_MEMBERS = 5
 _FIRST_WITH_PROTOCOL_TYPE = 7
 _FIRST_WITH_SKIP = 9
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[JoinGroupRequest, JoinGroupResponse]"
+) -> Answer:
     body = request.body()
     session_timeout_ms = milliseconds(body.session_timeout)
     join = JoinRequest(
@@ -38,7 +46,9 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
         tuple(GroupProtocol(item.name, bytes(item.metadata)) for item in body.protocols),
         session_timeout_ms,
         milliseconds(body.rebalance_timeout) if request.version >= 1 else session_timeout_ms,
-        instance_id=getattr(body, "group_instance_id", None),
+        instance_id=body.group_instance_id
+        if request.version >= _FIRST_WITH_STATIC_MEMBERS
+        else None,
         client_id=request.header.client_id or "",
         client_host=request.client_host,
         needs_known_id=request.version >= _FIRST_WITH_KNOWN_ID,
@@ -51,21 +61,23 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     # Before version 7 the protocol name is not nullable.
     no_protocol = None if request.version >= _FIRST_WITH_PROTOCOL_TYPE else ""
     return request.answer(
-        error_code=answer.code,
-        generation_id=answer.generation,
-        protocol_type=answer.protocol_type,
-        protocol_name=no_protocol if answer.protocol is None else answer.protocol,
-        leader=answer.leader,
-        skip_assignment=answer.skip_assignment,
-        member_id=answer.member_id,
-        members=[
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "metadata": member.metadata,
-            }
-            for member in answer.members
-        ],
+        {
+            "error_code": answer.code,
+            "generation_id": answer.generation,
+            "protocol_type": answer.protocol_type,
+            "protocol_name": no_protocol if answer.protocol is None else answer.protocol,
+            "leader": answer.leader,
+            "skip_assignment": answer.skip_assignment,
+            "member_id": answer.member_id,
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "group_instance_id": member.instance_id,
+                    "metadata": member.metadata,
+                }
+                for member in answer.members
+            ],
+        }
     )
 
 

@@ -10,6 +10,8 @@ Versions
   which are not kept.
 """
 
+from typing import TYPE_CHECKING
+
 from shoal.lite.api.group_requests import member_shard
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -17,10 +19,15 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.groups.messages import LeavingMember
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import LeaveGroupRequest, LeaveGroupResponse
+
 _FIRST_WITH_MANY = 3
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+def handle(
+    core: BrokerCore, request: "ApiRequest[LeaveGroupRequest, LeaveGroupResponse]"
+) -> Answer:
     body = request.body()
     if request.version < _FIRST_WITH_MANY:
         leaving = [LeavingMember(body.member_id)]
@@ -35,15 +42,17 @@ def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     if request.version < _FIRST_WITH_MANY and codes:
         code = codes[0]
     return request.answer(
-        error_code=code,
-        members=[
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "error_code": member_code,
-            }
-            for member, member_code in zip(leaving, codes, strict=False)
-        ],
+        {
+            "error_code": code,
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "group_instance_id": member.instance_id,
+                    "error_code": member_code,
+                }
+                for member, member_code in zip(leaving, codes, strict=False)
+            ],
+        }
     )
 
 

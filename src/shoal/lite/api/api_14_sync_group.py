@@ -10,26 +10,35 @@ Versions
   INCONSISTENT_GROUP_PROTOCOL.
 """
 
-from shoal.lite.api.group_requests import identity_in, member_shard
+from typing import TYPE_CHECKING
+
+from shoal.lite.api.group_requests import member_shard
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
-from shoal.lite.coordinator.groups.messages import SyncAnswer, SyncRequest
+from shoal.lite.coordinator.groups.messages import MemberIdentity, SyncAnswer, SyncRequest
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import SyncGroupRequest, SyncGroupResponse
+
+_FIRST_WITH_STATIC_MEMBERS = 3
 _FIRST_WITH_PROTOCOL = 5
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[SyncGroupRequest, SyncGroupResponse]"
+) -> Answer:
     body = request.body()
+    must_name = request.version >= _FIRST_WITH_PROTOCOL
+    instance_id = body.group_instance_id if request.version >= _FIRST_WITH_STATIC_MEMBERS else None
     sync = SyncRequest(
         body.group_id,
-        identity_in(body),
-        getattr(body, "protocol_type", None),
-        getattr(body, "protocol_name", None),
+        MemberIdentity(body.member_id, body.generation_id, instance_id),
+        body.protocol_type if must_name else None,
+        body.protocol_name if must_name else None,
         tuple((item.member_id, bytes(item.assignment)) for item in body.assignments),
     )
-    must_name = request.version >= _FIRST_WITH_PROTOCOL
     if must_name and (sync.protocol_type is None or sync.protocol is None):
         answer = SyncAnswer(Code.INCONSISTENT_GROUP_PROTOCOL)
     else:
@@ -38,10 +47,12 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
         except ApiError as error:
             answer = SyncAnswer(error.code)
     return request.answer(
-        error_code=answer.code,
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol,
-        assignment=answer.assignment,
+        {
+            "error_code": answer.code,
+            "protocol_type": answer.protocol_type,
+            "protocol_name": answer.protocol,
+            "assignment": answer.assignment,
+        }
     )
 
 

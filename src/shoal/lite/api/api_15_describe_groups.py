@@ -9,7 +9,7 @@ Versions
   6 error messages (KIP-1043).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.api.group_requests import NO_OPERATIONS
 from shoal.lite.base.codes import ApiError, Code
@@ -18,20 +18,34 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.groups.group import ClassicGroup, ClassicGroupState
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import (
+        DescribeGroupsRequest,
+        DescribeGroupsResponse,
+        DescribeGroupsResponseDescribedGroup,
+        DescribeGroupsResponseDescribedGroupMember,
+    )
+
 _FIRST_WITH_NOT_FOUND = 6
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+def handle(
+    core: BrokerCore, request: "ApiRequest[DescribeGroupsRequest, DescribeGroupsResponse]"
+) -> Answer:
     knows_not_found = request.version >= _FIRST_WITH_NOT_FOUND
     return request.answer(
-        groups=[
-            _describe_group(core, group_id, knows_not_found=knows_not_found)
-            for group_id in request.body().groups
-        ]
+        {
+            "groups": [
+                _describe_group(core, group_id, knows_not_found=knows_not_found)
+                for group_id in request.body().groups
+            ]
+        }
     )
 
 
-def _describe_group(core: BrokerCore, group_id: str, *, knows_not_found: bool) -> dict[str, Any]:
+def _describe_group(
+    core: BrokerCore, group_id: str, *, knows_not_found: bool
+) -> "DescribeGroupsResponseDescribedGroup":
     try:
         group = core.groups.shard_for(group_id).group(group_id)
     except ApiError as error:
@@ -54,7 +68,7 @@ def _describe_group(core: BrokerCore, group_id: str, *, knows_not_found: bool) -
 
 def _description_without_members(
     group_id: str, code: Code, state: str, message: str | None = None
-) -> dict[str, Any]:
+) -> "DescribeGroupsResponseDescribedGroup":
     return {
         "error_code": code,
         "error_message": message,
@@ -67,7 +81,9 @@ def _description_without_members(
     }
 
 
-def _describe_members(group: ClassicGroup, *, is_stable: bool) -> list[dict[str, Any]]:
+def _describe_members(
+    group: ClassicGroup, *, is_stable: bool
+) -> "list[DescribeGroupsResponseDescribedGroupMember]":
     return [
         {
             "member_id": member.member_id,

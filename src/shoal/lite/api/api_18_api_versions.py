@@ -12,6 +12,7 @@ Versions
 """
 
 import re
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
@@ -21,32 +22,43 @@ from shoal.wire.api_keys import OWN_KEYS, ApiKey
 from shoal.wire.building import build
 from shoal.wire.messages import encode_response, response_class
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.cluster import (
+        ApiVersionsRequest,
+        ApiVersionsResponse,
+        ApiVersionsResponseVersion,
+    )
+
+_FIRST_WITH_CLIENT_NAMES = 3
 _FIRST_WITH_FEATURES_FROM_0 = 4
 _LEGAL_CLIENT = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+def handle(
+    core: BrokerCore, request: "ApiRequest[ApiVersionsRequest, ApiVersionsResponse]"
+) -> Answer:
     body = request.body()
-    names = [
-        getattr(body, name, "unknown")
-        for name in ("client_software_name", "client_software_version")
-    ]
+    names = []
+    if request.version >= _FIRST_WITH_CLIENT_NAMES:
+        names = [body.client_software_name, body.client_software_version]
     if not all(_LEGAL_CLIENT.fullmatch(name) for name in names):
-        return request.answer(error_code=Code.INVALID_REQUEST, api_keys=[])
+        return request.answer({"error_code": Code.INVALID_REQUEST, "api_keys": []})
     return request.answer(
-        error_code=Code.NONE,
-        api_keys=[_range(api) for key, api in sorted(APIS.items()) if key not in OWN_KEYS],
-        supported_features=[
-            {"name": name, "min_version": feature.least, "max_version": feature.most}
-            for name, feature in FEATURES.items()
-            if feature.least > 0 or request.version >= _FIRST_WITH_FEATURES_FROM_0
-        ],
-        finalized_features_epoch=core.state.applied_count,
-        finalized_features=[
-            {"name": name, "max_version_level": level, "min_version_level": level}
-            for name, level in core.state.features().items()
-            if level > 0
-        ],
+        {
+            "error_code": Code.NONE,
+            "api_keys": [_range(api) for key, api in sorted(APIS.items()) if key not in OWN_KEYS],
+            "supported_features": [
+                {"name": name, "min_version": feature.least, "max_version": feature.most}
+                for name, feature in FEATURES.items()
+                if feature.least > 0 or request.version >= _FIRST_WITH_FEATURES_FROM_0
+            ],
+            "finalized_features_epoch": core.state.applied_count,
+            "finalized_features": [
+                {"name": name, "max_version_level": level, "min_version_level": level}
+                for name, level in core.state.features().items()
+                if level > 0
+            ],
+        }
     )
 
 
@@ -57,7 +69,7 @@ def refuse_version(correlation_id: int) -> Answer:
     return [encode_response(response, correlation_id=correlation_id)]
 
 
-def _range(api: Api) -> dict[str, int]:
+def _range(api: Api) -> "ApiVersionsResponseVersion":
     return {
         "api_key": api.key,
         "min_version": api.advertised_least,

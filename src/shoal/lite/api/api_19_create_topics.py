@@ -14,7 +14,7 @@ Versions
 
 import uuid
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.settings import TOPIC_SETTINGS
@@ -24,10 +24,20 @@ from shoal.lite.metadata.data.requests import NewTopicSpec
 from shoal.lite.metadata.rules.commands import create_topic
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        CreateTopicsRequest,
+        CreateTopicsRequestCreatableTopic,
+        CreateTopicsResponse,
+        CreateTopicsResponseCreatableTopic,
+    )
+
 _DEFAULT = -1
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[CreateTopicsRequest, CreateTopicsResponse]"
+) -> Answer:
     body = request.body()
     mentions = Counter(topic.name for topic in body.topics)
     topics = []
@@ -41,10 +51,12 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
             topics.append(await _create_topic(core, requested, validate_only=body.validate_only))
         except ApiError as error:
             topics.append(_error_answer(name, error))
-    return request.answer(topics=topics)
+    return request.answer({"topics": topics})
 
 
-async def _create_topic(core: BrokerCore, requested: Any, *, validate_only: bool) -> dict[str, Any]:
+async def _create_topic(
+    core: BrokerCore, requested: "CreateTopicsRequestCreatableTopic", *, validate_only: bool
+) -> "CreateTopicsResponseCreatableTopic":
     new_topic = _parse_new_topic(core, requested)
     if validate_only:
         topic_id = uuid.uuid4()
@@ -77,7 +89,9 @@ async def _create_topic(core: BrokerCore, requested: Any, *, validate_only: bool
     }
 
 
-def _parse_new_topic(core: BrokerCore, requested: Any) -> NewTopicSpec:
+def _parse_new_topic(
+    core: BrokerCore, requested: "CreateTopicsRequestCreatableTopic"
+) -> NewTopicSpec:
     partitions, factor = requested.num_partitions, requested.replication_factor
     assignments = {item.partition_index: item.broker_ids for item in requested.assignments}
     if assignments and (partitions, factor) != (_DEFAULT, _DEFAULT):
@@ -92,7 +106,7 @@ def _parse_new_topic(core: BrokerCore, requested: Any) -> NewTopicSpec:
     )
 
 
-def _error_answer(name: str, error: ApiError) -> dict[str, Any]:
+def _error_answer(name: str, error: ApiError) -> "CreateTopicsResponseCreatableTopic":
     return {
         "name": name,
         "topic_id": None,

@@ -9,19 +9,29 @@ Versions
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.metadata.data.requests import DeleteTopic
+from shoal.lite.metadata.data.state import Topic
 from shoal.wire.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+        DeleteTopicsResponseDeletableTopic,
+    )
 
 _FIRST_VERSION_WITH_IDS = 6
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[DeleteTopicsRequest, DeleteTopicsResponse]"
+) -> Answer:
     body = request.body()
     if request.version >= _FIRST_VERSION_WITH_IDS:
         named = [(topic.name, topic.topic_id) for topic in body.topics]
@@ -32,19 +42,22 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     for name, topic_id in repeated:
         error = ApiError(Code.INVALID_REQUEST, "the request names the topic more than once")
         responses.append(_error_answer(name, topic_id, error))
-    return request.answer(responses=responses)
+    return request.answer({"responses": responses})
 
 
 async def _delete_and_answer(
     core: BrokerCore, name: str | None, topic_id: UUID | None
-) -> dict[str, Any]:
+) -> "DeleteTopicsResponseDeletableTopic":
     try:
-        return {"error_code": Code.NONE} | await _delete_topic(core, name, topic_id)
+        topic = await _delete_topic(core, name, topic_id)
     except ApiError as error:
         return _error_answer(name, topic_id, error)
+    return {"error_code": Code.NONE, "name": topic.name, "topic_id": topic.topic_id}
 
 
-def _error_answer(name: str | None, topic_id: UUID | None, error: ApiError) -> dict[str, Any]:
+def _error_answer(
+    name: str | None, topic_id: UUID | None, error: ApiError
+) -> "DeleteTopicsResponseDeletableTopic":
     return {
         "name": name,
         "topic_id": topic_id,
@@ -53,9 +66,7 @@ def _error_answer(name: str | None, topic_id: UUID | None, error: ApiError) -> d
     }
 
 
-async def _delete_topic(
-    core: BrokerCore, name: str | None, topic_id: UUID | None
-) -> dict[str, Any]:
+async def _delete_topic(core: BrokerCore, name: str | None, topic_id: UUID | None) -> Topic:
     if not core.layers.flag("delete.topic.enable"):
         raise ApiError(
             Code.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false"
@@ -64,7 +75,7 @@ async def _delete_topic(
         raise ApiError(Code.INVALID_REQUEST, "a topic needs either a name or an id, not both")
     topic = core.topic(core.topic_name(topic_id) if name is None else name)
     await core.controller.submit(DeleteTopic(topic.topic_id))
-    return {"name": topic.name, "topic_id": topic.topic_id}
+    return topic
 
 
 API = register(ApiKey.DELETE_TOPICS, 1, 6, handle)

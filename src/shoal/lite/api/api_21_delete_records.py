@@ -13,7 +13,7 @@ Versions
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -21,11 +21,21 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.partitions.partition import Partition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        DeleteRecordsRequest,
+        DeleteRecordsRequestPartition,
+        DeleteRecordsResponse,
+        DeleteRecordsResponsePartition,
+    )
+
 _TO_HIGH_WATERMARK = -1
 _NO_OFFSET = -1
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[DeleteRecordsRequest, DeleteRecordsResponse]"
+) -> Answer:
     body = request.body()
     timeout_s = max(0.0, body.timeout.total_seconds())
     deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -37,10 +47,12 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
             # Each deletion syncs its new start offset to disk: let other work run in between.
             await asyncio.sleep(0)
     return request.answer(
-        topics=[
-            {"name": name, "partitions": [await item.answer(deadline_s) for item in items]}
-            for name, items in deletions
-        ]
+        {
+            "topics": [
+                {"name": name, "partitions": [await item.answer(deadline_s) for item in items]}
+                for name, items in deletions
+            ]
+        }
     )
 
 
@@ -53,7 +65,7 @@ class _Deletion:
         self.partition: Partition | None = None
         self.done: asyncio.Future[Code] | None = None
 
-    async def answer(self, deadline_s: float) -> dict[str, Any]:
+    async def answer(self, deadline_s: float) -> "DeleteRecordsResponsePartition":
         if self.done is not None:
             try:
                 async with asyncio.timeout_at(deadline_s):
@@ -71,7 +83,9 @@ class _Deletion:
         }
 
 
-def _begin_deletion(core: BrokerCore, topic: str, item: Any) -> _Deletion:
+def _begin_deletion(
+    core: BrokerCore, topic: str, item: "DeleteRecordsRequestPartition"
+) -> _Deletion:
     deletion = _Deletion(item.partition_index)
     try:
         deletion.partition = core.partition(topic, item.partition_index)

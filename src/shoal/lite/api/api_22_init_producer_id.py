@@ -16,7 +16,7 @@ Gaps
 - 6 (two-phase commit, KIP-939).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -24,31 +24,38 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.transactions.model import NO_IDENTITY, ProducerIdAndEpoch
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+_FIRST_WITH_IDENTITY = 3
 _FIRST_THAT_KNOWS_FENCED = 4
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[InitProducerIdRequest, InitProducerIdResponse]"
+) -> Answer:
     body = request.body()
     code, identity = Code.NONE, NO_IDENTITY
     try:
         if body.transactional_id is None:
             identity = ProducerIdAndEpoch(await core.new_producer_id(), 0)
         else:
-            code, identity = await _init_transactional_id(core, body)
+            expected = NO_IDENTITY
+            if request.version >= _FIRST_WITH_IDENTITY:
+                expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+            code, identity = await _init_transactional_id(core, body, expected)
     except ApiError as error:
         code = error.code
     if code == Code.PRODUCER_FENCED and request.version < _FIRST_THAT_KNOWS_FENCED:
         code = Code.INVALID_PRODUCER_EPOCH
     return request.answer(
-        error_code=code, producer_id=identity.producer_id, producer_epoch=identity.epoch
+        {"error_code": code, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
     )
 
 
-async def _init_transactional_id(core: BrokerCore, body: Any) -> tuple[Code, ProducerIdAndEpoch]:
-    expected = ProducerIdAndEpoch(
-        getattr(body, "producer_id", NO_IDENTITY.producer_id),
-        getattr(body, "producer_epoch", NO_IDENTITY.epoch),
-    )
+async def _init_transactional_id(
+    core: BrokerCore, body: "InitProducerIdRequest", expected: ProducerIdAndEpoch
+) -> tuple[Code, ProducerIdAndEpoch]:
     is_half = (expected.producer_id == NO_IDENTITY.producer_id) != (
         expected.epoch == NO_IDENTITY.epoch
     )

@@ -11,7 +11,7 @@ Versions
 - 3 replica id. 4 flexible.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -19,23 +19,41 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.replication.history import end_of_epoch
 from shoal.wire.api_keys import ApiKey
 
-
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
-    return request.answer(
-        topics=[
-            {
-                "topic": topic.topic,
-                "partitions": [
-                    _find_epoch_end(core, topic.topic, item) for item in topic.partitions
-                ],
-            }
-            for topic in request.body().topics
-        ]
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochRequestPartition,
+        OffsetForLeaderEpochResponse,
+        OffsetForLeaderEpochResponseEndOffset,
     )
 
 
-def _find_epoch_end(core: BrokerCore, topic: str, item: Any) -> dict[str, Any]:
-    answer = {"partition": item.partition, "error_code": Code.NONE}
+def handle(
+    core: BrokerCore,
+    request: "ApiRequest[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]",
+) -> Answer:
+    return request.answer(
+        {
+            "topics": [
+                {
+                    "topic": topic.topic,
+                    "partitions": [
+                        _find_epoch_end(core, topic.topic, item) for item in topic.partitions
+                    ],
+                }
+                for topic in request.body().topics
+            ]
+        }
+    )
+
+
+def _find_epoch_end(
+    core: BrokerCore, topic: str, item: "OffsetForLeaderEpochRequestPartition"
+) -> "OffsetForLeaderEpochResponseEndOffset":
+    answer: OffsetForLeaderEpochResponseEndOffset = {
+        "partition": item.partition,
+        "error_code": Code.NONE,
+    }
     try:
         partition = core.partition(topic, item.partition)
         partition.leader.check_epoch(item.current_leader_epoch)

@@ -12,7 +12,8 @@ Versions
   4 for brokers. 5 TRANSACTION_ABORTABLE.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -26,21 +27,33 @@ from shoal.lite.coordinator.transactions.model import (
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnRequestTopic,
+        AddPartitionsToTxnRequestTransaction,
+        AddPartitionsToTxnResponse,
+        AddPartitionsToTxnResponseResult,
+        AddPartitionsToTxnResponseTopic,
+    )
+
 _FIRST_THAT_KNOWS_FENCED = 2
 _FIRST_OF_BROKERS = 4
 
 Codes = dict[TopicPartition, Code]
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[AddPartitionsToTxnRequest, AddPartitionsToTxnResponse]"
+) -> Answer:
     body = request.body()
     if request.version >= _FIRST_OF_BROKERS:
-        results = [
+        results: list[AddPartitionsToTxnResponseResult] = [
             {"transactional_id": one.transactional_id, "topic_results": _topics(codes)}
             for one in body.transactions
             for codes in [await _add_or_verify_for_broker(core, one)]
         ]
-        return request.answer(error_code=Code.NONE, results_by_transaction=results)
+        return request.answer({"error_code": Code.NONE, "results_by_transaction": results})
     identity = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
     codes = await _add_partitions(
         core,
@@ -54,14 +67,16 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
             partition: Code.INVALID_PRODUCER_EPOCH if code == Code.PRODUCER_FENCED else code
             for partition, code in codes.items()
         }
-    return request.answer(results_by_topic_v3_and_below=_topics(codes))
+    return request.answer({"results_by_topic_v3_and_below": _topics(codes)})
 
 
-def _partitions_of(topics: Any) -> list[TopicPartition]:
+def _partitions_of(topics: "Iterable[AddPartitionsToTxnRequestTopic]") -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-async def _add_or_verify_for_broker(core: BrokerCore, one: Any) -> Codes:
+async def _add_or_verify_for_broker(
+    core: BrokerCore, one: "AddPartitionsToTxnRequestTransaction"
+) -> Codes:
     identity = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
     wanted = _partitions_of(one.topics)
     if not one.verify_only:
@@ -107,7 +122,7 @@ def _exists(core: BrokerCore, partition: TopicPartition) -> bool:
     return topic is not None and partition.partition in topic.partitions
 
 
-def _topics(codes: Codes) -> list[dict[str, Any]]:
+def _topics(codes: Codes) -> "list[AddPartitionsToTxnResponseTopic]":
     return [
         {
             "name": name,

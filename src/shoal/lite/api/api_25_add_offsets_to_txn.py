@@ -9,6 +9,8 @@ Versions
   4 TRANSACTION_ABORTABLE (KIP-890).
 """
 
+from typing import TYPE_CHECKING
+
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
@@ -17,14 +19,19 @@ from shoal.lite.coordinator.transactions.model import FIRST_PROTOCOL, ProducerId
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
 _FIRST_THAT_KNOWS_FENCED = 2
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]"
+) -> Answer:
     body = request.body()
     transactional_id = body.transactional_id
     if not transactional_id:
-        return request.answer(error_code=Code.INVALID_REQUEST)
+        return request.answer({"error_code": Code.INVALID_REQUEST})
     groups = core.coordinators[KeyType.GROUP]
     partition = TopicPartition(GROUP_TOPIC.name, groups.partition_for(body.group_id))
     identity = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
@@ -37,7 +44,7 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
         code = error.code
     if code == Code.PRODUCER_FENCED and request.version < _FIRST_THAT_KNOWS_FENCED:
         code = Code.INVALID_PRODUCER_EPOCH
-    return request.answer(error_code=code)
+    return request.answer({"error_code": code})
 
 
 API = register(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, handle)

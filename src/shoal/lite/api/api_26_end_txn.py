@@ -14,6 +14,8 @@ Versions
   a producer may abort a transaction that it has not begun (both KIP-890).
 """
 
+from typing import TYPE_CHECKING
+
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
@@ -25,15 +27,20 @@ from shoal.lite.coordinator.transactions.model import (
 )
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import EndTxnRequest, EndTxnResponse
+
 _FIRST_THAT_KNOWS_FENCED = 2
 _FIRST_OF_SECOND_PROTOCOL = 5
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(core: BrokerCore, request: "ApiRequest[EndTxnRequest, EndTxnResponse]") -> Answer:
     body = request.body()
     is_second = request.version >= _FIRST_OF_SECOND_PROTOCOL
     if not body.transactional_id:
-        return request.answer(error_code=Code.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+        return request.answer(
+            {"error_code": Code.INVALID_REQUEST, "producer_id": -1, "producer_epoch": -1}
+        )
     try:
         decision = await core.transactions.host.shard_for(body.transactional_id).end(
             body.transactional_id,
@@ -47,9 +54,11 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     if code == Code.PRODUCER_FENCED and request.version < _FIRST_THAT_KNOWS_FENCED:
         code = Code.INVALID_PRODUCER_EPOCH
     return request.answer(
-        error_code=code,
-        producer_id=decision.identity.producer_id,
-        producer_epoch=decision.identity.epoch,
+        {
+            "error_code": code,
+            "producer_id": decision.identity.producer_id,
+            "producer_epoch": decision.identity.epoch,
+        }
     )
 
 

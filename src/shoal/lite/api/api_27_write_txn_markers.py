@@ -10,7 +10,7 @@ Versions
   that of its transaction.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
@@ -18,29 +18,43 @@ from shoal.lite.coordinator.transactions.markers import Marker, MarkerResults, g
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import (
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersRequestWritableTxnMarker,
+        WriteTxnMarkersResponse,
+        WriteTxnMarkersResponseWritableTxnMarkerTopic,
+    )
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
-    items = [(_marker(one), _partitions(one)) for one in request.body().markers]
+_FIRST_WITH_TRANSACTION_VERSION = 2
+
+
+async def handle(
+    core: BrokerCore, request: "ApiRequest[WriteTxnMarkersRequest, WriteTxnMarkersResponse]"
+) -> Answer:
+    items = [(_marker(one, request.version), _partitions(one)) for one in request.body().markers]
     written = await core.transactions.write_markers(items)
     return request.answer(
-        markers=[
-            {"producer_id": marker.producer_id, "topics": _topics(result)}
-            for (marker, _), result in zip(items, written, strict=True)
-        ]
+        {
+            "markers": [
+                {"producer_id": marker.producer_id, "topics": _topics(result)}
+                for (marker, _), result in zip(items, written, strict=True)
+            ]
+        }
     )
 
 
-def _marker(one: Any) -> Marker:
+def _marker(one: "WriteTxnMarkersRequestWritableTxnMarker", api_version: int) -> Marker:
     return Marker(
         one.producer_id,
         one.producer_epoch,
         one.transaction_result,
         one.coordinator_epoch,
-        getattr(one, "transaction_version", 0),
+        one.transaction_version if api_version >= _FIRST_WITH_TRANSACTION_VERSION else 0,
     )
 
 
-def _partitions(one: Any) -> list[TopicPartition]:
+def _partitions(one: "WriteTxnMarkersRequestWritableTxnMarker") -> list[TopicPartition]:
     return [
         TopicPartition(topic.name, index)
         for topic in one.topics
@@ -48,7 +62,7 @@ def _partitions(one: Any) -> list[TopicPartition]:
     ]
 
 
-def _topics(result: MarkerResults) -> list[dict[str, Any]]:
+def _topics(result: MarkerResults) -> "list[WriteTxnMarkersResponseWritableTxnMarkerTopic]":
     return [
         {
             "name": name,

@@ -14,13 +14,19 @@ Versions
   4 TRANSACTION_ABORTABLE. 5 needs no AddOffsetsToTxn before.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from shoal.lite.api.api_08_offset_commit import check_offsets, commit_answers
-from shoal.lite.api.group_requests import identity_in, member_shard
+from shoal.lite.api.api_08_offset_commit import (
+    Commits,
+    CommittedTopic,
+    check_offsets,
+    partition_results,
+)
+from shoal.lite.api.group_requests import member_shard
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.groups.messages import MemberIdentity
 from shoal.lite.coordinator.loaded_shard import to_coordinator_error
 from shoal.lite.coordinator.topics import GROUP_TOPIC
 from shoal.lite.coordinator.transactions.model import ProducerIdAndEpoch
@@ -30,35 +36,62 @@ from shoal.lite.storage.header import BatchHeader
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
 _FIRST_THAT_KNOWS_LOADING = 2
+_FIRST_WITH_LEADER_EPOCH = 2
+_FIRST_WITH_MEMBERS = 3
 _FIRST_THAT_KNOWS_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
 _NO_HEADER = BatchHeader._make([0] * len(BatchHeader._fields))
 
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+async def handle(
+    core: BrokerCore, request: "ApiRequest[TxnOffsetCommitRequest, TxnOffsetCommitResponse]"
+) -> Answer:
     body = request.body()
-    commits, codes = check_offsets(core, body)
+    topics = [CommittedTopic(item.name, None, item.partitions) for item in body.topics]
+    has_epochs = request.version >= _FIRST_WITH_LEADER_EPOCH
+    commits, codes = check_offsets(core, topics, has_epochs=has_epochs)
     code = Code.NONE
     try:
         if commits:
-            await _commit(core, request, body, commits)
+            await _commit(core, request.version, body, commits)
     except ApiError as error:
         code = error.code
     if code == Code.COORDINATOR_LOAD_IN_PROGRESS and request.version < _FIRST_THAT_KNOWS_LOADING:
         code = Code.COORDINATOR_NOT_AVAILABLE
-    return request.answer(topics=commit_answers(core, body, codes, code))
+    return request.answer(
+        {
+            "topics": [
+                {
+                    "name": topic.name or "",
+                    "partitions": partition_results(topic, place, codes, code),
+                }
+                for place, topic in enumerate(topics)
+            ]
+        }
+    )
 
 
-async def _commit(core: BrokerCore, request: ApiRequest, body: Any, commits: Any) -> None:
+async def _commit(
+    core: BrokerCore,
+    version: int,
+    body: "TxnOffsetCommitRequest",
+    commits: Commits,
+) -> None:
     # Check the group first: if it is refused, the coordinator need not be asked.
     member_shard(core, body.group_id)
-    guard = await _verify_or_add_group(core, request.version, body)
+    guard = await _verify_or_add_group(core, version, body)
     # Another broker may coordinate the group by now.
     shard = member_shard(core, body.group_id)
+    identity = MemberIdentity("")
+    if version >= _FIRST_WITH_MEMBERS:
+        identity = MemberIdentity(body.member_id, body.generation_id, body.group_instance_id)
     await shard.commit_in_transaction(
         body.group_id,
-        identity_in(body),
+        identity,
         commits,
         producer_id=body.producer_id,
         producer_epoch=body.producer_epoch,
@@ -67,7 +100,7 @@ async def _commit(core: BrokerCore, request: ApiRequest, body: Any, commits: Any
 
 
 async def _verify_or_add_group(
-    core: BrokerCore, version: int, body: Any
+    core: BrokerCore, version: int, body: "TxnOffsetCommitRequest"
 ) -> VerificationGuard | None:
     """The guard for the first offsets of a transaction; None if it is already open here."""
     key = TopicPartition(GROUP_TOPIC.name, core.groups.partition_for(body.group_id))

@@ -7,17 +7,26 @@ Versions
 - 1 patterns (KIP-290). 2 flexible. 3 user resources (KIP-373).
 """
 
+from typing import TYPE_CHECKING
+
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.cluster import DescribeAclsRequest, DescribeAclsResponse
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+def handle(
+    core: BrokerCore, request: "ApiRequest[DescribeAclsRequest, DescribeAclsResponse]"
+) -> Answer:
     return request.answer(
-        error_code=Code.SECURITY_DISABLED,
-        error_message="No Authorizer is configured on the broker",
-        resources=[],
+        {
+            "error_code": Code.SECURITY_DISABLED,
+            "error_message": "No Authorizer is configured on the broker",
+            "resources": [],
+        }
     )
 
 

@@ -13,7 +13,7 @@ Gaps
 - Logger levels, client metrics and group configs are not served: INVALID_REQUEST.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.lite.api.config_resources import ConfigResource, find_resource
 from shoal.lite.base.codes import ApiError, Code
@@ -31,6 +31,17 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.metadata.data.state import ALL_BROKERS, TOPIC
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.cluster import (
+        DescribeConfigsRequest,
+        DescribeConfigsRequestResource,
+        DescribeConfigsResponse,
+        DescribeConfigsResponseResource,
+        DescribeConfigsResponseResult,
+    )
+
+_FIRST_WITH_DOCUMENTATION = 3
+
 
 class _Synonym(NamedTuple):
     """A place that sets a config, and the value there."""
@@ -40,18 +51,35 @@ class _Synonym(NamedTuple):
     source: ConfigSource
 
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+def handle(
+    core: BrokerCore, request: "ApiRequest[DescribeConfigsRequest, DescribeConfigsResponse]"
+) -> Answer:
     body = request.body()
-    return request.answer(results=[_describe_resource(core, body, item) for item in body.resources])
+    with_documentation = request.version >= _FIRST_WITH_DOCUMENTATION and body.include_documentation
+    return request.answer(
+        {
+            "results": [
+                _describe_resource(core, body, item, with_documentation=with_documentation)
+                for item in body.resources
+            ]
+        }
+    )
 
 
-def _describe_resource(core: BrokerCore, body: Any, item: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+def _describe_resource(
+    core: BrokerCore,
+    body: "DescribeConfigsRequest",
+    item: "DescribeConfigsRequestResource",
+    *,
+    with_documentation: bool,
+) -> "DescribeConfigsResponseResult":
+    configs: list[DescribeConfigsResponseResource] = []
+    answer: DescribeConfigsResponseResult = {
         "error_code": Code.NONE,
         "error_message": None,
         "resource_type": item.resource_type,
         "resource_name": item.resource_name,
-        "configs": [],
+        "configs": configs,
     }
     try:
         resource = find_resource(core, item.resource_type, item.resource_name)
@@ -68,7 +96,13 @@ def _describe_resource(core: BrokerCore, body: Any, item: Any) -> dict[str, Any]
                 )
             else:
                 description = _describe_topic_setting(layers, setting, overrides)
-            answer["configs"].append(_config(setting, description, body))
+            config = _config(
+                setting,
+                description,
+                with_synonyms=body.include_synonyms,
+                with_documentation=with_documentation,
+            )
+            configs.append(config)
     return answer
 
 
@@ -117,8 +151,13 @@ def _describe_topic_setting(
     )
 
 
-def _config(setting: ConfigSetting, description: _SettingDescription, body: Any) -> dict[str, Any]:
-    wants_documentation = getattr(body, "include_documentation", False)
+def _config(
+    setting: ConfigSetting,
+    description: _SettingDescription,
+    *,
+    with_synonyms: bool,
+    with_documentation: bool,
+) -> "DescribeConfigsResponseResource":
     return {
         "name": setting.name,
         "value": None if setting.is_secret else description.value,
@@ -127,10 +166,10 @@ def _config(setting: ConfigSetting, description: _SettingDescription, body: Any)
         "is_sensitive": setting.is_secret,
         "synonyms": [
             {"name": one.name, "value": one.value, "source": one.source}
-            for one in (description.synonyms if body.include_synonyms else ())
+            for one in (description.synonyms if with_synonyms else ())
         ],
         "config_type": setting.kind,
-        "documentation": setting.documentation if wants_documentation else None,
+        "documentation": setting.documentation if with_documentation else None,
     }
 
 

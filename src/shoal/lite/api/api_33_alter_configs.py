@@ -9,7 +9,7 @@ Versions
 - 2 flexible.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.api.config_resources import change_settings, find_resource
 from shoal.lite.base.codes import ApiError, Code
@@ -19,18 +19,30 @@ from shoal.lite.metadata.data.requests import DELETE, SET, ConfigEdit
 from shoal.lite.metadata.data.state import TOPIC
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.cluster import (
+        AlterConfigsRequest,
+        AlterConfigsRequestResource,
+        AlterConfigsResponse,
+        AlterConfigsResponseResource,
+    )
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+async def handle(
+    core: BrokerCore, request: "ApiRequest[AlterConfigsRequest, AlterConfigsResponse]"
+) -> Answer:
     body = request.body()
     responses = [
         await _replace_settings(core, item, validate_only=body.validate_only)
         for item in body.resources
     ]
-    return request.answer(responses=responses)
+    return request.answer({"responses": responses})
 
 
-async def _replace_settings(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+async def _replace_settings(
+    core: BrokerCore, item: "AlterConfigsRequestResource", *, validate_only: bool
+) -> "AlterConfigsResponseResource":
+    answer: AlterConfigsResponseResource = {
         "error_code": Code.NONE,
         "error_message": None,
         "resource_type": item.resource_type,

@@ -9,29 +9,37 @@ Versions
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+def handle(
+    core: BrokerCore, request: "ApiRequest[AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse]"
+) -> Answer:
     return request.answer(
-        results=[
-            {
-                "topic_name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": index,
-                        "error_code": _check_move(core, folder.path, topic.name, index),
-                    }
-                    for index in topic.partitions
-                ],
-            }
-            for folder in request.body().dirs
-            for topic in folder.topics
-        ]
+        {
+            "results": [
+                {
+                    "topic_name": topic.name,
+                    "partitions": [
+                        {
+                            "partition_index": index,
+                            "error_code": _check_move(core, folder.path, topic.name, index),
+                        }
+                        for index in topic.partitions
+                    ],
+                }
+                for folder in request.body().dirs
+                for topic in folder.topics
+            ]
+        }
     )
 
 

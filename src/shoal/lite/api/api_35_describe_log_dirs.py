@@ -11,7 +11,7 @@ Versions
 
 import shutil
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
@@ -20,8 +20,17 @@ from shoal.lite.partitions.partition import Partition
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponse,
+        DescribeLogDirsResponsePartition,
+    )
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+def handle(
+    core: BrokerCore, request: "ApiRequest[DescribeLogDirsRequest, DescribeLogDirsResponse]"
+) -> Answer:
     wanted = request.body().topics
     replicas = core.replicas.partitions
     if wanted is None:
@@ -29,27 +38,30 @@ def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     else:
         named = [TopicPartition(item.topic, index) for item in wanted for index in item.partitions]
         found = [key for key in named if key in replicas]
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[DescribeLogDirsResponsePartition]] = {}
     for key in found:
         topics.setdefault(key.topic, []).append(_describe_replica(replicas[key]))
     disk = shutil.disk_usage(core.spec.path)
     return request.answer(
-        error_code=Code.NONE,
-        results=[
-            {
-                "error_code": Code.NONE,
-                "log_dir": str(core.spec.path),
-                "topics": [
-                    {"name": name, "partitions": partitions} for name, partitions in topics.items()
-                ],
-                "total_bytes": disk.total,
-                "usable_bytes": disk.free,
-            }
-        ],
+        {
+            "error_code": Code.NONE,
+            "results": [
+                {
+                    "error_code": Code.NONE,
+                    "log_dir": str(core.spec.path),
+                    "topics": [
+                        {"name": name, "partitions": partitions}
+                        for name, partitions in topics.items()
+                    ],
+                    "total_bytes": disk.total,
+                    "usable_bytes": disk.free,
+                }
+            ],
+        }
     )
 
 
-def _describe_replica(partition: Partition) -> dict[str, Any]:
+def _describe_replica(partition: Partition) -> "DescribeLogDirsResponsePartition":
     return {
         "partition_index": partition.record.partition,
         "partition_size": partition.log.size_bytes,

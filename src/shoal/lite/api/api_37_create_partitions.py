@@ -10,7 +10,7 @@ Versions
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -19,8 +19,18 @@ from shoal.lite.metadata.data.requests import CreatePartitions
 from shoal.lite.metadata.rules.commands import create_partitions
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        CreatePartitionsRequest,
+        CreatePartitionsRequestTopic,
+        CreatePartitionsResponse,
+        CreatePartitionsResponseTopic,
+    )
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+async def handle(
+    core: BrokerCore, request: "ApiRequest[CreatePartitionsRequest, CreatePartitionsResponse]"
+) -> Answer:
     body = request.body()
     mentions = Counter(topic.name for topic in body.topics)
     results = [
@@ -37,14 +47,16 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
         for name, count in mentions.items()
         if count > 1
     ]
-    return request.answer(results=results)
+    return request.answer({"results": results})
 
 
-async def _grow_topic(core: BrokerCore, topic: Any, *, validate_only: bool) -> dict[str, Any]:
+async def _grow_topic(
+    core: BrokerCore, topic: "CreatePartitionsRequestTopic", *, validate_only: bool
+) -> "CreatePartitionsResponseTopic":
     assignments = None
     if topic.assignments is not None:
         assignments = [item.broker_ids for item in topic.assignments]
-    answer: dict[str, Any] = {"name": topic.name, "error_code": Code.NONE}
+    answer: CreatePartitionsResponseTopic = {"name": topic.name, "error_code": Code.NONE}
     try:
         if validate_only:
             create_partitions(core.state, topic.name, topic.count, assignments)

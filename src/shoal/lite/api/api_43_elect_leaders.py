@@ -11,7 +11,7 @@ Versions
 - 1 unclean elections. 2 flexible.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -20,8 +20,18 @@ from shoal.lite.metadata.data.requests import Election, ElectLeaders, PartitionR
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        ElectLeadersResponsePartition,
+        ElectLeadersResponseReplicaElection,
+    )
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+async def handle(
+    core: BrokerCore, request: "ApiRequest[ElectLeadersRequest, ElectLeadersResponse]"
+) -> Answer:
     body = request.body()
     wanted = None
     if body.topic_partitions is not None:
@@ -30,13 +40,15 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
             for topic in body.topic_partitions
             for index in topic.partitions
         ]
-    kind = getattr(body, "election_type", Election.PREFERRED.value)
+    kind = body.election_type if request.version >= 1 else Election.PREFERRED.value
     try:
         answers = await core.controller.submit(ElectLeaders(_election(kind), wanted))
     except ApiError as error:
         answers = [PartitionResult(key, error.code, str(error)) for key in wanted or ()]
-        return request.answer(error_code=error.code, replica_election_results=_results(answers))
-    return request.answer(error_code=Code.NONE, replica_election_results=_results(answers))
+        return request.answer(
+            {"error_code": error.code, "replica_election_results": _results(answers)}
+        )
+    return request.answer({"error_code": Code.NONE, "replica_election_results": _results(answers)})
 
 
 def _election(kind: int) -> Election:
@@ -46,8 +58,8 @@ def _election(kind: int) -> Election:
         raise ApiError(Code.INVALID_REQUEST, f"Unknown election type {kind}") from None
 
 
-def _results(answers: list[PartitionResult]) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _results(answers: list[PartitionResult]) -> "list[ElectLeadersResponseReplicaElection]":
+    topics: dict[str, list[ElectLeadersResponsePartition]] = {}
     for answer in answers:
         topics.setdefault(answer.partition.topic, []).append(
             {

@@ -9,7 +9,7 @@ Versions
 - 1 flexible.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.api.config_resources import change_settings, find_resource
 from shoal.lite.base.codes import ApiError, Code
@@ -18,18 +18,31 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.metadata.data.requests import ConfigEdit
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.cluster import (
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsRequestResource,
+        IncrementalAlterConfigsResponse,
+        IncrementalAlterConfigsResponseResource,
+    )
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+async def handle(
+    core: BrokerCore,
+    request: "ApiRequest[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]",
+) -> Answer:
     body = request.body()
     responses = [
         await _alter_settings(core, item, validate_only=body.validate_only)
         for item in body.resources
     ]
-    return request.answer(responses=responses)
+    return request.answer({"responses": responses})
 
 
-async def _alter_settings(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+async def _alter_settings(
+    core: BrokerCore, item: "IncrementalAlterConfigsRequestResource", *, validate_only: bool
+) -> "IncrementalAlterConfigsResponseResource":
+    answer: IncrementalAlterConfigsResponseResource = {
         "error_code": Code.NONE,
         "error_message": None,
         "resource_type": item.resource_type,

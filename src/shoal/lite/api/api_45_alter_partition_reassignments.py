@@ -8,7 +8,7 @@ Versions
 - 1 may forbid a change of the replication factor: INVALID_REPLICATION_FACTOR.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -17,10 +17,20 @@ from shoal.lite.metadata.data.requests import PartitionResult, Reassign
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        AlterPartitionReassignmentsResponseReassignablePartition,
+    )
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+async def handle(
+    core: BrokerCore,
+    request: "ApiRequest[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]",
+) -> Answer:
     body = request.body()
-    may_resize = getattr(body, "allow_replication_factor_change", True)
+    may_resize = request.version < 1 or body.allow_replication_factor_change
     targets = {
         TopicPartition(topic.name, item.partition_index): item.replicas
         for topic in body.topics
@@ -32,8 +42,10 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
     try:
         answers = [*refused, *await core.controller.submit(Reassign(targets))]
     except ApiError as error:
-        return request.answer(error_code=error.code, error_message=str(error), responses=[])
-    topics: dict[str, list[dict[str, Any]]] = {}
+        return request.answer(
+            {"error_code": error.code, "error_message": str(error), "responses": []}
+        )
+    topics: dict[str, list[AlterPartitionReassignmentsResponseReassignablePartition]] = {}
     for answer in answers:
         topics.setdefault(answer.partition.topic, []).append(
             {
@@ -43,10 +55,14 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
             }
         )
     return request.answer(
-        error_code=Code.NONE,
-        error_message=None,
-        allow_replication_factor_change=may_resize,
-        responses=[{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        {
+            "error_code": Code.NONE,
+            "error_message": None,
+            "allow_replication_factor_change": may_resize,
+            "responses": [
+                {"name": name, "partitions": partitions} for name, partitions in topics.items()
+            ],
+        }
     )
 
 

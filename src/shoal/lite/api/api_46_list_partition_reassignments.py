@@ -5,7 +5,7 @@ Behaviour
   exist are left out.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
@@ -13,14 +13,25 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        ListPartitionReassignmentsResponseOngoingPartitionReassignment,
+        ListPartitionReassignmentsResponseOngoingTopicReassignment,
+    )
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+def handle(
+    core: BrokerCore,
+    request: "ApiRequest[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]",
+) -> Answer:
     state = core.state
     wanted = request.body().topics
     named: dict[str, set[int] | None] = dict.fromkeys(state.topics)
     if wanted is not None:
         named = {item.name: set(item.partition_indexes) for item in wanted}
-    topics = []
+    topics: list[ListPartitionReassignmentsResponseOngoingTopicReassignment] = []
     for name, indexes in named.items():
         topic = state.topics.get(name)
         partitions = [
@@ -30,10 +41,12 @@ def handle(core: BrokerCore, request: ApiRequest) -> Answer:
         ]
         if partitions:
             topics.append({"name": name, "partitions": partitions})
-    return request.answer(error_code=Code.NONE, error_message=None, topics=topics)
+    return request.answer({"error_code": Code.NONE, "error_message": None, "topics": topics})
 
 
-def _describe_reassignment(record: PartitionRecord) -> dict[str, Any]:
+def _describe_reassignment(
+    record: PartitionRecord,
+) -> "ListPartitionReassignmentsResponseOngoingPartitionReassignment":
     return {
         "partition_index": record.partition,
         "replicas": record.replicas,

@@ -8,7 +8,7 @@ Behaviour
 - A partition without an offset gets the same answer as one with an offset.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -17,8 +17,18 @@ from shoal.lite.coordinator.groups.group import ClassicGroup, ClassicGroupState
 from shoal.lite.coordinator.groups.records import OffsetKey
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.groups import (
+        OffsetDeleteRequest,
+        OffsetDeleteRequestTopic,
+        OffsetDeleteResponse,
+        OffsetDeleteResponseTopic,
+    )
 
-async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+async def handle(
+    core: BrokerCore, request: "ApiRequest[OffsetDeleteRequest, OffsetDeleteResponse]"
+) -> Answer:
     body = request.body()
     try:
         shard = core.groups.shard_for(body.group_id)
@@ -31,9 +41,9 @@ async def handle(core: BrokerCore, request: ApiRequest) -> Answer:
             if codes[item.name] == Code.NONE
         )
     except ApiError as error:
-        return request.answer(error_code=error.code, topics=[])
+        return request.answer({"error_code": error.code, "topics": []})
     return request.answer(
-        error_code=Code.NONE, topics=[_topic_result(item, codes) for item in body.topics]
+        {"error_code": Code.NONE, "topics": [_topic_result(item, codes) for item in body.topics]}
     )
 
 
@@ -57,7 +67,9 @@ def _check_topic(core: BrokerCore, topic: str, wanted: set[str]) -> Code:
     return Code.GROUP_SUBSCRIBED_TO_TOPIC if topic in wanted else Code.NONE
 
 
-def _topic_result(item: Any, codes: dict[str, Code]) -> dict[str, Any]:
+def _topic_result(
+    item: "OffsetDeleteRequestTopic", codes: dict[str, Code]
+) -> "OffsetDeleteResponseTopic":
     return {
         "name": item.name,
         "partitions": [

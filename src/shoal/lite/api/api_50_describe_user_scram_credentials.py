@@ -4,26 +4,41 @@ Behaviour
 - Kafka Lite has no users: a named user gets RESOURCE_NOT_FOUND.
 """
 
+from typing import TYPE_CHECKING
+
 from shoal.lite.base.codes import Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.cluster import (
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+    )
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+    _Request = ApiRequest[DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse]
+
+
+def handle(
+    core: BrokerCore,
+    request: "_Request",
+) -> Answer:
     return request.answer(
-        error_code=Code.NONE,
-        error_message=None,
-        results=[
-            {
-                "user": user.name,
-                "error_code": Code.RESOURCE_NOT_FOUND,
-                "error_message": "Attempt to describe a user credential that does not exist: "
-                f"{user.name}",
-                "credential_infos": [],
-            }
-            for user in request.body().users or ()
-        ],
+        {
+            "error_code": Code.NONE,
+            "error_message": None,
+            "results": [
+                {
+                    "user": user.name,
+                    "error_code": Code.RESOURCE_NOT_FOUND,
+                    "error_message": "Attempt to describe a user credential that does not exist: "
+                    f"{user.name}",
+                    "credential_infos": [],
+                }
+                for user in request.body().users or ()
+            ],
+        }
     )
 
 

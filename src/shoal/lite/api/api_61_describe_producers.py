@@ -6,7 +6,7 @@ Behaviour
 - Batches that are not replicated yet are included.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -14,23 +14,37 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.storage.state.producer_state import ProducerState
 from shoal.wire.api_keys import ApiKey
 
-
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
-    return request.answer(
-        topics=[
-            {
-                "name": topic.name,
-                "partitions": [
-                    _describe_partition(core, topic.name, index)
-                    for index in topic.partition_indexes
-                ],
-            }
-            for topic in request.body().topics
-        ]
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import (
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+        DescribeProducersResponsePartition,
+        DescribeProducersResponseProducerState,
     )
 
 
-def _describe_partition(core: BrokerCore, topic: str, index: int) -> dict[str, Any]:
+def handle(
+    core: BrokerCore, request: "ApiRequest[DescribeProducersRequest, DescribeProducersResponse]"
+) -> Answer:
+    return request.answer(
+        {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        _describe_partition(core, topic.name, index)
+                        for index in topic.partition_indexes
+                    ],
+                }
+                for topic in request.body().topics
+            ]
+        }
+    )
+
+
+def _describe_partition(
+    core: BrokerCore, topic: str, index: int
+) -> "DescribeProducersResponsePartition":
     try:
         producers = core.partition(topic, index).log.producers
     except ApiError as error:
@@ -48,7 +62,9 @@ def _describe_partition(core: BrokerCore, topic: str, index: int) -> dict[str, A
     }
 
 
-def _describe_producer(producer_id: int, producer: ProducerState) -> dict[str, Any]:
+def _describe_producer(
+    producer_id: int, producer: ProducerState
+) -> "DescribeProducersResponseProducerState":
     return {
         "producer_id": producer_id,
         "producer_epoch": producer.epoch,

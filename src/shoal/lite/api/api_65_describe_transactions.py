@@ -5,7 +5,7 @@ Behaviour
   TRANSACTIONAL_ID_NOT_FOUND.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -13,13 +13,25 @@ from shoal.lite.broker.registry import Answer, ApiRequest, register
 from shoal.lite.coordinator.transactions.markers import group_by_topic
 from shoal.wire.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from shoal.lite.api.types.transactions import (
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+        DescribeTransactionsResponseTransactionState,
+    )
 
-def handle(core: BrokerCore, request: ApiRequest) -> Answer:
+
+def handle(
+    core: BrokerCore,
+    request: "ApiRequest[DescribeTransactionsRequest, DescribeTransactionsResponse]",
+) -> Answer:
     ids = request.body().transactional_ids
-    return request.answer(transaction_states=[_describe_transaction(core, one) for one in ids])
+    return request.answer({"transaction_states": [_describe_transaction(core, one) for one in ids]})
 
 
-def _describe_transaction(core: BrokerCore, transactional_id: str) -> dict[str, Any]:
+def _describe_transaction(
+    core: BrokerCore, transactional_id: str
+) -> "DescribeTransactionsResponseTransactionState":
     if not transactional_id:
         return _error_answer(transactional_id, Code.INVALID_REQUEST)
     try:
@@ -44,7 +56,9 @@ def _describe_transaction(core: BrokerCore, transactional_id: str) -> dict[str, 
     }
 
 
-def _error_answer(transactional_id: str, code: Code) -> dict[str, Any]:
+def _error_answer(
+    transactional_id: str, code: Code
+) -> "DescribeTransactionsResponseTransactionState":
     return {
         "error_code": code,
         "transactional_id": transactional_id,

@@ -1,10 +1,13 @@
 """Descriptions of topics and partitions that several APIs return."""
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from shoal.lite.base.codes import Code
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 from shoal.lite.metadata.data.state import ClusterState
+
+if TYPE_CHECKING:
+    from shoal.lite.api.types.topics import MetadataResponsePartition
 
 # What every client may do without an authorizer: one bit per AclOperation of Apache Kafka.
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
@@ -13,7 +16,7 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 NOT_ASKED: Final = -(1 << 31)
 
 
-def describe_partition(state: ClusterState, record: PartitionRecord) -> dict[str, Any]:
+def describe_partition(state: ClusterState, record: PartitionRecord) -> "MetadataResponsePartition":
     """The leader, replicas and in-sync replicas of a partition, as in a Metadata response."""
     has_leader = record.leader != NO_LEADER
     return {

@@ -3,12 +3,15 @@
 A handler takes the broker's core and the request. It returns the answer, or None if the client
 expects none, or an awaitable of either. Errors of a part of a request are returned in the answer;
 `CloseConnection` or a wire error closes the client's connection.
+
+The type parameters of a request are those of its body and of its answer: they let the type checker
+know the fields of both, and cost nothing at run time. `scripts/api_types.py` writes these types.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Never, TypeVar
 
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.storage.slices import LogSlice
@@ -27,7 +30,10 @@ from shoal.wire.messages import (
 # The parts of a response without the frame's length; None if the client expects no response.
 # A `LogSlice` is sent directly from its file.
 Answer = list[Part | LogSlice] | None
-Handler = Callable[[BrokerCore, "ApiRequest"], Answer | Awaitable[Answer]]
+Handler = Callable[[BrokerCore, "ApiRequest[Any, Any]"], Answer | Awaitable[Answer]]
+
+BodyT = TypeVar("BodyT")
+ValuesT = TypeVar("ValuesT", bound=Mapping[str, object])
 
 _NO_THROTTLE = {"throttle_time": 0}
 
@@ -42,7 +48,7 @@ class PendingAck(asyncio.Future[Answer]):
     """The answer to a Produce request that is written and waits for followers only."""
 
 
-class ApiRequest(NamedTuple):
+class ApiRequest(NamedTuple, Generic[BodyT, ValuesT]):
     """One request of a client."""
 
     frame: memoryview
@@ -54,16 +60,20 @@ class ApiRequest(NamedTuple):
     def version(self) -> int:
         return self.header.api_version
 
-    def body(self) -> Any:
-        """Decode the request into its kio class."""
-        cls = request_class(self.header.api_key, self.header.api_version)
+    def body(self) -> BodyT:
+        """Decode the request into its kio class, which has the fields of the request's version."""
+        cls: type[BodyT] = request_class(self.header.api_key, self.header.api_version)
         return decode_body(self.frame, cls, self.header.body_position)
 
-    def answer(self, **values: Any) -> Answer:
+    def answer(self, values: ValuesT) -> Answer:
         """Encode a response of the request's version; fields that it lacks are omitted."""
         cls = response_class(self.header.api_key, self.header.api_version)
-        response = build(cls, _NO_THROTTLE | values)
+        response = build(cls, {**_NO_THROTTLE, **values})
         return [encode_response(response, correlation_id=self.header.correlation_id)]
+
+
+# A request that its handler decodes and answers with a codec of its own.
+RawRequest = ApiRequest[Never, Never]
 
 
 @dataclass(frozen=True, slots=True)

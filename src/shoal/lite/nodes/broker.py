@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 from shoal.lite.api.api_18_api_versions import refuse_version
 from shoal.lite.api.table import APIS
@@ -161,7 +162,7 @@ class BrokerServer:
             )
         if header.api_key in GROUP_REQUESTS:
             self.core.unserved.on_group_request(header, client_host)
-        full = ApiRequest(request, header, client_host)
+        full: ApiRequest[Any, Any] = ApiRequest(request, header, client_host)
         if self.request_faults and (fault := self.request_faults.take(header)) is not None:
             return inject_fault(fault, api, self.core, full)
         return api.handle(self.core, full)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shoal.lite.base.codes import Code
-from shoal.lite.broker.registry import Answer, ApiRequest
+from shoal.lite.broker.registry import Answer, RawRequest
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.slices import LogSlice
 from shoal.wire.fetch import (
@@ -45,7 +45,7 @@ def error_answer(item: FetchPartition, code: Code, log_start_offset: int = NO_OF
 
 
 def encode_answer(
-    request: ApiRequest,
+    request: RawRequest,
     partitions: Sequence[Fetched],
     error_code: Code = Code.NONE,
     *,

@@ -25,7 +25,7 @@ from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.hooks.held_answers import HeldAnswer
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encode_answer, error_answer
-from shoal.lite.broker.registry import Answer, ApiRequest
+from shoal.lite.broker.registry import Answer, RawRequest
 from shoal.lite.partitions.partition import Partition, monotonic_ms
 from shoal.lite.replication.fetch_sessions import (
     FINAL_EPOCH,
@@ -49,7 +49,7 @@ _REVIEW_MS = 200
 
 
 def answer_replica_fetch(
-    core: BrokerCore, request: ApiRequest, fetch: FetchRequest, wait_ms: int
+    core: BrokerCore, request: RawRequest, fetch: FetchRequest, wait_ms: int
 ) -> "Answer | asyncio.Future[Answer]":
     try:
         session = _find_session(core, fetch)
@@ -149,7 +149,7 @@ class ReplicaSession:
         self._epoch = due
 
     def answer(
-        self, request: ApiRequest, fetch: FetchRequest, wait_ms: int
+        self, request: RawRequest, fetch: FetchRequest, wait_ms: int
     ) -> "Answer | asyncio.Future[Answer]":
         """Apply the follower's positions; answer now, or when a partition has changes."""
         self._apply_request(request, fetch)
@@ -180,7 +180,7 @@ class ReplicaSession:
 
     # Requests
 
-    def _apply_request(self, request: ApiRequest, fetch: FetchRequest) -> None:
+    def _apply_request(self, request: RawRequest, fetch: FetchRequest) -> None:
         uses_ids = self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         for gone in fetch.forgotten:
             self._drop(key_of(gone, uses_ids=uses_ids))

@@ -60,7 +60,7 @@ _NESTED_ERRORS_ONLY = {ApiKey.FETCH, ApiKey.METADATA}
 
 
 def inject_fault(
-    fault: RequestFault, api: Api, core: BrokerCore, request: ApiRequest
+    fault: RequestFault, api: Api, core: BrokerCore, request: ApiRequest[Any, Any]
 ) -> Answer | Awaitable[Answer]:
     """Apply a fault to a request."""
     if fault.how == "hang-up":
@@ -74,17 +74,17 @@ def inject_fault(
             {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
             for broker in core.brokers_for_clients()
         ]
-    return request.answer(**values)
+    return request.answer(values)
 
 
-async def _drop_answer(api: Api, core: BrokerCore, request: ApiRequest) -> Answer:
+async def _drop_answer(api: Api, core: BrokerCore, request: ApiRequest[Any, Any]) -> Answer:
     answer = api.handle(core, request)
     if isinstance(answer, Awaitable):
         await answer
     raise CloseConnection(f"injected fault: the answer to {api.key.name} is lost")
 
 
-def error_values(request: ApiRequest, code: int) -> dict[str, Any]:
+def error_values(request: ApiRequest[Any, Any], code: int) -> dict[str, Any]:
     """The fields of an answer with the same error code for every item of the request."""
     cls = response_class(request.header.api_key, request.version)
     values = _values(cls, _identities_of("", request.body()), code)

@@ -1,0 +1,1 @@
+"""The types of requests and answers, for the type checker: see `scripts/api_types.py`."""
