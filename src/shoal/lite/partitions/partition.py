@@ -1,6 +1,7 @@
 """One replica on this broker: its log, its role, and the requests that wait for it.
 
-The shell around `PartitionReplica`: it does the I/O that the state machines ask for.
+The shell around `PartitionReplica`: it does the I/O that the state machines ask for. Its clock and
+timers are given to it, so it runs in a simulation as it does in a broker.
 
 Rules of this file:
 - The metadata decides which replica leads. When this replica stops leading, every waiting request
@@ -15,9 +16,7 @@ Rules of this file:
   first batch is verified before the second read.
 """
 
-import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -28,6 +27,7 @@ from shoal.lite.base.hooks import tracer
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.status import why_offline
 from shoal.lite.partitions.guards import VerificationGuard, VerificationGuards
+from shoal.lite.partitions.scheduler import Scheduler, Timer
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
     AckResult,
@@ -48,7 +48,9 @@ from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
 
+# Called with the result of an append or a deletion.
 OnAcked = Callable[[Code], None]
+OnDeleted = Callable[[Code], None]
 # Above this number, pieces are merged: consumers are then woken a little later.
 _MOST_UNREAD_PIECES = 1000
 # The longest interval between checks of deadlines: computing the next deadline after every batch
@@ -74,6 +76,8 @@ class PartitionHost(Protocol):
     def broker_id(self) -> int: ...
     @property
     def live_epochs(self) -> Mapping[int, int]: ...
+    @property
+    def scheduler(self) -> Scheduler: ...
     def propose(
         self, partition: "Partition", leader: LeaderPartition, proposal: AlterIsr
     ) -> None: ...
@@ -90,7 +94,8 @@ class Partition:
         "_due_ms",
         "_host",
         "_last_reads",
-        "_loop",
+        "_now_ms",
+        "_scheduler",
         "_timer",
         "_unread",
         "_woken_high_watermark",
@@ -118,11 +123,12 @@ class Partition:
     ) -> None:
         """`name` is that of the topic. The replica has no role before `assign`."""
         self._host = host
-        self._loop = asyncio.get_running_loop()
+        self._scheduler = host.scheduler
+        self._now_ms = host.scheduler.now_ms
         # Whether this broker no longer has the replica; an answer of its leader may still arrive.
         self.is_removed = False
         # The next check of the leader's deadlines.
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._due_ms = 0
         self.name = name
         self.log = log
@@ -146,7 +152,7 @@ class Partition:
         self._unread: deque[tuple[int, int]] = deque()
         self._assigned_ms = 0
         # DeleteRecords requests that wait until all live replicas have deleted the records.
-        self._deletions: list[tuple[int, asyncio.Future[Code]]] = []
+        self._deletions: list[tuple[int, OnDeleted]] = []
 
     def __repr__(self) -> str:
         return f"{self.name}-{self.record.partition}"
@@ -176,13 +182,13 @@ class Partition:
     def has_new_leader(self) -> bool:
         """Return whether batches that the previous leader rejected may still be retried here."""
         may_be_another = len(self.record.replicas) > 1 and self.record.leader_epoch > 0
-        return may_be_another and monotonic_ms() - self._assigned_ms < _NEW_LEADER_WINDOW_MS
+        return may_be_another and self._now_ms() - self._assigned_ms < _NEW_LEADER_WINDOW_MS
 
     # Failed logs
 
     def _on_offline(self) -> None:
         """Handle a failed log; called in any thread."""
-        self._loop.call_soon_threadsafe(self._report_offline)
+        self._scheduler.call_soon_threadsafe(self._report_offline)
 
     def _report_offline(self) -> None:
         if not self.is_removed:
@@ -202,7 +208,7 @@ class Partition:
 
     def assign(self, record: PartitionRecord, settings: ReplicationSettings) -> None:
         """Apply changed metadata."""
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         self.record = record
         assignment = PartitionState(
             record.replicas,
@@ -251,10 +257,9 @@ class Partition:
     def _notify_unavailable(self) -> None:
         for waiter in (*self.readers, *self.followers):
             waiter.on_unavailable()
-        for _, future in self._deletions:
-            if not future.done():
-                future.set_result(Code.NOT_LEADER_OR_FOLLOWER)
-        self._deletions.clear()
+        deletions, self._deletions = self._deletions, []
+        for _, on_deleted in deletions:
+            on_deleted(Code.NOT_LEADER_OR_FOLLOWER)
 
     # As a leader
 
@@ -349,7 +354,7 @@ class Partition:
 
     def await_replication(self, *, timeout_ms: int, on_acked: OnAcked) -> None:
         """Call `on_acked` when all in-sync replicas have everything up to the log end offset."""
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         deadline_ms = now_ms + timeout_ms
         self.leader.await_acks(now_ms, on_acked, self.log.end_offset, deadline_ms=deadline_ms)
         self._ensure_timer_by(deadline_ms)
@@ -368,7 +373,7 @@ class Partition:
         """Wake the followers, and wait for them with acks=all."""
         if header.is_transactional and not header.is_control:
             self.guards.drop(header.producer_id, header.producer_epoch)
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         end_offset = appended.base_offset + header.last_offset_delta + 1
         size_bytes = header.size
         if not appended.is_duplicate:
@@ -387,26 +392,25 @@ class Partition:
         self.settle()
         return appended
 
-    def delete_before(self, offset: int) -> "asyncio.Future[Code]":
-        """Delete records; the future is done when all live replicas have deleted them."""
-        future: asyncio.Future[Code] = self._loop.create_future()
+    def delete_before(self, offset: int, on_deleted: OnDeleted) -> None:
+        """Delete records; `on_deleted` is called when all live replicas have deleted them, or when
+        this replica no longer leads."""
         try:
             self.log.delete_before(offset)
         except LogOffline:
             self._host.on_log_failed(self)
             raise
-        self._deletions.append((offset, future))
+        self._deletions.append((offset, on_deleted))
         for waiter in self.followers:
             waiter.on_data_available(0)
         self.settle()
-        return future
 
     def _settle_deletions(self, leader: LeaderPartition) -> None:
         low_watermark = leader.low_watermark
-        for offset, future in self._deletions:
-            if offset <= low_watermark and not future.done():
-                future.set_result(Code.NONE)
-        self._deletions = [item for item in self._deletions if not item[1].done()]
+        deleted = [item for item in self._deletions if item[0] <= low_watermark]
+        self._deletions = [item for item in self._deletions if item[0] > low_watermark]
+        for _, on_deleted in deleted:
+            on_deleted(Code.NONE)
 
     def settle(self) -> None:
         """Process the leader's output after an event."""
@@ -421,7 +425,7 @@ class Partition:
         if leader.has_pending_work:
             self._process_output(leader)
         if self._timer is None:
-            self._arm_timer(leader, monotonic_ms())
+            self._arm_timer(leader, self._now_ms())
 
     def _process_output(self, leader: LeaderPartition) -> None:
         _call_waiters(leader.take_completed())
@@ -461,7 +465,7 @@ class Partition:
     def on_isr_answer(self, leader: LeaderPartition, proposal: AlterIsr, answer: IsrAnswer) -> None:
         """Handle the controller's answer to a proposal, or the lack of one."""
         if self.replica.role is leader:
-            leader.on_isr_answer(monotonic_ms(), proposal, answer)
+            leader.on_isr_answer(self._now_ms(), proposal, answer)
             self.settle()
 
     def _arm_timer(self, leader: LeaderPartition, now_ms: int) -> None:
@@ -469,7 +473,7 @@ class Partition:
         deadline_ms = leader.next_deadline_ms()
         if deadline_ms is not None:
             self._due_ms = max(now_ms + 1, min(deadline_ms, now_ms + _TIMER_CHECK_MS))
-            self._timer = self._loop.call_at(self._due_ms / 1000, self._on_timer)
+            self._timer = self._scheduler.call_at_ms(self._due_ms, self._on_timer)
 
     def _ensure_timer_by(self, deadline_ms: int) -> None:
         """Cancel the timer if a deadline is before it; `settle` starts a new one."""
@@ -482,7 +486,7 @@ class Partition:
         leader = self.replica.leader
         if leader is None:
             return
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         deadline_ms = leader.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
             leader.tick(now_ms)
@@ -499,7 +503,7 @@ class Partition:
         follower = self.replica.follower
         if follower is None or self.is_removed:
             return
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         try:
             for action in follower.on_fetch_answer(now_ms, fetch, answer):
                 self._apply_action(action, records)
@@ -534,8 +538,3 @@ class Partition:
 def _call_waiters(completed: list[AckResult]) -> None:
     for token, code in completed:
         token(code)
-
-
-def monotonic_ms() -> int:
-    """Return the time of the event loop's clock in milliseconds; all time-outs use it."""
-    return time.monotonic_ns() // 1_000_000
