@@ -18,8 +18,8 @@ Rules of this file:
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import Any, Generic, Protocol, TypeVar
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.configs import TopicConfig
@@ -37,6 +37,7 @@ from shoal.lite.replication.messages import (
     FetchAnswer,
     FollowerAction,
     IsrAnswer,
+    Log,
     PartitionState,
     ReplicaFetch,
     ReplicationSettings,
@@ -47,6 +48,7 @@ from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
+from shoal.lite.storage.state.producer_state import ProducerStates
 
 # Called with the result of an append or a deletion.
 OnAcked = Callable[[Code], None]
@@ -78,14 +80,32 @@ class PartitionHost(Protocol):
     def live_epochs(self) -> Mapping[int, int]: ...
     @property
     def scheduler(self) -> Scheduler: ...
-    def propose(
-        self, partition: "Partition", leader: LeaderPartition, proposal: AlterIsr
-    ) -> None: ...
-    def on_became_follower(self, partition: "Partition") -> None: ...
-    def on_log_failed(self, partition: "Partition") -> None: ...
+    # A broker and a simulation have partitions of different types.
+    def propose(self, partition: Any, leader: LeaderPartition, proposal: AlterIsr) -> None: ...
+    def on_became_follower(self, partition: Any) -> None: ...
+    def on_log_failed(self, partition: Any) -> None: ...
 
 
-class Partition:
+class ReplicaLog(Log, Protocol):
+    """The part of a log that the shell uses. Appends raise `LogOffline` after an error."""
+
+    on_offline: Callable[[], None]
+
+    @property
+    def producers(self) -> ProducerStates: ...
+    def append(
+        self, view: memoryview, header: BatchHeader, *, leader_epoch: int
+    ) -> LogAppendInfo: ...
+    def append_fetched(self, record_set: Any) -> None: ...
+    def truncate_to(self, offset: int) -> None: ...
+    def truncate_fully(self, start_offset: int) -> None: ...
+    def delete_before(self, offset: int) -> None: ...
+
+
+LogT = TypeVar("LogT", bound=ReplicaLog)
+
+
+class PartitionShell(Generic[LogT]):
     """A replica on this broker, which leads or follows."""
 
     __slots__ = (
@@ -114,12 +134,13 @@ class Partition:
         self,
         host: PartitionHost,
         name: str,
-        log: PartitionLog,
+        log: LogT,
         *,
         record: PartitionRecord,
         rules: TopicConfig,
         settings: ReplicationSettings,
         high_watermark: int,
+        replica_type: type[PartitionReplica] = PartitionReplica,
     ) -> None:
         """`name` is that of the topic. The replica has no role before `assign`."""
         self._host = host
@@ -134,7 +155,7 @@ class Partition:
         self.log = log
         self.record = record
         self.rules = rules
-        self.replica = PartitionReplica(
+        self.replica = replica_type(
             host.broker_id,
             log,
             settings=settings,
@@ -196,14 +217,6 @@ class Partition:
             for waiter in (*self.readers, *self.followers):
                 waiter.on_unavailable()
 
-    def on_read(self, reader: int | str, offset: int) -> None:
-        """Handle a read; `LogOffline` if it repeats a read of a damaged batch."""
-        if self._last_reads.get(reader) == offset:
-            self.log.check_batch(offset)
-        self._last_reads[reader] = offset
-        if len(self._last_reads) > _MOST_READERS:
-            del self._last_reads[next(iter(self._last_reads))]
-
     # Metadata
 
     def assign(self, record: PartitionRecord, settings: ReplicationSettings) -> None:
@@ -236,11 +249,6 @@ class Partition:
             if self.replica.follower is not None:
                 self._host.on_became_follower(self)
         self.settle()
-
-    def configure(self, rules: TopicConfig) -> None:
-        """Apply new settings of the topic."""
-        self.rules = rules
-        self.log.settings = rules.log
 
     def stop_serving(self) -> None:
         """Answer all waiting requests: this broker no longer has the partition."""
@@ -286,70 +294,6 @@ class Partition:
             raise
         return self._after_append(
             leader, header, appended, acks=acks, timeout_ms=timeout_ms, on_acked=on_acked
-        )
-
-    def append_as_coordinator(
-        self,
-        view: memoryview,
-        header: BatchHeader,
-        *,
-        timeout_ms: int,
-        on_acked: OnAcked,
-        guard: VerificationGuard | None = None,
-    ) -> LogAppendInfo:
-        """Append a coordinator's batch with acks=all."""
-        leader = self.leader
-        try:
-            if header.is_transactional:
-                self.guards.check(header, self.log.producers, guard)
-            epoch = leader.leader_epoch
-            appended = self.log.append_as_coordinator(view, header, leader_epoch=epoch)
-        except LogOffline:
-            self._host.on_log_failed(self)
-            raise
-        return self._after_append(
-            leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
-        )
-
-    def append_marker(
-        self, view: memoryview, *, is_bumped: bool, timeout_ms: int, on_acked: OnAcked
-    ) -> LogAppendInfo:
-        """Append a transaction marker with acks=all."""
-        leader = self.leader
-        header = unpack_header(view)
-        leader.check_acks(ALL_ACKS)
-        try:
-            epoch = leader.leader_epoch
-            appended = self.log.append_marker(view, header, leader_epoch=epoch, is_bumped=is_bumped)
-        except LogOffline:
-            self._host.on_log_failed(self)
-            raise
-        # In the second protocol a marker has the epoch of the producer's next transaction.
-        self.guards.drop(header.producer_id, header.producer_epoch - is_bumped)
-        return self._after_append(
-            leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
-        )
-
-    def append_unit(
-        self,
-        view: memoryview,
-        headers: Sequence[BatchHeader],
-        *,
-        timeout_ms: int,
-        on_acked: OnAcked,
-    ) -> None:
-        """Append a mirror's checked batches at their offsets with acks=all."""
-        leader = self.leader
-        try:
-            self.log.append_unit(view, headers, leader_epoch=leader.leader_epoch)
-        except LogOffline:
-            self._host.on_log_failed(self)
-            raise
-        last = headers[-1]
-        self._note_unread(last.base_offset, len(view) - last.size)
-        appended = LogAppendInfo(last.base_offset, is_duplicate=False)
-        self._after_append(
-            leader, last, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
         )
 
     def await_replication(self, *, timeout_ms: int, on_acked: OnAcked) -> None:
@@ -464,7 +408,7 @@ class Partition:
 
     def on_isr_answer(self, leader: LeaderPartition, proposal: AlterIsr, answer: IsrAnswer) -> None:
         """Handle the controller's answer to a proposal, or the lack of one."""
-        if self.replica.role is leader:
+        if self.replica.role is leader and not self.is_removed:
             leader.on_isr_answer(self._now_ms(), proposal, answer)
             self.settle()
 
@@ -496,9 +440,7 @@ class Partition:
 
     # As a follower
 
-    def on_fetch_answer(
-        self, fetch: ReplicaFetch, answer: FetchAnswer, records: memoryview
-    ) -> None:
+    def on_fetch_answer(self, fetch: ReplicaFetch, answer: FetchAnswer, records: Sized) -> None:
         """Apply the leader's answer to a fetch."""
         follower = self.replica.follower
         if follower is None or self.is_removed:
@@ -515,7 +457,7 @@ class Partition:
             _logger.warning("%r: cannot append the records of the leader: %s", self, error)
             follower.on_fetch_failed(now_ms, fetch)
 
-    def _apply_action(self, action: FollowerAction, records: memoryview) -> None:
+    def _apply_action(self, action: FollowerAction, records: Sized) -> None:
         log = self.log
         match action:
             case AppendFetched():
@@ -533,6 +475,89 @@ class Partition:
                 log.truncate_fully(start_offset)
             case AdvanceStart(offset):
                 log.delete_before(offset)
+
+
+class Partition(PartitionShell[PartitionLog]):
+    """A replica whose log is on disk, with the reads and appends that only a broker has."""
+
+    __slots__ = ()
+
+    def on_read(self, reader: int | str, offset: int) -> None:
+        """Handle a read; `LogOffline` if it repeats a read of a damaged batch."""
+        if self._last_reads.get(reader) == offset:
+            self.log.check_batch(offset)
+        self._last_reads[reader] = offset
+        if len(self._last_reads) > _MOST_READERS:
+            del self._last_reads[next(iter(self._last_reads))]
+
+    def configure(self, rules: TopicConfig) -> None:
+        """Apply new settings of the topic."""
+        self.rules = rules
+        self.log.settings = rules.log
+
+    def append_as_coordinator(
+        self,
+        view: memoryview,
+        header: BatchHeader,
+        *,
+        timeout_ms: int,
+        on_acked: OnAcked,
+        guard: VerificationGuard | None = None,
+    ) -> LogAppendInfo:
+        """Append a coordinator's batch with acks=all."""
+        leader = self.leader
+        try:
+            if header.is_transactional:
+                self.guards.check(header, self.log.producers, guard)
+            epoch = leader.leader_epoch
+            appended = self.log.append_as_coordinator(view, header, leader_epoch=epoch)
+        except LogOffline:
+            self._host.on_log_failed(self)
+            raise
+        return self._after_append(
+            leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
+        )
+
+    def append_marker(
+        self, view: memoryview, *, is_bumped: bool, timeout_ms: int, on_acked: OnAcked
+    ) -> LogAppendInfo:
+        """Append a transaction marker with acks=all."""
+        leader = self.leader
+        header = unpack_header(view)
+        leader.check_acks(ALL_ACKS)
+        try:
+            epoch = leader.leader_epoch
+            appended = self.log.append_marker(view, header, leader_epoch=epoch, is_bumped=is_bumped)
+        except LogOffline:
+            self._host.on_log_failed(self)
+            raise
+        # In the second protocol a marker has the epoch of the producer's next transaction.
+        self.guards.drop(header.producer_id, header.producer_epoch - is_bumped)
+        return self._after_append(
+            leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
+        )
+
+    def append_unit(
+        self,
+        view: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        timeout_ms: int,
+        on_acked: OnAcked,
+    ) -> None:
+        """Append a mirror's checked batches at their offsets with acks=all."""
+        leader = self.leader
+        try:
+            self.log.append_unit(view, headers, leader_epoch=leader.leader_epoch)
+        except LogOffline:
+            self._host.on_log_failed(self)
+            raise
+        last = headers[-1]
+        self._note_unread(last.base_offset, len(view) - last.size)
+        appended = LogAppendInfo(last.base_offset, is_duplicate=False)
+        self._after_append(
+            leader, last, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
+        )
 
 
 def _call_waiters(completed: list[AckResult]) -> None:
