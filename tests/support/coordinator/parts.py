@@ -7,7 +7,8 @@ from uuid import UUID
 from shoal.lite.base.configs import Layers, resolve_topic_config
 from shoal.lite.coordinator import LoadedShard
 from shoal.lite.metadata.data.records import PartitionRecord
-from shoal.lite.partitions.partition import Partition, monotonic_ms
+from shoal.lite.partitions.partition import Partition
+from shoal.lite.partitions.scheduler import EventLoopScheduler, monotonic_ms
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, ReplicaFetch, ReplicationSettings
 from shoal.lite.storage.header import BatchHeader
@@ -25,6 +26,9 @@ class QuietHost:
 
     broker_id = 1
     live_epochs = LIVE
+
+    def __init__(self) -> None:
+        self.scheduler = EventLoopScheduler()
 
     def propose(
         self, partition: Partition, leader: LeaderPartition, proposal: AlterIsr

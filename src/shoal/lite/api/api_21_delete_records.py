@@ -108,7 +108,15 @@ def _delete(partition: Partition, requested_offset: int) -> "asyncio.Future[Code
             Code.OFFSET_OUT_OF_RANGE,
             f"offset {offset} is not between 0 and the high watermark {end}",
         )
-    return partition.delete_before(offset)
+    future: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
+
+    def on_deleted(code: Code) -> None:
+        # The request may have timed out.
+        if not future.done():
+            future.set_result(code)
+
+    partition.delete_before(offset, on_deleted)
+    return future
 
 
 API = register(ApiKey.DELETE_RECORDS, 0, 2, handle)

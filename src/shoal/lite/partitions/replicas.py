@@ -38,6 +38,7 @@ from shoal.lite.partitions.housekeeping import Housekeeper
 from shoal.lite.partitions.log_opening import LogOpener, OpenJob, topic_id_in
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.partitions.replica_fetcher import FetcherIdentity, ReplicaFetcher
+from shoal.lite.partitions.scheduler import EventLoopScheduler
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 from shoal.lite.storage.cleaning.folder_removal import FolderRemover, is_marked_for_deletion
@@ -77,6 +78,7 @@ class Replicas:
         self.broker_id = broker_id
         self.broker_epoch = -1
         self.live_epochs: dict[int, int] = {}
+        self.scheduler = EventLoopScheduler()
         self.partitions: dict[TopicPartition, Partition] = {}
         # Why replicas that could not be opened are offline.
         self.offline: dict[TopicPartition, str] = {}

@@ -27,7 +27,6 @@ from shoal.lite.raft.storage.memory import MemoryStorage
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer
 from shoal.lite.simulation.disk import Key
-from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.messages import (
     ControllerCall,
     ControllerReply,
@@ -35,7 +34,9 @@ from shoal.lite.simulation.messages import (
     FetchReply,
     ProduceCall,
 )
+from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.process import Process
+from shoal.lite.simulation.scheduler import SimulatedScheduler
 from shoal.lite.simulation.setup import HEARTBEAT_MS, REQUEST_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class BrokerProcess(Process):
         self.node = node
         self.disk = node.disk
         self.incarnation = node.next_incarnation()
+        self.broker_id = node.id
+        self.scheduler = SimulatedScheduler(self)
         self._earlier = tuple(self.disk.processes)
         self._clean_incarnation = self.disk.begin(self.incarnation)
         self._boot_id = world.parts.boot_id(node)
@@ -75,7 +78,7 @@ class BrokerProcess(Process):
         self._storage = MemoryStorage()
         self.state = ClusterState()
         self.live_epochs: dict[int, int] = {}
-        self.hosted: dict[Key, HostedPartition] = {}
+        self.hosted: dict[Key, SimulatedPartition] = {}
         self.broker_epoch = requests.NO_EPOCH
         self.wants_to_stop = False
         # The logs in which something is missing that the controller has not heard of; None until
@@ -140,6 +143,7 @@ class BrokerProcess(Process):
                 asked.on_reply(ControllerReply(number, Code.REQUEST_TIMED_OUT))
         if self._heartbeat_at_ms is not None and self._heartbeat_at_ms <= now_ms:
             self._beat()
+        self.scheduler.call_due(now_ms)
         for hosted in list(self.hosted.values()):
             deadline_ms = hosted.next_deadline_ms()
             if deadline_ms is not None and deadline_ms <= now_ms:
@@ -150,10 +154,16 @@ class BrokerProcess(Process):
         times = [] if deadline_ms is None else [deadline_ms]
         if self._heartbeat_at_ms is not None:
             times.append(self._heartbeat_at_ms)
+        deadline_ms = self.scheduler.next_deadline_ms()
+        if deadline_ms is not None:
+            times.append(deadline_ms)
         times += [asked.until_ms for asked in self._asked.values()]
         deadlines_ms = [hosted.next_deadline_ms() for hosted in self.hosted.values()]
         times += [time_ms for time_ms in deadlines_ms if time_ms is not None]
         return min(times, default=None)
+
+    def finish_event(self) -> None:
+        self.scheduler.finish_event()
 
     def stop(self) -> None:
         """Give everything away, and end."""
@@ -270,7 +280,9 @@ class BrokerProcess(Process):
             request = requests.ReportLogEnds(self.id, self.broker_epoch, ends)
             self._ask(request, lambda _: None)
 
-    def propose(self, hosted: HostedPartition, leader: LeaderPartition, wish: AlterIsr) -> None:
+    # For partitions
+
+    def propose(self, hosted: SimulatedPartition, leader: LeaderPartition, wish: AlterIsr) -> None:
         """Pass a leader's proposal on."""
         change = requests.InSyncChange(
             *hosted.key, wish.leader_epoch, wish.partition_epoch, wish.isr
@@ -278,9 +290,15 @@ class BrokerProcess(Process):
         request = requests.AlterPartitions(self.id, self.broker_epoch, [change])
 
         def on_reply(reply: ControllerReply) -> None:
-            hosted.on_in_sync_answer(leader, wish, _in_sync_answer(reply))
+            hosted.on_isr_answer(leader, wish, _in_sync_answer(reply))
 
         self._ask(request, on_reply)
+
+    def on_became_follower(self, hosted: SimulatedPartition) -> None:
+        self.scheduler.call_soon(hosted.fetch)
+
+    def on_log_failed(self, hosted: SimulatedPartition) -> None:
+        """Nothing: failed logs are reported after each heartbeat until the metadata has them."""
 
     # Metadata
 
@@ -335,14 +353,14 @@ class BrokerProcess(Process):
         hosted = self.hosted.get(record.key)
         if self.id not in record.replicas:
             if hosted is not None:
-                hosted.stop()
+                hosted.stop_serving()
                 del self.hosted[record.key]
             self.disk.delete(record.key)
             return
         min_insync = self.state.min_insync(record)
         if hosted is None:
-            hosted = self.hosted[record.key] = HostedPartition(self, record.key, min_insync)
-        hosted.assign(record, min_insync)
+            hosted = self.hosted[record.key] = SimulatedPartition(self, record, min_insync)
+        hosted.follow(record, min_insync)
 
     def write_down(self) -> None:
         """Note the high watermarks, as production does now and then."""

@@ -16,7 +16,6 @@ from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data.records import NO_LEADER
 from shoal.lite.metadata.data.requests import ControllerRequest
 from shoal.lite.simulation.disk import Key
-from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.log import header_of
 from shoal.lite.simulation.messages import (
     ControllerCall,
@@ -24,6 +23,7 @@ from shoal.lite.simulation.messages import (
     ProduceCall,
     ProduceReply,
 )
+from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.process import Clock, Process
 from shoal.lite.storage.header import BatchHeader
 
@@ -164,7 +164,7 @@ class Consumer:
         self._world = world
         self._positions: dict[Key, tuple[int, int]] = {}
 
-    def read(self, hosted: HostedPartition) -> None:
+    def read(self, hosted: SimulatedPartition) -> None:
         """Read on from where we are, up to the high watermark of a replica."""
         judge = self._world.judge
         if not judge.is_aligned(hosted):

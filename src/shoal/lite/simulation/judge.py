@@ -16,8 +16,8 @@ from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.controllers import ControllerProcess
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.errors import Violation
-from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.log import Batch
+from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.partition_judge import PartitionJudge
 from shoal.lite.simulation.process import Process
 from shoal.lite.simulation.quorum_judge import QuorumJudge
@@ -119,20 +119,20 @@ class Judge:
 
     # Partitions
 
-    def will_write(self, hosted: HostedPartition, batch: Batch) -> None:
+    def will_write(self, hosted: SimulatedPartition, batch: Batch) -> None:
         self.partitions[hosted.key].will_write(hosted, batch)
 
-    def on_follower_fetched(self, hosted: HostedPartition, follower_id: int) -> None:
+    def on_follower_fetched(self, hosted: SimulatedPartition, follower_id: int) -> None:
         """A leader got a fetch that it answers with records or with its high watermark."""
         self.partitions[hosted.key].on_follower_fetched(hosted, follower_id)
 
     def on_high_watermark_sent(
-        self, hosted: HostedPartition, follower_id: int, high_watermark: int
+        self, hosted: SimulatedPartition, follower_id: int, high_watermark: int
     ) -> None:
         """A leader sends a high watermark to a follower."""
         self.partitions[hosted.key].on_high_watermark_sent(hosted, follower_id, high_watermark)
 
-    def on_acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
+    def on_acknowledged(self, hosted: SimulatedPartition, batch: Batch) -> None:
         """A leader acknowledges a batch for all in-sync replicas."""
         self.partitions[hosted.key].on_acknowledged(hosted, batch)
 
@@ -141,26 +141,26 @@ class Judge:
         if producer.acks == -1 and batch is not None:
             self.partitions[producer.key].on_producer_acknowledged(batch)
 
-    def on_sequence_refused(self, hosted: HostedPartition, header: BatchHeader) -> None:
+    def on_sequence_refused(self, hosted: SimulatedPartition, header: BatchHeader) -> None:
         self.partitions[hosted.key].on_sequence_refused(hosted, header)
 
     def may_have_forgotten(self, key: Key) -> bool:
         """Whether a leader may know nothing of a producer that it should know."""
         return self.partitions[key].may_have_forgotten
 
-    def is_aligned(self, hosted: HostedPartition) -> bool:
+    def is_aligned(self, hosted: SimulatedPartition) -> bool:
         return self.partitions[hosted.key].is_aligned(hosted)
 
-    def on_consumed(self, hosted: HostedPartition, batch: Batch) -> None:
+    def on_consumed(self, hosted: SimulatedPartition, batch: Batch) -> None:
         self.partitions[hosted.key].on_consumed(hosted, batch)
 
-    def on_consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
+    def on_consumer_out_of_range(self, hosted: SimulatedPartition, offset: int) -> None:
         self.partitions[hosted.key].on_consumer_out_of_range(hosted, offset)
 
     def on_consumer_diverged(
-        self, hosted: HostedPartition, offset: int, diverging: EpochEndOffset
+        self, hosted: SimulatedPartition, offset: int, diverging: EpochEndOffset
     ) -> None:
         self.partitions[hosted.key].on_consumer_diverged(hosted, offset, diverging)
 
-    def check_latest_offset(self, hosted: HostedPartition) -> None:
+    def check_latest_offset(self, hosted: SimulatedPartition) -> None:
         self.partitions[hosted.key].check_latest_offset(hosted)

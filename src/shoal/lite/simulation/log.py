@@ -14,6 +14,8 @@ from random import Random
 
 from shoal.lite.simulation.errors import Violation
 from shoal.lite.storage.header import BatchHeader
+from shoal.lite.storage.offline import LogOffline
+from shoal.lite.storage.partition_log import LogAppendInfo
 from shoal.lite.storage.state.epochs import EpochHistory
 from shoal.lite.storage.state.producer_state import ProducerStates
 
@@ -80,6 +82,9 @@ class SimulatedLog:
         "end_offset",
         "entries",
         "epochs",
+        "new_batch",
+        "offline_reason",
+        "on_offline",
         "producers",
         "start_offset",
         "synced_end",
@@ -91,6 +96,10 @@ class SimulatedLog:
     def __init__(self, on_write: Callable[[], None]) -> None:
         """`on_write` is called after every write; the process may end in it."""
         self._on_write = on_write
+        # Of the process that has it open: makes batches of producers, and hears of a failure.
+        self.new_batch: Callable[[BatchHeader, int], Batch]
+        self.on_offline: Callable[[], None] = lambda: None
+        self.offline_reason: str | None = None
         self.entries: list[Batch] = []
         self.base_offset = 0
         self.start_offset = 0
@@ -121,24 +130,38 @@ class SimulatedLog:
 
     # Writing
 
+    def go_offline(self) -> None:
+        """The disk fails: nothing can be written any more."""
+        self.offline_reason = "the disk failed"
+        self.on_offline()
+
+    def _require_online(self) -> None:
+        if self.offline_reason is not None:
+            raise LogOffline(self.offline_reason)
+
     def begin_epoch(self, epoch: int) -> None:
+        self._require_online()
         self.epochs.assign(epoch, self.end_offset)
 
-    def duplicate_of(self, header: BatchHeader) -> Batch | None:
-        """The batch that was written when this one came before; `ApiError` if it is not next."""
-        if header.producer_id < 0:
-            return None
-        written = self.producers.check(header)
-        return None if written is None else self.at(written.base_offset)
+    def append(self, view: memoryview, header: BatchHeader, *, leader_epoch: int) -> LogAppendInfo:
+        """Write a producer's batch, unless it was written before; `ApiError` if it is not next."""
+        self._require_online()
+        written = self.producers.check(header) if header.producer_id >= 0 else None
+        if written is not None:
+            return LogAppendInfo(written.base_offset, is_duplicate=True)
+        batch = self.new_batch(header, leader_epoch)
+        self._append(batch)
+        return LogAppendInfo(batch.base_offset, is_duplicate=False)
 
     def next_batch(self, number: int, header: BatchHeader, epoch: int) -> Batch:
         """A producer's batch as it will be behind what is here."""
         parent = self.entries[-1] if self.entries else None
         return Batch(number, header, base_offset=self.end_offset, epoch=epoch, parent=parent)
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append_fetched(self, record_set: Sequence[Batch]) -> None:
         """Write batches that follow each other and what is here."""
-        for batch in batches:
+        self._require_online()
+        for batch in record_set:
             # Of what is deleted nobody can visit any more whether it was the same.
             before = self.entries[-1] if self.end_offset > self.start_offset else None
             is_next = batch.base_offset == self.end_offset
@@ -157,6 +180,7 @@ class SimulatedLog:
         self._on_write()
 
     def truncate_to(self, offset: int) -> None:
+        self._require_online()
         self._keep_revivable()
         end_offset = max(offset, self.start_offset)
         del self.entries[_boundary(self.entries, end_offset - self.base_offset) :]
@@ -167,6 +191,7 @@ class SimulatedLog:
             self._on_truncated()
 
     def truncate_fully(self, start_offset: int) -> None:
+        self._require_online()
         self._keep_revivable()
         self.entries = []
         self.base_offset = self.start_offset = start_offset
@@ -197,6 +222,7 @@ class SimulatedLog:
             offset = batch.end_offset
 
     def delete_before(self, offset: int) -> None:
+        self._require_online()
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)

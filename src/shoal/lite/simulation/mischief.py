@@ -14,7 +14,7 @@ from shoal.lite.metadata.rules import placement
 from shoal.lite.raft.node import RaftRole
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.disk import Key
-from shoal.lite.simulation.hosted import HostedPartition
+from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.process import Process
 from shoal.lite.simulation.setup import Step
 from shoal.lite.simulation.world import BrokerNode, World
@@ -108,13 +108,13 @@ class Mischief:
             return None
         return self._world.brokers[record.leader].process
 
-    def _any_replica(self) -> HostedPartition | None:
+    def _any_replica(self) -> SimulatedPartition | None:
         broker = self._any_broker()
         hosted = broker.hosted.values() if broker else ()
-        replica: HostedPartition | None = self._one_of(h for h in hosted if not h.has_failed)
+        replica: SimulatedPartition | None = self._one_of(h for h in hosted if not h.has_failed)
         return replica
 
-    def _any_led_replica(self) -> HostedPartition | None:
+    def _any_led_replica(self) -> SimulatedPartition | None:
         led = [
             hosted
             for broker in self._world.live_brokers()
@@ -123,7 +123,7 @@ class Mischief:
             and not hosted.has_failed
             and not self._is_paused(broker)
         ]
-        replica: HostedPartition | None = self._one_of(led)
+        replica: SimulatedPartition | None = self._one_of(led)
         return replica
 
     def _is_paused(self, process: Process) -> bool:
@@ -169,8 +169,7 @@ class Mischief:
         if high_watermark > log.start_offset:
             offset = self._random.randint(log.start_offset, high_watermark)
             self._world.trace(hosted.broker.id, f"deletes {hosted.name} below {offset}")
-            self._world.let(hosted.broker, log.delete_before, offset)
-            hosted.is_touched = True
+            self._world.let(hosted.broker, hosted.delete_before, offset, lambda _: None)
 
     def _ask(self, request: requests.ControllerRequest[Any]) -> None:
         self._world.administrator.ask(request)
@@ -255,7 +254,7 @@ class Mischief:
         if hosted is not None and not self._is_paused(hosted.broker):
             self._world.counters["logs failed"] += 1
             self._world.trace(hosted.broker.id, f"has a disk that fails {hosted.name}")
-            self._world.let(hosted.broker, hosted.fail)
+            self._world.let(hosted.broker, hosted.log.go_offline)
 
     def _bounce_voter(self) -> None:
         """Restart a controller that has voted for one of two candidates."""

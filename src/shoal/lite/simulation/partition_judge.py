@@ -33,8 +33,8 @@ from shoal.lite.replication.leader import MAX_ACK_DELAY_MS, LeaderPartition
 from shoal.lite.replication.messages import EpochEndOffset
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.errors import Violation
-from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.log import Batch, SimulatedLog
+from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.setup import CrashModel
 from shoal.lite.storage.header import BatchHeader
 
@@ -180,7 +180,7 @@ class PartitionJudge:
         if new_leader is not None and (hosted := new_leader.hosted.get(self._key)) is not None:
             hosted.seen_high_watermark = 0
 
-    def is_aligned(self, hosted: HostedPartition) -> bool:
+    def is_aligned(self, hosted: SimulatedPartition) -> bool:
         """Whether a replica has let go of what was given up: its log begins as the leader's."""
         broker_id, record, log = hosted.broker.id, self.record, hosted.log
         if broker_id not in self._unaligned:
@@ -208,7 +208,7 @@ class PartitionJudge:
 
     # Replicas
 
-    def check_replica(self, hosted: HostedPartition) -> None:
+    def check_replica(self, hosted: SimulatedPartition) -> None:
         """Something happened to a replica."""
         role = hosted.replica.role
         if role.leader_epoch < hosted.seen_epoch:
@@ -227,7 +227,7 @@ class PartitionJudge:
         if hosted.broker.id in self.candidates:
             self.check_candidate(hosted.broker.id)
 
-    def advance(self, hosted: HostedPartition) -> None:
+    def advance(self, hosted: SimulatedPartition) -> None:
         """Take note of what a replica calls committed, and compare."""
         high_watermark = hosted.replica.role.high_watermark
         if high_watermark < hosted.seen_high_watermark:
@@ -313,7 +313,7 @@ class PartitionJudge:
                 f"its log ends at {end_offset}",
             )
 
-    def _check_quorum(self, hosted: HostedPartition, leader: LeaderPartition) -> None:
+    def _check_quorum(self, hosted: SimulatedPartition, leader: LeaderPartition) -> None:
         record = self.record
         if record is None or leader.leader_epoch != record.leader_epoch:
             return
@@ -329,21 +329,21 @@ class PartitionJudge:
 
     # Clients
 
-    def will_write(self, hosted: HostedPartition, batch: Batch) -> None:
+    def will_write(self, hosted: SimulatedPartition, batch: Batch) -> None:
         place = batch.epoch, batch.base_offset
         if self._places.setdefault(place, batch) is not batch:
             detail = f"{hosted.broker.id} writes {batch}, where {self._places[place]} was written"
             raise Violation("SingleLeader", detail)
 
-    def on_follower_fetched(self, hosted: HostedPartition, follower_id: int) -> None:
+    def on_follower_fetched(self, hosted: SimulatedPartition, follower_id: int) -> None:
         self._fetched_ms[hosted.broker.incarnation, follower_id] = hosted.broker.now_ms
 
     def on_high_watermark_sent(
-        self, hosted: HostedPartition, follower_id: int, high_watermark: int
+        self, hosted: SimulatedPartition, follower_id: int, high_watermark: int
     ) -> None:
         self._sent[hosted.broker.incarnation, follower_id] = high_watermark
 
-    def _check_followers_know(self, hosted: HostedPartition, batch: Batch) -> None:
+    def _check_followers_know(self, hosted: SimulatedPartition, batch: Batch) -> None:
         """A leader that is replaced or removed can tell nobody, and is not checked."""
         broker, leader = hosted.broker, hosted.replica.leader
         if leader is None or hosted.is_removed:
@@ -361,7 +361,7 @@ class PartitionJudge:
                 )
                 raise Violation("AcknowledgedIsServed", detail)
 
-    def on_acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
+    def on_acknowledged(self, hosted: SimulatedPartition, batch: Batch) -> None:
         if not self.is_aligned(hosted):
             self._world.counters["given up"] += 1
             return
@@ -394,7 +394,7 @@ class PartitionJudge:
         elif not self.given_up:
             raise Violation("NoCommittedRecordLost", f"{batch} was acknowledged")
 
-    def on_sequence_refused(self, hosted: HostedPartition, header: BatchHeader) -> None:
+    def on_sequence_refused(self, hosted: SimulatedPartition, header: BatchHeader) -> None:
         """A leader calls a batch out of order."""
         record, last = self.record, self._last_batches.get(header.producer_id)
         is_current = record is not None and record.leader_epoch == hosted.replica.role.leader_epoch
@@ -406,35 +406,35 @@ class PartitionJudge:
                 detail = f"{hosted.broker.id} calls sequence {next_sequence} out of order"
                 raise Violation("NoCommittedRecordLost", detail)
 
-    def on_consumed(self, hosted: HostedPartition, batch: Batch) -> None:
+    def on_consumed(self, hosted: SimulatedPartition, batch: Batch) -> None:
         self._world.counters["consumed"] += batch.count
         # A leader from an unclean election may bring back what was given up, and be read.
         self.advance(hosted)
         if not self._is_committed(batch):
             raise Violation("ConsistentRead", f"{hosted.broker.id} gives {batch} to a consumer")
 
-    def on_consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
+    def on_consumer_out_of_range(self, hosted: SimulatedPartition, offset: int) -> None:
         """A consumer gets OFFSET_OUT_OF_RANGE at an offset that it has read."""
         if self._is_current_leader(hosted):
             detail = f"{hosted.broker.id} leads, and has no offset {offset}, which was read"
             raise Violation("ConsistentRead", detail)
 
     def on_consumer_diverged(
-        self, hosted: HostedPartition, offset: int, diverging: EpochEndOffset
+        self, hosted: SimulatedPartition, offset: int, diverging: EpochEndOffset
     ) -> None:
         """A consumer gets a diverging epoch: its last record is not in the log."""
         if self._is_current_leader(hosted):
             detail = f"{hosted.broker.id} makes a consumer at {offset} go back to {diverging}"
             raise Violation("ConsistentRead", detail)
 
-    def _is_current_leader(self, hosted: HostedPartition) -> bool:
+    def _is_current_leader(self, hosted: SimulatedPartition) -> bool:
         """Whether a replica is the leader in the metadata. A replaced leader refuses every client
         that knows a later epoch, as a client that read from a later leader does."""
         record, role = self.record, hosted.replica.role
         is_current = record is not None and record.leader_epoch == role.leader_epoch
         return is_current and isinstance(role, LeaderPartition)
 
-    def check_latest_offset(self, hosted: HostedPartition) -> None:
+    def check_latest_offset(self, hosted: SimulatedPartition) -> None:
         """A client asks a leader for the latest offset."""
         leader = hosted.replica.leader
         if leader is None or leader.leader_epoch < self._unclean_epoch:

@@ -68,6 +68,9 @@ class Process:
         """When to be woken, by the own clock."""
         raise NotImplementedError
 
+    def finish_event(self) -> None:
+        """Do what was put off until the end of an event."""
+
     def end(self) -> None:
         """The process ends; nothing can be done any more."""
         self.is_alive = False

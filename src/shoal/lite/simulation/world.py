@@ -17,15 +17,12 @@ from shoal.lite.base.codes import Code
 from shoal.lite.metadata.data.records import NO_LEADER, Record, decode_record
 from shoal.lite.metadata.data.requests import ReportBrokerExits
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
-from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.clients import Administrator, Consumer, Producer
 from shoal.lite.simulation.controllers import ControllerProcess
 from shoal.lite.simulation.disk import BrokerDisk, Fuse, Key
 from shoal.lite.simulation.errors import ProcessKilled, Violation
-from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.judge import Judge
-from shoal.lite.simulation.log import Batch
 from shoal.lite.simulation.messages import (
     COPIED,
     ControllerCall,
@@ -38,7 +35,6 @@ from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.process import Clock, Process
 from shoal.lite.simulation.setup import Setup
 from shoal.lite.simulation.words import describe
-from shoal.lite.storage.header import BatchHeader
 
 FIRST_CONTROLLER = 101
 ADMINISTRATOR = 900
@@ -274,6 +270,7 @@ class World:
         """Let a process do something, look at what it did, and set its alarm."""
         try:
             do(*arguments)
+            process.finish_event()
         except ProcessKilled:
             self.trace(process.id, "is killed between two writes")
             self.counters["kills between writes"] += 1
@@ -361,15 +358,9 @@ class World:
         self._calls += 1
         return self._calls
 
-    def write_batch(
-        self, hosted: HostedPartition, leader: LeaderPartition, header: BatchHeader
-    ) -> Batch:
-        """A leader writes what a producer sent."""
+    def next_batch_number(self) -> int:
         self._batches += 1
-        batch = hosted.log.next_batch(self._batches, header, leader.leader_epoch)
-        self.judge.will_write(hosted, batch)
-        hosted.log.append([batch])
-        return batch
+        return self._batches
 
     def produce_error(self, call: ProduceCall, code: Code) -> ProduceReply:
         return ProduceReply(call.number, code)

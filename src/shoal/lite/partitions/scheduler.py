@@ -1,0 +1,45 @@
+"""The clock and timers of partitions: those of the event loop; a simulation has others.
+
+Rules of this file:
+- A partition knows no other time than that of its `Scheduler`, so a simulation decides about it.
+- All times are in milliseconds of one monotonic clock, which is that of the event loop.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A call that is scheduled."""
+
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """A clock, and calls at a later time."""
+
+    def now_ms(self) -> int: ...
+    def call_at_ms(self, when_ms: int, call: Callable[[], None]) -> Timer: ...
+    def call_soon_threadsafe(self, call: Callable[[], None]) -> object:
+        """Make the call soon, from any thread."""
+
+
+def monotonic_ms() -> int:
+    """Return the time of the event loop's clock in milliseconds; all time-outs use it."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class EventLoopScheduler:
+    """The timers of the running event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.call_soon_threadsafe = self._loop.call_soon_threadsafe
+
+    # Not a method of its own: it is called for every batch.
+    now_ms = staticmethod(monotonic_ms)
+
+    def call_at_ms(self, when_ms: int, call: Callable[[], None]) -> Timer:
+        return self._loop.call_at(when_ms / 1000, call)
