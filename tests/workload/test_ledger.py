@@ -17,6 +17,7 @@ import pytest
 
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import FORMAT_KEY, OK, TABLES
+from shoal.model.run_folder import read_commits
 from shoal.workload.record.ledger import (
     CommitLog,
     LedgerWriter,
@@ -24,7 +25,6 @@ from shoal.workload.record.ledger import (
     earlier_incarnation,
     first_free_numbers,
     open_run,
-    read_commits,
     update_run,
 )
 from shoal.workload.record.recorder import Recorder
