@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal.model.errors import UsageError
@@ -88,12 +87,7 @@ class CommitLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
