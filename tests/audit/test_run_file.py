@@ -11,6 +11,8 @@ from shoal.audit.read.folder import open_ledger
 from shoal.experiment.judge import read_planned_thresholds
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Verdict
+from shoal.model.run_folder import read_plan
+from shoal.workload.record.ledger import open_run
 from support.audit.ledgers import clean_run
 
 
@@ -97,13 +99,39 @@ def test_a_value_that_is_not_known_is_refused_with_the_allowed_ones(
         {"acks": "all", "isolation": "read_uncommitted", "mirror": None, "machine": None},
         {"acks": "1", "groups": [{"name": "g"}], "thresholds": ["lost<1"]},
         {"acks": None, "isolation": None, "thresholds": None, "compacted": {"target": ["t"]}},
-        {"measure_from_us": 0, "clusters": {"source": {"cluster_id": "c"}}, "anything": "else"},
+        {"measure_from_us": 0, "clusters": {"source": {"cluster_id": "c"}}},
+        {"state": "finished", "role": "producer p", "experiment": "e", "variant": None},
     ],
     ids=str,
 )
 def test_a_value_that_is_known_or_missing_is_read(run: Path, entries: dict[str, Any]) -> None:
     change(run, **entries)
     assert open_ledger([run]).run == "r"
+
+
+@pytest.mark.parametrize("name", ["promise", "Promises", "isolaton", "warm_up", "anything", ""])
+def test_a_misspelt_name_is_refused_with_the_known_ones(run: Path, name: str) -> None:
+    """An entry that nobody reads would leave the default in force without a word."""
+    change(run, **{name: {"delivery": "exactly_once"}})
+    with pytest.raises(LedgerError) as raised:
+        open_ledger([run])
+    message = str(raised.value)
+    assert message.startswith(f"{run / 'run.json'} is malformed: {name} is unknown; ")
+    assert "the known names are " in message
+    for known in ("promises", "isolation", "warm_up_us", "measure_from_us", "state", "workload"):
+        assert known in message
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize("entries", [{"promise": {}}, {"acks": 2}, {"promises": {"order": 0}}])
+def test_every_reader_refuses_alike(run: Path, entries: dict[str, Any]) -> None:
+    change(run, **entries)
+    messages = []
+    for read in (lambda: open_ledger([run]), lambda: open_run(run), lambda: read_plan(run)):
+        with pytest.raises(LedgerError) as raised:
+            read()
+        messages.append((str(raised.value), raised.value.remedy))
+    assert len(set(messages)) == 1
 
 
 def test_the_same_entry_twice_is_refused(run: Path) -> None:

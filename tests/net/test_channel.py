@@ -9,10 +9,10 @@ from shoal.net.channel import (
     DriverLost,
     WorkerChannel,
 )
+from shoal.net.control_port import ControlError
 from shoal.net.messages import (
     Ack,
     Commit,
-    ControlError,
     Hello,
     Lease,
     LeaseRefused,

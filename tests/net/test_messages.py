@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.model.serialised import names_of
-from shoal.net.lines import LineDecoder
+from shoal.net.control_port import ControlError, LineDecoder
 from shoal.net.messages import (
     DRIVER_MESSAGES,
     WORKER_MESSAGES,
     Ack,
     Commit,
-    ControlError,
     Hello,
     Lease,
     Message,

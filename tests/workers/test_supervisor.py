@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from shoal.model.errors import SystemFailure, UsageError
+from shoal.model.run_folder import read_commits
 from shoal.workers import supervisor as supervisor_module
 from shoal.workers.specs import Assignment, RestartPolicy, Role, WorkerSpec
 from shoal.workers.supervision import Limits, WorkerPhase
 from shoal.workers.supervisor import RunState, WorkerSupervisor
-from shoal.workload.record.ledger import CommitLog, create_run, open_run, read_commits
+from shoal.workload.record.ledger import CommitLog, create_run, open_run
 from support.experiment.workers_driver import busy, task_placement
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import FORMAT_KEY, OK, TABLES
+from shoal.model.run_folder import read_commits
 from shoal.workload.record.ledger import (
     CommitLog,
     LedgerWriter,
@@ -24,7 +25,6 @@ from shoal.workload.record.ledger import (
     earlier_incarnation,
     first_free_numbers,
     open_run,
-    read_commits,
     update_run,
 )
 from shoal.workload.record.recorder import Recorder
@@ -300,7 +300,8 @@ asyncio.run(main())
 
 
 def test_kill_leaves_every_sealed_row_readable(run_dir: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-c", WRITER, str(run_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
         assert writer.stdout is not None

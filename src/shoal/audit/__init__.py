@@ -1,6 +1,5 @@
 """The judge: what happened to every message, from the ledgers of a run.
 
-    run_file  run.json, and which of its values an audit accepts
     read/     reads run folders, commit logs and row groups into arrays; only this touches a disk
     context   what every task must know: promises, scans, positions, drained lanes
     plan      cuts tasks from the metadata of the ledgers; each is a bounded amount of work

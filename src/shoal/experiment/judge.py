@@ -7,9 +7,9 @@ from pathlib import Path
 from shoal.audit.result.thresholds import hold, parse
 from shoal.experiment.plan import Addresses
 from shoal.experiment.run import FaultHooks, RunProgress, Watch, WorkerLocation, run_workload
-from shoal.experiment.runs import read_json
 from shoal.experiment.spec import ExperimentSpec
 from shoal.model.result import Result
+from shoal.model.run_folder import read_plan
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.session import SessionFuture
 from shoal.report.page import render
@@ -32,14 +32,14 @@ def judge(
     result = hold(audit_run(run_dirs, session.result(), given=given), wanted)
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
-    page = render(result, read_json(home / "run.json"))
+    page = render(result, read_plan(home))
     (home / "report.html").write_text(page, encoding="utf-8")
     return result
 
 
 def read_planned_thresholds(run_dirs: Sequence[Path]) -> list[str]:
     """The thresholds in the `run.json` of every folder, in their order."""
-    plans = [read_json(folder / "run.json") for folder in run_dirs]
+    plans = [read_plan(folder) for folder in run_dirs]
     return [str(text) for plan in plans for text in plan.get("thresholds") or ()]
 
 

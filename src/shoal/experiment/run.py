@@ -26,12 +26,13 @@ from shoal import __version__
 from shoal.experiment import plan
 from shoal.experiment.growth import ARRIVAL_LIMIT_S, Growth
 from shoal.experiment.plan import Addresses, StartOffsets
-from shoal.experiment.runs import driver_identity, read_json
+from shoal.experiment.runs import driver_identity
 from shoal.experiment.spec import ExperimentSpec
 from shoal.experiment.topics import prepare_topics, resolve_existing_topics
 from shoal.mirror.offsets.positions import read_positions
 from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.errors import SystemFailure
+from shoal.model.run_folder import read_plan
 from shoal.runtime.processes import machine_clock
 from shoal.systems.mirror_kinds import RE_ENCODED_FILE, MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror
@@ -39,7 +40,7 @@ from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.supervision import WorkerPhase
 from shoal.workers.supervisor import RunState, WorkerSupervisor
-from shoal.workload.record.ledger import RUN_FILE, LedgerWriter, create_run, update_run
+from shoal.workload.record.ledger import LedgerWriter, create_run, update_run
 from shoal.workload.specs import ProducerSpec
 
 # Long, because loading compiled code takes long on a busy machine.
@@ -354,13 +355,13 @@ def _require(condition: bool, workers: WorkerSupervisor, problem: str) -> None:
 
 def _update_run_file(run_dir: Path, **more: Any) -> None:
     """Add fields to `run.json`."""
-    update_run(run_dir, read_json(run_dir / RUN_FILE) | more)
+    update_run(run_dir, read_plan(run_dir) | more)
 
 
 def _record_mirror(workers: WorkerSupervisor, run_dir: Path, mirror: Mirror) -> None:
     """Write the mirror's usage to `run.json`, and its reported positions to the ledgers."""
     usage = mirror.usage()
-    described = read_json(run_dir / RUN_FILE)["mirror"]
+    described = read_plan(run_dir)["mirror"]
     _update_run_file(run_dir, mirror=described | {"usage": usage.to_json() if usage else None})
     file = mirror.positions_file
     if file is None or not file.exists():

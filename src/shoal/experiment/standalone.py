@@ -27,6 +27,7 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import describe_invocation
 from shoal.model.errors import UsageError
 from shoal.model.ledger import FORMAT
+from shoal.model.run_folder import RUN_FILE, read_plan
 from shoal.runtime.processes import machine_clock
 from shoal.runtime.tasks import run_awaited
 from shoal.workload.control import LocalControl
@@ -34,13 +35,10 @@ from shoal.workload.envelope import topic_code, topic_hash
 from shoal.workload.receive.compacted import find_compacted_topics
 from shoal.workload.receive.consumer import ConsumerSummary, consume
 from shoal.workload.record.ledger import (
-    RUN_FILE,
     CommitLog,
     create_run,
     earlier_incarnation,
     first_free_numbers,
-    open_run,
-    read_plan,
     update_run,
 )
 from shoal.workload.record.recorder import Recorder
@@ -255,7 +253,7 @@ async def _open_ledgers(
             yield recorder, log
             state = "finished"
         finally:
-            update_run(folder, dict(open_run(folder).plan) | {"state": state})
+            update_run(folder, read_plan(folder) | {"state": state})
 
 
 def _read_matching_plan(folder: Path, description: Json) -> Json:
@@ -278,12 +276,12 @@ def _read_matching_plan(folder: Path, description: Json) -> Json:
 
 def _read_run_id(folder: Path) -> str:
     """The run that an earlier process found, or an empty string."""
-    return str(open_run(folder).plan.get("run", "")) if (folder / RUN_FILE).exists() else ""
+    return str(read_plan(folder).get("run", "")) if (folder / RUN_FILE).exists() else ""
 
 
 def _record_run_id(folder: Path, run: str) -> None:
     """Write the run that a consumer without `--run` found to `run.json`."""
-    update_run(folder, dict(open_run(folder).plan) | {"run": run})
+    update_run(folder, read_plan(folder) | {"run": run})
 
 
 @contextmanager

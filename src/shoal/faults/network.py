@@ -16,7 +16,6 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
 from shoal.faults.addresses import AddressRewriter, NodeIdentifier
@@ -25,6 +24,7 @@ from shoal.model.errors import ConfigError, UsageError
 from shoal.net.link_faults import EndpointNames, LinkEffect, combine_effects
 from shoal.net.loops import call_in
 from shoal.net.proxy import HOST, Proxy, ProxyRoute
+from shoal.runtime.context_managers import StopsOnExit
 from shoal.runtime.tasks import report_unhandled_errors, start_thread
 
 CALL_TIMEOUT_S: Final = 60.0
@@ -56,7 +56,7 @@ def refuse_encrypted_clients(cluster: str, client: Mapping[str, str]) -> None:
         )
 
 
-class ProxyNetwork:
+class ProxyNetwork(StopsOnExit):
     """A running proxy, and the names of the endpoints that it connects."""
 
     def __init__(self, zones: Zones | None = None) -> None:
@@ -95,17 +95,6 @@ class ProxyNetwork:
         if self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     async def _main(self, started: "Future[None]") -> None:
         self._loop = asyncio.get_running_loop()

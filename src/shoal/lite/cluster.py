@@ -15,7 +15,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -40,10 +39,10 @@ from shoal.lite.testing.trace.shiviz import merge_trace
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
 from shoal.model.serialised import from_plain
+from shoal.net.control_port import ControlError, request_answer
 
 _START_TIMEOUT_S = READY_TIMEOUT_S + 10
 _COMMAND_TIMEOUT_S = READY_TIMEOUT_S + STOP_TIMEOUT_S + 10
-_ANSWER_LIMIT_BYTES = 1024 * 1024
 _EXIT_TIMEOUT_S = STOP_TIMEOUT_S + 10
 
 ResultT = TypeVar("ResultT")
@@ -496,14 +495,15 @@ class LiteCluster:
         address = folder.control()
         request = {"token": address.token, "command": command, "node": node_id} | values
         try:
-            line = _exchange(address.port, json.dumps(request).encode() + b"\n")
+            answer = request_answer(address.port, request, timeout_s=_COMMAND_TIMEOUT_S)
         except OSError as error:
             raise UnreachableError(
                 f"cannot reach the supervisor of {folder.path}: it has ended"
             ) from error
-        if not line.endswith(b"\n"):
-            raise UnreachableError(f"the supervisor of {folder.path} ended before it answered")
-        answer: dict[str, Any] = json.loads(line)
+        except ControlError as error:
+            raise UnreachableError(
+                f"the supervisor of {folder.path} ended before it answered"
+            ) from error
         if "error" in answer:
             raise _failure(answer)
         return answer
@@ -542,18 +542,6 @@ def _release(process: "subprocess.Popen[bytes]") -> None:
         if pipe is not None:
             pipe.close()
     process.wait()
-
-
-def _exchange(port: int, line: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=_COMMAND_TIMEOUT_S) as control:
-        control.sendall(line)
-        answer = bytearray()
-        while not answer.endswith(b"\n") and len(answer) < _ANSWER_LIMIT_BYTES:
-            data = control.recv(65536)
-            if not data:
-                break
-            answer += data
-        return bytes(answer)
 
 
 def _wait_for_end(folder: ClusterFolder) -> None:

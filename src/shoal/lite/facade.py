@@ -30,7 +30,6 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from shoal.client.admin import NewTopic
@@ -139,12 +138,7 @@ class _Mount:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unmount()
 
     def unmount(self) -> None:

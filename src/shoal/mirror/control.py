@@ -5,17 +5,14 @@ Rules:
   only its owner can read: `<state folder>/mirrors/<pid>.json`. The process deletes the file when it
   ends; `find_running_mirrors` removes files that killed processes left behind.
 - A command addresses one flow, by the mirror's name, or all flows of a process.
-- A request is one line of JSON, and so is the response. Requests without the right token are not
-  answered.
+- A request has a token, a command and a flow or null; `shoal.net.control_port` has the protocol.
 """
 
 import asyncio
-import hmac
 import json
 import logging
 import os
 import secrets
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +21,12 @@ from typing import Annotated, Any, Final
 from shoal.mirror.flow import Flow
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
+from shoal.net.control_port import ControlError, ControlPort, request_answer
 from shoal.runtime.paths import make_folder, state_dir
 
 COMMANDS: Final = ("status", "pause", "resume")
 # Of the file and of the protocol on the port.
 VERSION: Final = 2
-LINE_LIMIT_BYTES: Final = 1 << 20
-ANSWER_LIMIT_BYTES: Final = 64 << 20
 PATIENCE_S: Final = 30.0
 
 _log = logging.getLogger(__name__)
@@ -55,13 +51,10 @@ class MirrorControl:
         self._flows = flows
         self._token = secrets.token_urlsafe(24)
         self._file: Path | None = None
-        self._server: asyncio.Server | None = None
+        self._port = ControlPort(self._answer, token=self._token, timeout_s=PATIENCE_S)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", 0, limit=LINE_LIMIT_BYTES
-        )
-        port = self._server.sockets[0].getsockname()[1]
+        port = await self._port.start()
         folder = make_folder(_folder(), variable="XDG_STATE_HOME")
         self._file = folder / f"{os.getpid()}.json"
         address = Address(self._names, os.getpid(), port, self._token)
@@ -73,22 +66,14 @@ class MirrorControl:
     async def stop(self) -> None:
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+        await self._port.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                request = json.loads(await reader.readline())
-                if hmac.compare_digest(str(request["token"]).encode(), self._token.encode()):
-                    answer = await self._execute(str(request["command"]), request["flow"])
-                    writer.write(json.dumps(answer).encode() + b"\n")
-                    await writer.drain()
-        except (ValueError, KeyError, TypeError, ConnectionError, TimeoutError):
-            pass  # an invalid request gets no response
-        finally:
-            writer.close()
+            command, flow = str(request["command"]), request["flow"]
+        except KeyError as error:
+            raise ControlError(f"a request has no {error}") from error
+        return await self._execute(command, flow)
 
     async def _execute(self, command: str, only: str | None) -> dict[str, Any]:
         flows = {n: flow for n, flow in self._flows.items() if only in (None, n)}
@@ -168,14 +153,9 @@ def send_command(command: str, name: str | None) -> list[dict[str, Any]]:
 
 def _send_command(address: Address, command: str, flow: str | None) -> dict[str, Any]:
     request = {"token": address.token, "command": command, "flow": flow}
-    line = json.dumps(request).encode() + b"\n"
     try:
-        with socket.create_connection(("127.0.0.1", address.port), PATIENCE_S) as connection:
-            connection.sendall(line)
-            with connection.makefile("rb") as answers:
-                answer: dict[str, Any] = json.loads(answers.readline(ANSWER_LIMIT_BYTES))
-                return answer
-    except (OSError, ValueError) as error:
+        return request_answer(address.port, request, timeout_s=PATIENCE_S)
+    except (OSError, ControlError) as error:
         raise SystemFailure(
             f"the mirror with process id {address.pid} does not answer: {error}",
             remedy="check whether it hangs, and read its log",

@@ -11,19 +11,16 @@ Rules:
   paused or busy does not declare its driver lost.
 """
 
-import hmac
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.net.lines import LineDecoder
+from shoal.net.control_port import LINE_LIMIT_BYTES, ControlError, Json, LineDecoder, check_token
 from shoal.net.messages import (
     Ack,
     Commit,
-    ControlError,
     DriverMessage,
     Hello,
-    Json,
     Lease,
     LeaseRefused,
     Probe,
@@ -36,7 +33,6 @@ from shoal.net.messages import (
 )
 
 HELLO_LIMIT_BYTES: Final = 4096
-LINE_LIMIT_BYTES: Final = 1 << 20
 UNAUTHENTICATED_LIMIT_S: Final = 5.0
 DRIVER_LOST_AFTER_S: Final = 10.0
 PENDING_COMMITS_LIMIT: Final = 1024
@@ -48,7 +44,7 @@ class DriverChannel:
     """The driver's end of one connection."""
 
     def __init__(self, token: str, *, now: float) -> None:
-        self._token = token.encode()
+        self._token = token
         self._lines = LineDecoder(HELLO_LIMIT_BYTES)
         self._opened = now
         self.hello: Hello | None = None
@@ -74,8 +70,7 @@ class DriverChannel:
     def _authenticate(self, message: WorkerMessage) -> Hello:
         if not isinstance(message, Hello):
             raise ControlError("the first message of a peer was not a hello")
-        if not hmac.compare_digest(message.token.encode(), self._token):
-            raise ControlError("the hello of a peer had a wrong token")
+        check_token(message.token, self._token)
         return message
 
 

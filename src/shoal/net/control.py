@@ -25,12 +25,11 @@ from shoal.net.channel import (
     WorkerChannel,
     WorkerEvent,
 )
+from shoal.net.control_port import ControlError, Json
 from shoal.net.messages import (
     Ack,
-    ControlError,
     DriverMessage,
     Hello,
-    Json,
     LeaseRefused,
     WorkerMessage,
     encode_message,

@@ -32,16 +32,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
-from shoal.model.errors import ShoalError
 from shoal.model.serialised import FormatMismatch, from_plain, to_plain
-
-Json = dict[str, Any]
-
-
-class ControlError(ShoalError):
-    """The other side of a control channel broke the protocol."""
-
-    blame = "remote"
+from shoal.net.control_port import ControlError, Json, decode_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +160,7 @@ def decode_driver_message(line: bytes) -> DriverMessage:
 
 
 def _decode(line: bytes, known: Mapping[str, type[_Kind]]) -> _Kind:
-    try:
-        body = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ControlError(f"a control line is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise ControlError("a control line is not a JSON object")
+    body = decode_object(line)
     name = body.pop("type", None)
     kind = known.get(name) if isinstance(name, str) else None
     if kind is None:

@@ -9,7 +9,6 @@ Rules for every engine:
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from shoal.model.errors import ConfigError, UsageError
@@ -63,12 +62,7 @@ class Cluster(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def no_report(_progress: StartProgress) -> None:

@@ -1,14 +1,14 @@
 """An external cluster: used by a run, never started, stopped or made to fail."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from shoal.model.errors import SystemFailure
 from shoal.model.nodes import Node
+from shoal.runtime.context_managers import StopsOnExit
 
 
-class ExternalCluster:
+class ExternalCluster(StopsOnExit):
     """A cluster that is known by its addresses; operations on its processes are refused."""
 
     engine = "external"
@@ -44,17 +44,6 @@ class ExternalCluster:
 
     def restart(self, node_id: int) -> None:
         raise self._not_owned_error(f"restart node {node_id}")
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _not_owned_error(self, what: str) -> SystemFailure:
         return SystemFailure(

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from shoal.model.ledger import TABLES
-from shoal.net.messages import ControlError, Json
+from shoal.net.control_port import ControlError, Json
 
 ENDINGS: Final = ("finished", "stopped", "failed")
 

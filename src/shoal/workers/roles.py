@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.model.errors import ConfigError
+from shoal.model.run_folder import read_commits
 from shoal.model.serialised import to_plain
 from shoal.net.control import DriverGoneError
 from shoal.workers.control import WorkerControl
@@ -47,7 +48,7 @@ def work_of(role: Role) -> RoleWork:
 
 async def _produce(assignment: Assignment, control: WorkerControl) -> None:
     from shoal.client.client import Client
-    from shoal.workload.record.ledger import earlier_incarnation, first_free_numbers, read_commits
+    from shoal.workload.record.ledger import earlier_incarnation, first_free_numbers
     from shoal.workload.send.producer import produce
     from shoal.workload.specs import ProducerSpec
 

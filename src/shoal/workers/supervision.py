@@ -17,14 +17,13 @@ from enum import StrEnum
 from typing import Final
 
 from shoal.model.errors import UsageError
+from shoal.net.control_port import ControlError, Json
 from shoal.net.messages import (
     Ack,
     Commit,
-    ControlError,
     DriverMessage,
     Finish,
     Hello,
-    Json,
     LanesDrained,
     Lease,
     LeaseRefused,

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.net.control import ControlServer, clock_us
 from shoal.net.loops import call_in
 from shoal.net.messages import WorkerMessage
+from shoal.runtime.context_managers import StopsOnExit
 from shoal.runtime.tasks import report_unhandled_errors, start_thread
 from shoal.workers.placement import Handle, Placement
 from shoal.workers.specs import Assignment, Json, Role, WorkerSpec
@@ -82,7 +82,7 @@ class RunState:
         return [w for w in self.workers.values() if w.reason in {"lost", "failed"}]
 
 
-class WorkerSupervisor:
+class WorkerSupervisor(StopsOnExit):
     """Starts, monitors and stops the workers of one run."""
 
     def __init__(
@@ -113,18 +113,6 @@ class WorkerSupervisor:
         self._server: ControlServer
         self._supervision: Supervision
         self._commits: CommitLog
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Open the commit log and the control channel."""

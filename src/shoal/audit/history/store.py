@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from shoal.audit.arrays import NONE, Array, Ints, Rows, ints
 from shoal.audit.history.blocks import Column, Columns, Texts, read_blocks
 from shoal.audit.history.lines import Values, read_lines
-from shoal.audit.read.folder import Ledger, RowGroup, RunFolder
+from shoal.audit.read.folder import Ledger, RowGroup
 from shoal.audit.read.read import NUMPY_TYPES, MemoryPiece, Piece, RowGroupPiece
 from shoal.model.errors import UsageError
 from shoal.model.ledger import FATES, NO_INCARNATION, OPEN, OUTCOMES, TABLES
+from shoal.model.run_folder import RunFolder
 
 GROUP: Final = "consumers"
 SHORT_BYTES: Final = 1 << 20  # shorter files are read line by line

@@ -1,17 +1,16 @@
-"""Opens run folders for an audit: the plan, the commit log and the row groups.
+"""Opens run folders for an audit and finds their row groups.
 
 Several folders of one run (of producers and consumers that shared nothing) are joined into one
-ledger. Only segments in a commit log count, and only their footers are read here. Ledger order is
-folder, worker, epoch, segment number, row.
+ledger. `model/run_folder.py` reads each folder; of its segments only the footers are read here.
+Ledger order is folder, worker, epoch, segment number, row.
 
-Every inconsistency is a `LedgerError` that names the file and the problem. An incomplete last line
-of a commit log is not an error.
+Every inconsistency is a `LedgerError` that names the file and the problem.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,23 +18,16 @@ import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST
 from shoal.audit.read.read import NameAlias, Piece, RowGroupPiece, Vocabulary, read_rows
-from shoal.audit.run_file import read_run_file, require_same_promises
+from shoal.audit.result import thresholds
+from shoal.audit.result.verdict import DEFAULT_FIDELITY
 from shoal.model.errors import LedgerError, UsageError
-from shoal.model.ledger import (
-    COMMIT_KINDS,
-    FORMAT,
-    FORMAT_KEY,
-    NO_INCARNATION,
-    TABLES,
-    Columns,
-    columns_of,
-    read_format,
-)
+from shoal.model.ledger import FORMAT_KEY, TABLES, Columns, columns_of, read_format
+from shoal.model.promises import PROMISED_DELIVERIES
+from shoal.model.run_folder import RUN_FILE, RunFolder, malformed_plan
 from shoal.model.runs import is_by_hash, run_hash
 
 Json = Mapping[str, Any]
 
-LONGEST_LINE_BYTES: Final = 1024 * 1024
 MOST_SMALL_ROWS: Final = 10_000_000
 
 # Columns whose smallest and largest values choose row groups.
@@ -55,13 +47,6 @@ class RowGroup:
         """Whether a value of the column may be in [low, high)."""
         smallest, largest = self.ranges.get(column, (-LARGEST, LARGEST))
         return smallest < high and largest >= low
-
-
-@dataclass(frozen=True, slots=True)
-class RunFolder:
-    directory: Path
-    plan: Json
-    commits: Sequence[Json]
 
 
 @dataclass(frozen=True)
@@ -130,7 +115,7 @@ def open_ledger(
             f"these folders are of different runs: {', '.join(runs)}",
             remedy="audit the folders of one run together",
         )
-    require_same_promises((folder.directory / "run.json", folder.plan) for folder in folders)
+    _require_same_promises(folders)
     tables = {table: _row_groups(folders, table) for table in TABLES}
     ledger = Ledger(folders, tables, clock_skew_us, deadline_us)
     has_producers = any(ledger.commits("reserve")) or ledger.rows_of("attempts")
@@ -143,43 +128,36 @@ def open_ledger(
 
 
 def _open_folder(directory: Path) -> RunFolder:
-    plan, ledger_format = read_run_file(directory / "run.json")
-    commits = list(_read_commits(directory / "commits.jsonl"))
-    if ledger_format == 1:
-        commits = [_with_incarnation(line) for line in commits]
-    return RunFolder(directory, plan, commits)
-
-
-def _with_incarnation(line: Json) -> Json:
-    """Convert a line of format 1 to format 2."""
-    is_of_stream = line["kind"] in ("reserve", "drained")
-    return {**line, "incarnation": NO_INCARNATION} if is_of_stream else line
-
-
-def _read_commits(path: Path) -> Iterator[Json]:
+    folder = RunFolder.open(directory)
     try:
-        with path.open("rb") as file:
-            number = 0
-            while text := file.readline(LONGEST_LINE_BYTES + 1):
-                number += 1
-                if len(text) > LONGEST_LINE_BYTES:
-                    raise LedgerError(
-                        f"{path}: line {number} is longer than {LONGEST_LINE_BYTES:,} bytes"
-                    )
-                if text.endswith(b"\n"):
-                    yield _commit(text, f"{path}: line {number}")
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
+        thresholds.parse(folder.plan.get("thresholds") or ())
+    except UsageError as error:
+        problem = ("thresholds", f"cannot be used: {error}; {error.remedy}")
+        raise malformed_plan(directory, problem) from error
+    return folder
 
 
-def _commit(text: bytes, where: str) -> Json:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise LedgerError(f"{where} is not JSON") from error
-    if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
-        raise LedgerError(f"{where} has a kind that is not in ledger format {FORMAT}")
-    return line
+def _require_same_promises(folders: Iterable[RunFolder]) -> None:
+    """Refuse folders of one run that promise different things.
+
+    Without this check the order of the folders would decide. A folder may promise nothing.
+    """
+    given = [
+        (f.directory / RUN_FILE, f.plan["promises"]) for f in folders if f.plan.get("promises")
+    ]
+    for path, promises in given[1:]:
+        first_path, first = given[0]
+        if _with_defaults(promises) != _with_defaults(first):
+            raise LedgerError(
+                f"{first_path} and {path} promise different things:"
+                f" {json.dumps(first)} and {json.dumps(promises)}",
+                remedy="audit only folders with the same promises together",
+            )
+
+
+def _with_defaults(promises: Json) -> tuple[Any, ...]:
+    fidelity = frozenset(promises.get("fidelity", DEFAULT_FIDELITY))
+    return promises.get("delivery", PROMISED_DELIVERIES[0]), promises.get("order", True), fidelity
 
 
 def _topic_codes(folders: Sequence[RunFolder]) -> dict[str, str]:
@@ -214,28 +192,11 @@ def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
     found: list[RowGroup] = []
     position = 0
     for folder, aliases in zip(folders, _name_aliases(folders), strict=True):
-        lines = [c for c in folder.commits if c["kind"] == "segment" and c.get("table") == table]
-        for path, rows in _segments(folder, lines):
-            for group in _footer(path, table, rows, position, aliases=aliases):
+        for segment in folder.segments(table):
+            for group in _footer(segment.path, table, segment.rows, position, aliases=aliases):
                 found.append(group)
                 position += group.rows
     return found
-
-
-def _segments(folder: RunFolder, lines: Iterable[Json]) -> list[tuple[Path, int]]:
-    segments = {}
-    for line in lines:
-        path = PurePosixPath(str(line.get("path")))
-        if path.is_absolute() or ".." in path.parts or path.parts[:1] != ("ledger",):
-            raise LedgerError(
-                f"{folder.directory}: segment {str(path)!r:.200} is not in its ledger folder"
-            )
-        try:
-            key = (str(line["worker"]), int(line["epoch"]), int(line["number"]))
-            segments[key] = (folder.directory / path, int(line["rows"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"{folder.directory}: bad segment line {line!r:.200}") from error
-    return [segments[key] for key in sorted(segments)]
 
 
 def _footer(

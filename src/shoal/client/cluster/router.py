@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from shoal.client.cluster.metadata import ClusterMetadata, MetadataCache, from_response
@@ -38,6 +37,7 @@ from shoal.client.transport.handshake import Link
 from shoal.client.transport.pool import CONTROL, Pool
 from shoal.model.errors import ShoalError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.context_managers import ClosesOnExit
 from shoal.wire.api_keys import ApiKey
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _METADATA_STAGGER_S: Final = 1.0
 _UNKNOWN_TOPIC_TIMEOUT_S: Final = 5.0
 
 
-class Core:
+class Core(ClosesOnExit):
     """Connections, metadata and retries of one client."""
 
     def __init__(self, config: ClientConfig | Mapping[str, Any] | str | Path) -> None:
@@ -66,14 +66,6 @@ class Core:
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Connect to the cluster; `NoBrokersAvailable` if none of the addresses answers."""

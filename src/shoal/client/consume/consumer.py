@@ -20,8 +20,7 @@ Rules of this file:
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from shoal.client.cluster.replica_choice import ReplicaSelector
@@ -41,6 +40,7 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.client.transport.backoff import Backoff
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.context_managers import ClosesOnExit
 from shoal.runtime.tasks import run_awaited
 from shoal.wire.batch import Batch
 from shoal.wire.fetch import FetchedPartition
@@ -75,7 +75,7 @@ class ConsumerRecord(NamedTuple):
     record: Record
 
 
-class RawConsumer:
+class RawConsumer(ClosesOnExit):
     """Returns whole batches, independent of `fetch.raw.bytes`."""
 
     def __init__(
@@ -108,17 +108,6 @@ class RawConsumer:
         self._asked: dict[int, dict[TopicPartition, int]] = {}
         self._ready: list[RawBatch] = []
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
@@ -289,7 +278,7 @@ def records_of(batches: Iterable[RawBatch]) -> list[ConsumerRecord]:
     ]
 
 
-class Consumer:
+class Consumer(ClosesOnExit):
     """Returns whole batches or records, depending on `fetch.raw.bytes`."""
 
     def __init__(
@@ -301,17 +290,6 @@ class Consumer:
     ) -> None:
         self._is_raw = core.config.fetch_raw_bytes
         self._raw = RawConsumer(core, positions, isolation=isolation)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def positions(self) -> dict[TopicPartition, int]:

@@ -20,8 +20,7 @@ Rules of this file:
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.cluster.router import Core
@@ -39,6 +38,7 @@ from shoal.client.groups.protocol import Subscription
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.context_managers import ClosesOnExit
 from shoal.runtime.tasks import run_awaited
 
 Partitions = frozenset[TopicPartition]
@@ -48,7 +48,7 @@ _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _DEFAULT_POLL_MS: Final = 1_000
 
 
-class GroupConsumer:
+class GroupConsumer(ClosesOnExit):
     """A member of the group `group.id`; call it from one task only."""
 
     def __init__(
@@ -85,17 +85,6 @@ class GroupConsumer:
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_lost = on_lost or on_revoked
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # State
 

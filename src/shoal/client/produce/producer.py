@@ -17,7 +17,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from shoal.client.cluster.router import Core
@@ -31,6 +30,7 @@ from shoal.client.results import ProduceResult
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
+from shoal.runtime.context_managers import FlushesOnExit
 from shoal.runtime.tasks import record_failure, run_awaited
 from shoal.wire.batch import Batch
 from shoal.wire.framing import Part
@@ -60,7 +60,7 @@ def session_for(core: Core) -> Session:
     return PlainSession(core)
 
 
-class RawProducer:
+class RawProducer(FlushesOnExit):
     """Sends whole batches, independent of `send.raw.bytes`."""
 
     def __init__(self, core: Core) -> None:
@@ -70,14 +70,6 @@ class RawProducer:
         await self.session.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.session.__aexit__(kind, error, traceback)
-
     async def send(self, topic: str, partition: int, batch: Part | Batch) -> Result:
         """Queue a batch; the future gets its outcome."""
         return await self.session.send(TopicPartition(topic, partition), batch)
@@ -85,6 +77,9 @@ class RawProducer:
     async def flush(self) -> None:
         """Wait until every batch has an outcome."""
         await self.session.flush()
+
+    async def close(self) -> None:
+        await self.session.close()
 
 
 class _OpenBatch:
@@ -116,7 +111,7 @@ class _OpenBatch:
                 result.set_result(failure)
 
 
-class Producer:
+class Producer(FlushesOnExit):
     """Sends whole batches or records, depending on `send.raw.bytes`."""
 
     def __init__(self, core: Core) -> None:
@@ -135,18 +130,6 @@ class Producer:
     async def __aenter__(self) -> Self:
         await self.session.start()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                await self.flush()
-        finally:
-            await self.close()
 
     async def send_batch(self, topic: str, partition: int, batch: Part | Batch) -> Result:
         """Queue a whole batch; needs `send.raw.bytes=true`."""

@@ -15,7 +15,6 @@ Rules of this file:
 
 import asyncio
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from shoal.client.cluster.router import Core
@@ -26,6 +25,7 @@ from shoal.client.produce.sender import Result, Sender
 from shoal.client.produce.sequencing import Mode, ProducerIdentity
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.context_managers import FlushesOnExit
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import (
     CONTROL_BIT,
@@ -41,7 +41,7 @@ from shoal.wire.batch import (
 from shoal.wire.framing import Part
 
 
-class Session:
+class Session(FlushesOnExit):
     """Base class of all sessions; use one of the subclasses."""
 
     _mode = Mode.PLAIN
@@ -56,18 +56,6 @@ class Session:
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                await self.flush()
-        finally:
-            await self.close()
 
     async def start(self) -> None:
         """Prepare the session for sending."""

@@ -10,12 +10,11 @@ ends, and reserves their ports. It ends on command, or when its owner (the proce
 is gone: then its standard input closes, and everything that it started is gone within 2 seconds.
 If it is killed itself, the lifeline of its nodes closes.
 
-Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, usually a
-node, and sometimes a topic and a partition, or a fault; each gets one line as its answer.
+Control: a `shoal.net.control_port`. A request has a token, a command, usually a node, and sometimes
+a topic and a partition, or a fault.
 """
 
 import asyncio
-import hmac
 import json
 import logging
 import os
@@ -55,13 +54,13 @@ from shoal.lite.testing.faults.health import empty_health
 from shoal.lite.testing.faults.plan import FaultPlan
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
+from shoal.net.control_port import ControlPort
 from shoal.net.ports import reserve_port
 from shoal.runtime.tasks import record_failure, report_unhandled_errors, run_awaited
 
 # When the owner has died, no process may be left after 2 s.
 ORPHAN_TIMEOUT_S = 1.0
 _LOCK_TIMEOUT_S = 5.0
-_LINE_LIMIT_BYTES = 64 * 1024
 # Controllers of one machine are for its brokers only.
 _CONTROLLER_HOST = "127.0.0.1"
 _FAULT_TIMEOUT_S = 20.0
@@ -179,14 +178,14 @@ class ClusterSupervisor:
         await self._start_controllers()
         await asyncio.gather(*map(self._start, self._brokers()))
         self._save_folder()
-        server = await asyncio.start_server(
-            self._on_control, "127.0.0.1", 0, limit=_LINE_LIMIT_BYTES
-        )
-        async with server:
-            port = server.sockets[0].getsockname()[1]
+        control = ControlPort(self._answer, token=self._token)
+        port = await control.start()
+        try:
             self._folder.publish_control(ControlAddress(os.getpid(), port, self._token))
             on_ready(self._status())
-            await server.serve_forever()
+            await self._end.wait()
+        finally:
+            await control.close()
 
     def _create_controller(self) -> EmbeddedController | ControllerQuorum:
         folder = self._folder
@@ -470,23 +469,7 @@ class ClusterSupervisor:
             described[node.role].append(node.describe())
         return {"nodes": described["broker"], "controllers": described["controller"]}
 
-    async def _on_control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while line := await reader.readline():
-                answer = await self._answer(line)
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
-        except (ValueError, ConnectionError) as error:
-            _logger.info("control connection closed: %s", error)
-        finally:
-            writer.close()
-
-    async def _answer(self, line: bytes) -> dict[str, Any]:
-        request = json.loads(line)
-        if not isinstance(request, dict):
-            raise ValueError("not an object")  # noqa: TRY004 - the content of the line is wrong, not a type
-        if not hmac.compare_digest(str(request.get("token")).encode(), self._token.encode()):
-            raise ValueError("wrong token")
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             answer = await self._run_command(str(request.get("command")), request)
         except ShoalError as error:

@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from shoal.model.errors import ConfigError, SystemFailure, UsageError
 from shoal.model.nodes import Node
 from shoal.net.ports import HOST, free_ports, is_free
+from shoal.runtime.context_managers import StopsOnExit
 from shoal.runtime.java import Java, find_java
 from shoal.systems.apache import files
 from shoal.systems.apache.files import NodePlan
@@ -56,7 +56,7 @@ _JVM_OPTIONS: Final = (
 )
 
 
-class ApacheCluster:
+class ApacheCluster(StopsOnExit):
     """A cluster of Apache Kafka on this machine."""
 
     engine = "apache"
@@ -193,17 +193,6 @@ class ApacheCluster:
                     raise
                 self._processes[node_id].kill_and_wait()
                 time.sleep(_RETRY_EVERY_S)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _process(self, node_id: int) -> GuardedProcess:
         if node_id not in self._processes:

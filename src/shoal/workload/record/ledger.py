@@ -1,12 +1,11 @@
 """A run folder on disk: the commit log, sealed Parquet segments, `run.json`.
 
-`model/ledger.py` defines the format; this module writes and reads it.
+`model/ledger.py` defines the format and `model/run_folder.py` reads it; this module writes it.
 
 Rules:
 - A commit is durable: files and their folders are flushed to the disk before a commit returns.
 - A folder stays readable wherever its writers die. An incomplete last line of the commit log is
   ignored; a segment that is not in the commit log does not exist.
-- Any other defect of a folder is a `LedgerError` that says where.
 - A segment is written once, and never opened for writing again. Nothing is overwritten.
 """
 
@@ -20,26 +19,25 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from shoal.model.errors import LedgerError, UsageError
-from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, TABLES, read_format
+from shoal.model.errors import UsageError
+from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, TABLES
+from shoal.model.run_folder import (
+    COMMITS_FILE,
+    LEDGER_FOLDER,
+    LONGEST_LINE_BYTES,
+    RUN_FILE,
+    RunFolder,
+    read_commits,
+)
 from shoal.workload.control import Commit, CommitLine, await_commit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.workload.record.rows import Rows
-
-RUN_FILE = "run.json"
-COMMITS_FILE = "commits.jsonl"
-LEDGER_FOLDER = "ledger"
-
-LONGEST_LINE_BYTES = 1024 * 1024
-LARGEST_RUN_FILE_BYTES = 64 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -89,39 +87,8 @@ class CommitLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def read_commits(run_dir: Path) -> list[CommitLine]:
-    """All complete lines of the commit log, in order."""
-    path = run_dir / COMMITS_FILE
-    lines: list[CommitLine] = []
-    try:
-        with path.open("rb") as file:
-            while text := file.readline(LONGEST_LINE_BYTES + 1):
-                if len(text) > LONGEST_LINE_BYTES:
-                    raise LedgerError(f"{path}: line {len(lines) + 1} is too long")
-                if text.endswith(b"\n"):
-                    lines.append(_commit_line(text, where=f"{path}: line {len(lines) + 1}"))
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
-    return lines
-
-
-def _commit_line(text: bytes, *, where: str) -> CommitLine:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise LedgerError(f"{where} is not JSON") from error
-    if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
-        raise LedgerError(f"{where} has a kind that ledger format {FORMAT} does not have")
-    return line
 
 
 class LedgerWriter:
@@ -225,42 +192,8 @@ def _drop_partial_line(file: int) -> None:
 # ---------------------------------------------------------------- run folders
 
 
-@dataclass(frozen=True)
-class LedgerSegment:
-    """One committed segment; sorted, the segments of a worker are in the order of writing."""
-
-    worker: str
-    epoch: int
-    number: int
-    path: Path
-    rows: int
-
-
-@dataclass(frozen=True)
-class LedgerFolder:
-    """A run folder: its plan (`run.json`) and its commit log."""
-
-    directory: Path
-    plan: Mapping[str, Any]
-    commits: list[CommitLine]
-
-    def segments(self, table: str) -> list[LedgerSegment]:
-        """The committed segments of one table, by worker, epoch and number."""
-        lines = (line for line in self.commits if line["kind"] == "segment")
-        found = [self._segment(line) for line in lines if line.get("table") == table]
-        return sorted(found, key=lambda s: (s.worker, s.epoch, s.number))
-
-    def _segment(self, line: CommitLine) -> LedgerSegment:
-        path = PurePosixPath(str(line.get("path")))
-        if path.is_absolute() or ".." in path.parts or path.parts[:1] != (LEDGER_FOLDER,):
-            raise LedgerError(
-                f"{self.directory}: segment path {str(path)!r:.200} is outside its ledger folder"
-            )
-        try:
-            worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
-            return LedgerSegment(worker, epoch, number, self.directory / path, int(line["rows"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
+class LedgerFolder(RunFolder):
+    """A run folder whose tables can be read."""
 
     def read(self, table: str) -> "pa.Table":
         """All committed rows of one table, in the order of the segments."""
@@ -296,25 +229,7 @@ def update_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
 
 def open_run(run_dir: Path) -> LedgerFolder:
     """Read the plan and the commit log of a run folder; segments are read later."""
-    return LedgerFolder(run_dir, read_plan(run_dir), read_commits(run_dir))
-
-
-def read_plan(run_dir: Path) -> dict[str, Any]:
-    """Read `run.json`, in any format that this version reads."""
-    path = run_dir / RUN_FILE
-    try:
-        if path.stat().st_size > LARGEST_RUN_FILE_BYTES:
-            raise LedgerError(f"{path} is too large")
-        plan = json.loads(path.read_bytes())
-    except OSError as error:
-        raise LedgerError(
-            f"{path} cannot be read: {error.strerror}", remedy="give the folder of a run"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise LedgerError(f"{path} is not JSON") from error
-    content = plan if isinstance(plan, dict) else {}
-    read_format(content.get("format"), str(path))
-    return content
+    return LedgerFolder.open(run_dir)
 
 
 def draw_incarnation() -> int:

@@ -1,0 +1,311 @@
+"""Reads a run folder: `run.json`, the commit log and the places of the committed segments.
+
+The only reader, for the audit, the workload and experiments; `model/ledger.py` defines the format.
+
+Rules:
+- An unknown name or value in `run.json` is refused with the file, the entry and the allowed ones.
+  It is never replaced by a default: a misspelt promise would not be checked at all, and the
+  verdict would be `proven`.
+- A missing or null entry has its default; inside `promises` null is refused too, because no writer
+  puts it there. Values that only people read are not checked.
+- Every other inconsistency is a `LedgerError` too, which names the file and the problem. An
+  incomplete last line of a commit log is not an error.
+- Only segments in the commit log count; this module does not open them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Self
+
+from shoal.model.errors import LedgerError
+from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, read_format
+from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES, PROMISES
+
+Json = dict[str, Any]
+Problem = tuple[str, str]  # the entry, and what is wrong with its value
+Check = Callable[[str, Any], Iterator[Problem]]
+
+RUN_FILE: Final = "run.json"
+COMMITS_FILE: Final = "commits.jsonl"
+LEDGER_FOLDER: Final = "ledger"
+
+LARGEST_RUN_FILE_BYTES: Final = 64 * 1024 * 1024
+LONGEST_LINE_BYTES: Final = 1024 * 1024
+
+_ACKS: Final = ("all", "-1", "0", "1")
+_ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+_CLUSTERS: Final = ("source", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSegment:
+    """One committed segment; sorted, the segments of a worker are in the order of writing."""
+
+    worker: str
+    epoch: int
+    number: int
+    path: Path
+    rows: int
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run folder: its plan (`run.json`) and its commit log."""
+
+    directory: Path
+    plan: Mapping[str, Any]
+    commits: Sequence[Json]
+
+    @classmethod
+    def open(cls, run_dir: Path) -> Self:
+        """Read the plan and the commit log of a run folder; segments are read later."""
+        plan, commits = read_plan(run_dir), read_commits(run_dir)
+        if plan["format"] == 1:
+            commits = [_with_incarnation(line) for line in commits]
+        return cls(run_dir, plan, commits)
+
+    def segments(self, table: str) -> list[LedgerSegment]:
+        """The committed segments of one table, by worker, epoch and number."""
+        lines = (line for line in self.commits if line["kind"] == "segment")
+        found = [self._segment(line) for line in lines if line.get("table") == table]
+        by_key = {(each.worker, each.epoch, each.number): each for each in found}
+        return [by_key[key] for key in sorted(by_key)]
+
+    def _segment(self, line: Json) -> LedgerSegment:
+        path = PurePosixPath(str(line.get("path")))
+        if path.is_absolute() or ".." in path.parts or path.parts[:1] != (LEDGER_FOLDER,):
+            raise LedgerError(
+                f"{self.directory}: segment {str(path)!r:.200} is not in its ledger folder"
+            )
+        try:
+            worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
+            return LedgerSegment(worker, epoch, number, self.directory / path, int(line["rows"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
+
+
+def read_plan(run_dir: Path) -> Json:
+    """Read `run.json`, in any format that this version reads."""
+    path = run_dir / RUN_FILE
+    try:
+        if path.stat().st_size > LARGEST_RUN_FILE_BYTES:
+            raise LedgerError(f"{path} is larger than {LARGEST_RUN_FILE_BYTES:,} bytes")
+        plan = json.loads(path.read_bytes(), object_pairs_hook=lambda p: _unique(path, p))
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be read: {error.strerror}", remedy="give the folder of a run"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"{path} is not JSON") from error
+    content: Json = plan if isinstance(plan, dict) else {}
+    read_format(content.get("format"), str(path))
+    for problem in find_problems(content):
+        raise malformed_plan(run_dir, problem)
+    return content
+
+
+def malformed_plan(run_dir: Path, problem: Problem) -> LedgerError:
+    """The error for an entry of `run.json` that cannot be used."""
+    name, wrong = problem
+    return LedgerError(
+        f"{run_dir / RUN_FILE} is malformed: {name} {wrong}",
+        remedy="correct the entry; docs/reference/ledgers.md says what run.json holds",
+    )
+
+
+def read_commits(run_dir: Path) -> list[Json]:
+    """All complete lines of the commit log, in order."""
+    path = run_dir / COMMITS_FILE
+    lines: list[Json] = []
+    try:
+        with path.open("rb") as file:
+            while text := file.readline(LONGEST_LINE_BYTES + 1):
+                where = f"{path}: line {len(lines) + 1}"
+                if len(text) > LONGEST_LINE_BYTES:
+                    raise LedgerError(f"{where} is longer than {LONGEST_LINE_BYTES:,} bytes")
+                if text.endswith(b"\n"):
+                    lines.append(_read_commit(text, where))
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
+    return lines
+
+
+def _read_commit(text: bytes, where: str) -> Json:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"{where} is not JSON") from error
+    if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
+        raise LedgerError(f"{where} has a kind that is not in ledger format {FORMAT}")
+    return line
+
+
+def _with_incarnation(line: Json) -> Json:
+    """Convert a line of format 1 to format 2."""
+    is_of_stream = line["kind"] in ("reserve", "drained")
+    return {**line, "incarnation": NO_INCARNATION} if is_of_stream else line
+
+
+# The entries of `run.json`
+
+
+def find_problems(plan: Mapping[str, Any]) -> Iterator[Problem]:
+    """Return the entries whose names or values are not known."""
+    for name, value in plan.items():
+        if name not in _ENTRIES:
+            yield f"{name:.80}", f"is unknown; the known names are {', '.join(_ENTRIES)}"
+        elif value is not None:
+            yield from _ENTRIES[name](name, value)
+
+
+def _unique(path: Path, pairs: list[tuple[str, Any]]) -> Json:
+    """Return a JSON object; refuse a repeated entry, which would hide one of its values."""
+    found: Json = {}
+    for name, value in pairs:
+        if name in found:
+            raise LedgerError(f"{path} is malformed: {name:.80} is present twice")
+        found[name] = value
+    return found
+
+
+def _must_be(name: str, value: Any, allowed: str) -> Problem:
+    shown = json.dumps(value, ensure_ascii=False)
+    return name, f"is {shown:.80}; it must be {allowed}"
+
+
+def _one_of(*allowed: str) -> Check:
+    def check(name: str, value: Any) -> Iterator[Problem]:
+        if not isinstance(value, str) or value not in allowed:
+            yield _must_be(name, value, f"one of {', '.join(allowed)}")
+
+    return check
+
+
+def _acks(name: str, value: Any) -> Iterator[Problem]:
+    yield from _one_of(*_ACKS)(name, str(value) if type(value) is int else value)
+
+
+def _flag(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, bool):
+        yield _must_be(name, value, "one of true, false")
+
+
+def _text(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, str):
+        yield _must_be(name, value, "a name")
+
+
+def _whole(name: str, value: Any) -> Iterator[Problem]:
+    if type(value) is not int or value < 0:
+        yield _must_be(name, value, "a whole number, 0 or more")
+
+
+def _object(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield _must_be(name, value, "an object")
+
+
+def _object_of(check: Check, *allowed: str) -> Check:
+    """Return a check of an object: its values pass `check` or are null, its names are allowed."""
+
+    def check_all(name: str, value: Any) -> Iterator[Problem]:
+        if not isinstance(value, dict):
+            yield _must_be(name, value, "an object")
+            return
+        for inner, inner_value in value.items():
+            if allowed and inner not in allowed:
+                yield f"{name}.{inner:.80}", f"is unknown; the known names are {', '.join(allowed)}"
+            elif inner_value is not None:
+                yield from check(f"{name}.{inner:.80}", inner_value)
+
+    return check_all
+
+
+def _names(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        yield _must_be(name, value, "a list of names")
+
+
+def _groups(name: str, value: Any) -> Iterator[Problem]:
+    listed = value if isinstance(value, list) else [None]
+    names = [group.get("name") if isinstance(group, dict) else group for group in listed]
+    if not all(isinstance(each, str) for each in names):
+        yield _must_be(name, value, "a list of names")
+
+
+def _topic(name: str, value: Any) -> Iterator[Problem]:
+    yield from _object(name, value)
+    for size in ("lanes", "partitions"):
+        if isinstance(value, dict) and value.get(size) is not None:
+            yield from _whole(f"{name}.{size}", value[size])
+
+
+def _fidelity(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, list) or not all(part in FIDELITIES for part in value):
+        yield _must_be(name, value, f"a list of {', '.join(FIDELITIES)}")
+
+
+_PROMISED: Final[Mapping[str, Check]] = {
+    "delivery": _one_of(*PROMISED_DELIVERIES),
+    "order": _flag,
+    "fidelity": _fidelity,
+}
+
+
+def _promises(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield _must_be(name, value, "an object")
+        return
+    for promise, promised in value.items():
+        if promise in PROMISES:
+            yield from _PROMISED[promise](f"{name}.{promise}", promised)
+        else:
+            yield (
+                f"{name}.{promise:.80}",
+                f"is unknown; the known promises are {', '.join(PROMISES)}",
+            )
+
+
+def _thresholds(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        yield _must_be(name, value, "a list of thresholds, such as 'latency_ms_p99<250'")
+
+
+def _anything(_name: str, _value: Any) -> Iterator[Problem]:
+    return iter(())
+
+
+_ENTRIES: Final[Mapping[str, Check]] = {
+    "format": _anything,  # checked before the others
+    "run": _text,
+    "state": _anything,
+    "role": _anything,
+    "experiment": _anything,
+    "variant": _anything,
+    "promises": _promises,
+    "thresholds": _thresholds,
+    "topics": _object_of(_topic),
+    "topic_codes": _object_of(_text),
+    "clusters": _object_of(_object, *_CLUSTERS),
+    "compacted": _object_of(_names, *_CLUSTERS),
+    "systems": _anything,
+    "mirror": _object,
+    "groups": _groups,
+    "acks": _acks,
+    "isolation": _one_of(*_ISOLATIONS),
+    "workload": _anything,
+    "faults": _anything,
+    "history": _flag,
+    "one_clock": _flag,
+    "all_drained": _flag,
+    "started_us": _whole,
+    "warm_up_us": _whole,
+    "measure_from_us": _whole,
+    "command": _anything,
+    "driver": _anything,
+    "machine": _object,
+    "master": _anything,
+    "versions": _anything,
+}
