@@ -21,6 +21,7 @@ from shoal.workload.record.rows import ROWS_PER_GROUP
 
 ROWS_PER_SEGMENT = 1 << 20
 NOT_MIRRORED, UNDELIVERED, TWICE, LATE = 1_000_003, 500_009, 700_001, 300_007
+INCARNATION = 1
 DELAY = 7  # by how many places a late message comes later
 
 Columns = Mapping[str, Any]
@@ -167,6 +168,7 @@ class _Rows:
 
 def _table(table: str, columns: Columns) -> Any:
     count = max(len(c) for c in columns.values() if not isinstance(c, str))
+    columns = {"incarnation": np.full(count, INCARNATION), **columns}
     words = pa.dictionary(pa.int32(), pa.string())
     arrays, fields = [], []
     for name, kind in TABLES[table]:

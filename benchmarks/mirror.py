@@ -135,7 +135,7 @@ def _batches(codec: str) -> list[bytearray]:
     return made
 
 
-async def _fill(bootstrap: str, topic: str, codec: str, records: int) -> int:
+async def fill(bootstrap: str, topic: str, codec: str, records: int) -> int:
     """Fill a new topic; return its number of records."""
     batches = _batches(codec)
     rounds = max(1, records // BATCH_RECORDS // PARTITIONS)
@@ -193,7 +193,7 @@ async def _measure_copy(
         deadline = time.perf_counter() + PATIENCE_S
         begin: dict[str, float] | None = None
         while True:
-            count = await _count(client, partitions)
+            count = await records_at(client, partitions)
             now = {
                 "at": time.perf_counter(),
                 "count": count,
@@ -211,7 +211,8 @@ async def _measure_copy(
     return {**window, "ready": ready_s}
 
 
-async def _count(client: Client, partitions: list[TopicPartition]) -> int:
+async def records_at(client: Client, partitions: list[TopicPartition]) -> int:
+    """How many records a topic has; 0 before it exists."""
     topic = partitions[0].topic
     known = (await client.metadata([topic], refresh=True)).topics[topic]
     if known.error or len(known.partitions) < len(partitions):
@@ -260,8 +261,8 @@ async def _fill_once(bootstrap: str, topic: str, codec: str, records: int) -> in
     """The topic of a codec, filled once for all mirrors."""
     async with Client({"bootstrap.servers": bootstrap}) as client:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        count = await _count(client, partitions)
-    return count or await _fill(bootstrap, topic, codec, records)
+        count = await records_at(client, partitions)
+    return count or await fill(bootstrap, topic, codec, records)
 
 
 async def _make(bootstrap: str, topic: str) -> None:

@@ -32,7 +32,6 @@ class System:
         self.name = name
         self.cluster = cluster
         self.bootstrap = cluster.bootstrap
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def broker_pids(self) -> list[int]:
         return [node.pid for node in self.cluster.nodes() if node.pid]
@@ -47,28 +46,39 @@ class System:
 
     def create_topic(self, replication_factor: int, partitions: int = PARTITIONS) -> str:
         """A new topic whose partitions all have leaders and full in-sync sets."""
-        topic = f"bench-{next(_numbers)}"
-        wish = NewTopic(topic, partitions, replication_factor)
-        self._admin.create_topics([wish])[topic].result()
-        deadline = time.monotonic() + _PATIENCE_S
-        while not self._is_ready(topic, partitions, replication_factor):
-            assert time.monotonic() < deadline, f"{topic} is not ready"
-            time.sleep(0.05)
-        return topic
-
-    def _is_ready(self, topic: str, partitions: int, replication_factor: int) -> bool:
-        found = self._admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions
-        return len(found) == partitions and all(
-            partition.leader >= 0 and len(partition.isrs) == replication_factor
-            for partition in found.values()
-        )
+        return create_topic(self.bootstrap, partitions, replication_factor)
 
     def delete_topic(self, topic: str) -> None:
-        self._admin.delete_topics([topic])[topic].result()
+        delete_topic(self.bootstrap, topic)
 
     def side(self, run: Callable[["System"], int | Work]) -> Side:
         """A side of a case, of which the cluster's CPU counts and nothing else."""
         return Side(self.name, lambda: run(self), self.root_pids, counts_this_process=False)
+
+
+def create_topic(bootstrap: str, partitions: int, replication_factor: int = 1) -> str:
+    """A new topic whose partitions all have leaders and full in-sync sets."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    topic = f"bench-{next(_numbers)}"
+    admin.create_topics([NewTopic(topic, partitions, replication_factor)])[topic].result()
+    deadline = time.monotonic() + _PATIENCE_S
+    while not _is_ready(admin, topic, partitions, replication_factor):
+        assert time.monotonic() < deadline, f"{topic} is not ready"
+        time.sleep(0.05)
+    return topic
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result()
+
+
+def _is_ready(admin: AdminClient, topic: str, partitions: int, replication_factor: int) -> bool:
+    found = admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions
+    return len(found) == partitions and all(
+        partition.leader >= 0 and len(partition.isrs) == replication_factor
+        for partition in found.values()
+    )
 
 
 def lite(brokers: int) -> LiteSystem:

@@ -1,0 +1,269 @@
+"""Claim: the code here takes at most 1.05 of the CPU of another checkout of this project.
+
+    git worktree add ../old REVISION
+    python -m benchmarks.checkouts ../old [--pairs 7] [--cases produce,gzip,none,audit]
+
+Producing 1 KiB records to one broker, copying gzip and uncompressed topics between two brokers of
+Apache Kafka, and auditing a run. Both sides run in turn, at least 5 pairs; each side's code is
+imported from its checkout, in processes of its own, whose CPU counts. What is judged is the upper
+end of the 95 % interval of the ratio new / old (of the mean of its logarithms, Student's t).
+"""
+
+import argparse
+import asyncio
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from benchmarks import raw_load
+from benchmarks.broker_cases import LARGE
+from benchmarks.harness import LEAST_PAIRS, MB, Claim, store
+from benchmarks.mirror import PARTITIONS, fill, records_at
+from benchmarks.side_by_side import create_topic, delete_topic
+from shoal.client.client import Client
+from shoal.model.topics import TopicPartition
+from shoal.systems.apache.apache import ApacheCluster
+from shoal.systems.processes.meters import tree_of
+
+CLAIM = Claim(
+    name="checkouts",
+    sentence="The code here takes at most 1.05 of the CPU of the other checkout: to take 1 KiB "
+    "records, to mirror gzip and uncompressed batches, and to audit.",
+    packages=("crc32c", "confluent-kafka", "pyspark"),
+)
+MOST_RATIO = 1.05
+PRODUCED_BYTES = 600 * 1_000_000
+MIRRORED_RECORDS = 1_000_000
+AUDITED_MESSAGES = 5_000_000
+PATIENCE_S = 300.0
+LOOK_EVERY_S = 0.02
+# The upper 97.5 % point of Student's t, by degrees of freedom.
+STUDENT_T = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 11: 2.201, 14: 2.145}
+
+_BROKER = """
+import sys
+from shoal.lite.cluster import LiteCluster
+with LiteCluster(brokers=1) as cluster:
+    print(cluster.bootstrap, flush=True)
+    sys.stdin.readline()
+"""
+_AUDIT = """
+import sys, tempfile
+from pathlib import Path
+from benchmarks.audit_ledgers import write_run
+from benchmarks.audit_session import audits
+messages = int(sys.argv[1])
+with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder, audits() as judge:
+    run = write_run(Path(folder) / "16-streams", messages, 16)
+    side = judge.side(run, messages)
+    side.run()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        side.run()
+        print("done", flush=True)
+"""
+
+
+class Side(Protocol):
+    """One checkout at work."""
+
+    def run(self) -> float:
+        """Do the work once; return the CPU seconds that it took."""
+
+
+@contextmanager
+def _child(checkout: Path, program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process with the code of a checkout, which ends with its standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{checkout / 'src'}:{checkout}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(PATIENCE_S)
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process, its descendants, and those of them that ended."""
+    total = 0.0
+    for process in tree_of(psutil.Process(pid)):
+        times = process.cpu_times()
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "the process ended"
+    return line.strip()
+
+
+class Produce:
+    """Take 1 KiB records, acks=all."""
+
+    def __init__(self, checkout: Path, stack: ExitStack) -> None:
+        self._process = stack.enter_context(_child(checkout, _BROKER))
+        self._bootstrap = _read_line(self._process)
+
+    def run(self) -> float:
+        topic = create_topic(self._bootstrap, PARTITIONS)
+        before_s = _cpu_s(self._process.pid)
+        raw_load.produce(self._bootstrap, topic, LARGE, PRODUCED_BYTES)
+        taken_s = _cpu_s(self._process.pid) - before_s
+        delete_topic(self._bootstrap, topic)
+        return taken_s
+
+
+class Audit:
+    """Judge a run on a Spark session that is up."""
+
+    def __init__(self, checkout: Path, stack: ExitStack) -> None:
+        self._process = stack.enter_context(_child(checkout, _AUDIT, str(AUDITED_MESSAGES)))
+        assert _read_line(self._process) == "ready"
+
+    def run(self) -> float:
+        assert self._process.stdin is not None
+        before_s = _cpu_s(self._process.pid)
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        assert _read_line(self._process) == "done"
+        return _cpu_s(self._process.pid) - before_s
+
+
+class Copy:
+    """Mirror a full topic, from the first record at the target to the last."""
+
+    def __init__(self, checkout: Path, source: str, target: str, topic: str, total: int) -> None:
+        self._checkout = checkout
+        self._route = (source, target)
+        self._topic = topic
+        self._total = total
+
+    def run(self) -> float:
+        source, target = self._route
+        prefix = f"c{time.time_ns()}."
+        shoal = Path(sys.executable).with_name("shoal")
+        with tempfile.TemporaryFile() as log:
+            process = subprocess.Popen(
+                [
+                    *(str(shoal), "mirror", "run"),
+                    *("--source-bootstrap-server", source, "--target-bootstrap-server", target),
+                    *("--topics", self._topic, "--prefix", prefix),
+                ],
+                env={**os.environ, "PYTHONPATH": str(self._checkout / "src")},
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                return asyncio.run(self._measure(process, target, f"{prefix}{self._topic}"))
+            finally:
+                process.terminate()
+                process.wait(PATIENCE_S)
+
+    async def _measure(self, process: subprocess.Popen[bytes], bootstrap: str, topic: str) -> float:
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        deadline = time.monotonic() + PATIENCE_S
+        began_s: float | None = None
+        began = 0
+        async with Client({"bootstrap.servers": bootstrap}) as client:
+            while (count := await records_at(client, partitions)) < self._total:
+                if count and began_s is None:
+                    began_s, began = _cpu_s(process.pid), count
+                assert process.poll() is None, "the mirror ended"
+                assert time.monotonic() < deadline, f"{count} of {self._total} records"
+                await asyncio.sleep(LOOK_EVERY_S)
+            assert began_s is not None, "too few records: all were there at the first look"
+            return (_cpu_s(process.pid) - began_s) / (self._total - began) * self._total
+
+
+def _compare(name: str, new: Side, old: Side, pairs: int) -> dict[str, Any]:
+    """Run both in turn; the one that is first in a pair is second in the next."""
+    taken: dict[Side, list[float]] = {new: [], old: []}
+    for side in (new, old):
+        side.run()
+    for pair in range(pairs):
+        for side in (new, old) if pair % 2 == 0 else (old, new):
+            taken[side].append(side.run())
+    logs = [math.log(a / b) for a, b in zip(taken[new], taken[old], strict=True)]
+    mean = statistics.mean(logs)
+    margin = STUDENT_T[pairs - 1] * statistics.stdev(logs) / math.sqrt(pairs)
+    low, ratio, high = (round(math.exp(mean + sign * margin), 3) for sign in (-1, 0, 1))
+    result = {
+        "case": name,
+        "ratio": ratio,
+        "ratio_interval": [low, high],
+        "median_ratio": round(math.exp(statistics.median(logs)), 3),
+        "holds": high <= MOST_RATIO,
+        "new_cpu_s": [round(each, 2) for each in taken[new]],
+        "old_cpu_s": [round(each, 2) for each in taken[old]],
+    }
+    print(f"  {name}: {ratio} ({low} to {high}) of the CPU", flush=True)
+    return result
+
+
+def _cases(new: Path, old: Path, names: list[str], pairs: int) -> Iterator[dict[str, Any]]:
+    for name, kind in (("produce", Produce), ("audit", Audit)):
+        if name in names:
+            with ExitStack() as stack:
+                yield _compare(name, kind(new, stack), kind(old, stack), pairs)
+    codecs = [name for name in names if name in ("gzip", "none")]
+    if not codecs:
+        return
+    with ApacheCluster(brokers=1) as source, ApacheCluster(brokers=1) as target:
+        for codec in codecs:
+            topic = f"bench-{codec}"
+            total = asyncio.run(fill(source.bootstrap, topic, codec, MIRRORED_RECORDS))
+            here, there = (
+                Copy(each, source.bootstrap, target.bootstrap, topic, total) for each in (new, old)
+            )
+            yield _compare(f"mirror {codec}", here, there, pairs)
+
+
+def _revision(checkout: Path) -> str:
+    command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("old", type=Path, help="the other checkout")
+    parser.add_argument("--pairs", type=int, default=7, choices=[n + 1 for n in STUDENT_T])
+    parser.add_argument("--cases", default="produce,audit,gzip,none")
+    arguments = parser.parse_args()
+    assert arguments.pairs >= LEAST_PAIRS
+    new, old = Path(__file__).parents[1], arguments.old.resolve()
+    print(CLAIM.sentence, flush=True)
+    cases = list(_cases(new, old, arguments.cases.split(","), arguments.pairs))
+    return store(
+        CLAIM,
+        holds=all(case["holds"] for case in cases),
+        new=_revision(new),
+        old=_revision(old),
+        produced_mb=PRODUCED_BYTES / MB,
+        mirrored_records=MIRRORED_RECORDS,
+        audited_messages=AUDITED_MESSAGES,
+        pairs=arguments.pairs,
+        cases=cases,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
