@@ -1,6 +1,8 @@
 """What every test gets: hypothesis profiles, leak checks, and honesty about missing tools.
 
 - A test that leaves a thread, a child process, a socket or an asyncio task behind fails.
+- A test marked `quick("a", "b")` runs with these of its parameters in `make test`, and with the
+  others in `make test-long`.
 - A test marked `system("kcat")` runs where the tool is; elsewhere it is listed as 'not run'
   with the reason, and with APT=yes its absence is an error.
 """
@@ -15,7 +17,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -147,6 +149,26 @@ def _checked_for_tasks(test: Callable[..., Any]) -> Callable[..., Any]:
         assert not leaked, f"tasks left behind: {leaked}"
 
     return wrapper
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    made = yield
+    if isinstance(made, list):
+        _mark_long_parameters([item for item in made if isinstance(item, pytest.Function)])
+    return made
+
+
+def _mark_long_parameters(functions: list[pytest.Function]) -> None:
+    quick = {id_ for item in functions for mark in item.iter_markers("quick") for id_ in mark.args}
+    if not quick:
+        return
+    ids = {item.callspec.id for item in functions}
+    unknown = quick - ids
+    assert not unknown, f"{functions[0].nodeid} has no such parameters: {sorted(unknown)}"
+    for item in functions:
+        if item.callspec.id not in quick:
+            item.add_marker(pytest.mark.long)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

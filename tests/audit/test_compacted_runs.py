@@ -92,6 +92,7 @@ async def receive(bootstrap: str, topic: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("driver", ["raw", "confluent"])
+@pytest.mark.quick("raw")
 async def test_two_places_that_share_a_compacted_topic(
     driver: str, clusters: dict[str, str], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from support.audit.history_files import DRAINED, receive, run, send
 @pytest.mark.parametrize(
     ("received", "verdict"), [(True, ExitCode.PROVEN), (False, ExitCode.VIOLATED)]
 )
+@pytest.mark.quick("True-0-text", "False-4-json")
 def test_a_closed_pipe_leaves_the_exit_code_of_the_verdict(
     tmp_path: Path, output: str, received: bool, verdict: ExitCode
 ) -> None:

@@ -76,6 +76,7 @@ def records_of(cluster: LiteCluster, topic: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("headers", [(), ("--use-message-headers",)], ids=["body", "headers"])
+@pytest.mark.quick("body")
 def test_another_parser_reads_both_formats(
     cluster: LiteCluster, topic: str, tmp_path: Path, headers: tuple[str, ...]
 ) -> None:
@@ -95,6 +96,7 @@ def test_another_parser_reads_both_formats(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_two_places_that_share_nothing_are_judged_together(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_every_promise_of_a_producer_and_a_group_of_readers(
     assert (result.metrics.ok, result.metrics.failed) == (2250, 750)
 
 
+@pytest.mark.long
 def test_a_mirror_that_renames_and_merges_topics_is_judged_by_what_messages_say(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -185,6 +188,7 @@ def test_a_mirror_that_renames_and_merges_topics_is_judged_by_what_messages_say(
     assert result.metrics.delivered_ok == 594
 
 
+@pytest.mark.long
 def test_markers_are_not_messages_to_a_consumer_that_waits_for_so_many(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -201,6 +205,7 @@ def test_markers_are_not_messages_to_a_consumer_that_waits_for_so_many(
     assert wait_for_output(reading)["received"] == 12
 
 
+@pytest.mark.long
 def test_two_consumers_of_one_name_are_two(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -214,6 +219,7 @@ def test_two_consumers_of_one_name_are_two(
     assert (result.metrics.deliveries, result.metrics.re_reads) == (1800, 900)
 
 
+@pytest.mark.long
 def test_two_producers_of_one_id_are_two(cluster: LiteCluster, topic: str, tmp_path: Path) -> None:
     """What the second one sent is owed too, though all its numbers were received before."""
     named = ("--run", "r", "--id", "same-host", "--messages", 210)
@@ -280,6 +286,7 @@ def test_a_folder_of_an_older_format_is_not_continued(
         (("--lanes", 10_001), "use 1 to 10000"),
     ],
 )
+@pytest.mark.quick("wrong0-use a size between")
 def test_what_is_refused_takes_no_folder(
     wrong: tuple[str, object], words: str, cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ async def list_offsets(client: Client, _: IdempotentSession) -> None:
 
 
 @pytest.mark.parametrize("ask", [produce, send_in_a_session, fetch, append, list_offsets])
+@pytest.mark.quick("produce", "fetch")
 async def test_a_leader_that_is_paused_is_waited_for_until_another_leads(
     cluster: LiteCluster, ask: Callable[[Client, IdempotentSession], Awaitable[None]]
 ) -> None:

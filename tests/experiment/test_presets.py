@@ -37,7 +37,7 @@ def scale_down(name: str, tmp_path: Path) -> ExperimentSpec:
 # MirrorMaker 2 is for `make prove-presets`.
 SHIPPED = sorted(set(presets()) - {"shoal-vs-mm2"})
 # A mirror, a kill of a broker, and latencies between zones.
-QUICK = ("mirror-correctness", "leader-lost", "three-zones")
+QUICK = ("mirror-correctness", "leader-lost")
 
 
 @pytest.mark.slow

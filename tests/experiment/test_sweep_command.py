@@ -29,6 +29,7 @@ def results(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {file.parent.name: (file.stat().st_ino, file.read_bytes()) for file in found}
 
 
+@pytest.mark.long
 def test_a_killed_sweep_makes_the_missing_runs_only(tmp_path: Path) -> None:
     file = tmp_path / "swept.toml"
     file.write_text(FILE)

@@ -38,6 +38,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, ProxyNetw
 
 @pytest.mark.apache
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_zone_that_is_cut_off_is_fenced_and_comes_back(
     ground: tuple[Cluster, ProxyNetwork],
 ) -> None:

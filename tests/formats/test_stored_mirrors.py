@@ -39,6 +39,7 @@ def test_checkpoints_are_of_the_format_before(delivery: str) -> None:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("idempotent")
 async def test_a_mirror_goes_on_from_stored_checkpoints(delivery: str, tmp_path: Path) -> None:
     home = unpack(f"mirror-{delivery}", tmp_path / "mirror")
     async with (

@@ -78,6 +78,7 @@ def together(*readers: Reader) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("kind", "strategy"), KINDS)
+@pytest.mark.quick("own-range", "librdkafka-cooperative-sticky", "kafka-python-range")
 def test_members_share_and_hand_over(
     bootstrap: str, wide: str, group: str, kind: str, strategy: str
 ) -> None:

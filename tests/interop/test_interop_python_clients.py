@@ -87,6 +87,7 @@ OF_KAFKA_PYTHON = [
 
 @pytest.mark.parametrize("codec", OF_KAFKA_PYTHON)
 @pytest.mark.parametrize("is_idempotent", [False, True])
+@pytest.mark.quick("True-zstd", "False-None")
 def test_kafka_python_sends_and_reads(
     bootstrap: str, new_topic: NewTopicCall, codec: str | None, is_idempotent: bool
 ) -> None:

@@ -14,6 +14,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "spark" / "connector.py"
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_spark_writes_reads_and_streams_by_its_own_connector(
     bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

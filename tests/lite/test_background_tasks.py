@@ -193,6 +193,7 @@ def write_high_watermarks(cluster: LiteCluster) -> None:
         ("high watermark checkpoint", write_high_watermarks),
     ],
 )
+@pytest.mark.quick("housekeeping-continue_expiring", "log cleaner-continue_cleaning")
 def test_work_continues_after_a_task_failed(
     cluster: LiteCluster, task: str, work: Callable[[LiteCluster], None]
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_follower_leaves_the_in_sync_set_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize("profile", ["available", "default", "strict"])
+@pytest.mark.quick("default")
 def test_the_last_broker_serves_reads_and_in_one_profile_writes(profile: str) -> None:
     with LiteCluster(brokers=3, profile=profile) as cluster:
         create_topic(cluster, "t", 1, 3)

@@ -74,6 +74,7 @@ def assert_all_is_there_again(cluster: LiteCluster) -> None:
         ("cleanly", remove_folder),
     ],
 )
+@pytest.mark.quick("killed-cut", "cleanly-remove_folder")
 def test_what_one_disk_lost_the_others_have(
     tmp_path: Path, ends: str, damage: Callable[[Path], None]
 ) -> None:
@@ -93,6 +94,7 @@ def test_what_one_disk_lost_the_others_have(
 
 @pytest.mark.parametrize(("damage", "place"), [(cut, 1), (Path.unlink, 1), (Path.unlink, 0)])
 @pytest.mark.parametrize("ends", ["killed", "cleanly"])
+@pytest.mark.quick("killed-unlink-0", "cleanly-unlink-1")
 def test_what_is_missing_at_the_begin_or_in_the_middle_of_a_log_the_others_have(
     tmp_path: Path, ends: str, damage: Callable[[Path], None], place: int
 ) -> None:
@@ -112,6 +114,7 @@ def test_what_is_missing_at_the_begin_or_in_the_middle_of_a_log_the_others_have(
 
 
 @pytest.mark.parametrize("damage", [cut, cut_and_open, remove_folder])
+@pytest.mark.quick("cut")
 def test_the_last_one_in_sync_lost_what_an_eligible_one_has(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:

@@ -210,6 +210,7 @@ def offline_at(cluster: LiteCluster, broker_id: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.quick("truncated, consumer", "record flipped, follower", "index removed, consumer")
 def test_damage_of_a_leader_stays_in_its_partition(cluster: LiteCluster, name: str) -> None:
     situation = SITUATIONS[name]
     create(cluster, "victim", [LEADER, SECOND, THIRD], segment_bytes=str(SEGMENT_BYTES))
@@ -311,6 +312,7 @@ def test_a_disk_that_cannot_be_read_costs_what_is_read_from_it(cluster: LiteClus
 
 @pytest.mark.parametrize("damage", [flip_a_record, destroy_all_headers, truncate, Path.unlink])
 @pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.quick("killed-flip_a_record", "stopped-unlink")
 def test_damage_that_is_found_later_is_mended_from_the_others(
     cluster: LiteCluster, damage: Callable[[Path], None], end: str
 ) -> None:

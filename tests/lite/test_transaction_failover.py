@@ -136,6 +136,7 @@ class Play:
 
 
 @pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.quick("2")
 async def test_the_coordinator_dies_in_every_state(level: int) -> None:
     expected: list[str] = []
     with LiteCluster(brokers=3) as cluster:

@@ -20,6 +20,7 @@ def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("idempotent")
 async def test_a_checkpoint_topic_that_is_deleted_is_written_again(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:

@@ -50,6 +50,7 @@ async def _prepare(clusters: tuple[LiteCluster, LiteCluster], topic: str, **opti
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("idempotent")
 async def test_a_partition_that_was_added_while_the_mirror_was_stopped(
     clusters: tuple[LiteCluster, LiteCluster], delivery: str
 ) -> None:
@@ -63,6 +64,7 @@ async def test_a_partition_that_was_added_while_the_mirror_was_stopped(
 
 
 @pytest.mark.parametrize("delivery", ON_STOCK)
+@pytest.mark.quick("transactional")
 async def test_a_topic_that_was_created_again_with_more_partitions(
     clusters: tuple[LiteCluster, LiteCluster], delivery: str
 ) -> None:
@@ -77,6 +79,7 @@ async def test_a_topic_that_was_created_again_with_more_partitions(
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("compare-and-append")
 async def test_a_topic_that_was_created_while_the_mirror_was_stopped(
     clusters: tuple[LiteCluster, LiteCluster], delivery: str
 ) -> None:

@@ -55,6 +55,7 @@ def cells_of(key: PlayKey, *deliveries: Delivery) -> list[Cell]:
 @pytest.mark.parametrize(
     ("event", "when", "delivery"), QUICK, ids=[f"{each[0]}-{each[1]}" for each in QUICK]
 )
+@pytest.mark.quick("source-recreated-running", "target-recreated-foreign-stopped")
 def test_an_event_is_never_silent(world: World, event: str, when: When, delivery: Delivery) -> None:
     check_outcomes(world, PlayKey(event, when), delivery)
 

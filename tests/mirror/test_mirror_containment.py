@@ -59,6 +59,7 @@ async def _copied(mirror: Running, positions: dict[int, int], topic: str = "t") 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.quick("source-idempotent", "target-transactional")
 async def test_a_leaderless_partition_holds_back_no_other(
     pair: tuple[LiteCluster, LiteCluster], side: str, delivery: str
 ) -> None:
@@ -87,6 +88,7 @@ async def test_a_leaderless_partition_holds_back_no_other(
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
+@pytest.mark.quick("idempotent")
 async def test_a_partition_that_loses_its_leader_while_it_is_copied_is_shown(
     pair: tuple[LiteCluster, LiteCluster], delivery: str
 ) -> None:
@@ -174,6 +176,7 @@ async def test_partitions_of_a_stuck_transaction_continue_under_another_id(
     await assert_same(source.bootstrap, target.bootstrap, "t", 1300, partitions=3)
 
 
+@pytest.mark.long
 async def test_a_mirror_starts_although_its_last_transaction_cannot_end(
     pair: tuple[LiteCluster, LiteCluster],
 ) -> None:
@@ -190,6 +193,7 @@ async def test_a_mirror_starts_although_its_last_transaction_cannot_end(
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.quick("source")
 async def test_verify_translate_and_group_sync_report_a_leaderless_partition(
     pair: tuple[LiteCluster, LiteCluster], side: str
 ) -> None:

@@ -154,6 +154,7 @@ async def test_what_a_dead_one_left_open_is_not_waited_for(
     assert (await mirror_all(config)).counts.records == 50
 
 
+@pytest.mark.long
 def test_transactions_survive_kills_of_everything(tmp_path: Path) -> None:
     options = ("--max-bytes-per-s", "60000", "--delivery", "transactional")
     with LiteCluster() as source, LiteCluster(3) as target:
@@ -164,6 +165,7 @@ def test_transactions_survive_kills_of_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
+@pytest.mark.quick("transactional")
 async def test_a_copy_begins_where_it_is_told_to(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:

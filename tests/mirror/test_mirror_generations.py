@@ -76,6 +76,7 @@ async def _caught_up(mirror: Running, generation: int, position: int) -> MirrorS
 @pytest.mark.parametrize("delivery", ON_STOCK)
 @pytest.mark.parametrize("matched_by", ["name", "pattern"])
 @pytest.mark.parametrize("refreshed", [False, True], ids=["at once", "after a refresh"])
+@pytest.mark.quick("after a refresh-pattern-idempotent", "at once-name-transactional")
 async def test_a_source_topic_that_is_created_again_is_copied_from_its_start(
     source: LiteCluster, target: LiteCluster, delivery: str, matched_by: str, refreshed: bool
 ) -> None:
@@ -114,6 +115,7 @@ async def _check_translation(target: LiteCluster, topic: str, generation_start: 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("matched_by", ["name", "pattern"])
+@pytest.mark.quick("name-compare-and-append", "pattern-idempotent")
 async def test_a_source_topic_created_again_while_the_mirror_was_stopped(
     source: LiteCluster, target: LiteCluster, delivery: str, matched_by: str
 ) -> None:
@@ -170,6 +172,7 @@ async def test_offsets_that_are_kept_do_not_allow_a_second_generation(
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("created_by", ["the mirror", "a user"])
+@pytest.mark.quick("the mirror-transactional", "a user-idempotent")
 async def test_a_target_topic_that_is_deleted_is_filled_again(
     source: LiteCluster, target: LiteCluster, delivery: str, created_by: str
 ) -> None:
@@ -213,6 +216,7 @@ async def test_a_target_topic_that_is_deleted_while_nothing_is_copied_is_noticed
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("idempotent")
 async def test_a_target_topic_created_again_while_stopped_is_filled_from_where_the_copy_began(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:
@@ -265,6 +269,7 @@ async def _without_ids(target: LiteCluster, name: str, *, offset_shift: int = 0)
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("at-least-once")
 async def test_topic_ids_that_appear_are_adopted(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:

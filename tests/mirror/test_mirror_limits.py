@@ -33,6 +33,7 @@ def _produce_large(cluster: LiteCluster, topic: str) -> None:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("idempotent")
 async def test_a_limit_that_is_raised_at_the_source_reaches_the_target_before_its_records(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:

@@ -134,6 +134,7 @@ def victim() -> Iterator[LiteCluster]:
         yield cluster
 
 
+@pytest.mark.long
 async def test_every_record_arrives_once_although_the_source_is_killed(
     victim: LiteCluster, target: LiteCluster
 ) -> None:

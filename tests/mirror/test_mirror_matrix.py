@@ -57,6 +57,7 @@ def _compare(source: str, target: str, topic: str) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize("target", ["other lite", "other apache"])
 @pytest.mark.parametrize("source", ["lite", "apache"])
+@pytest.mark.quick("lite-other apache", "apache-other lite")
 async def test_every_codec_arrives_byte_for_byte(
     clusters: dict[str, str], source: str, target: str
 ) -> None:

@@ -39,6 +39,7 @@ def source() -> Iterator[LiteCluster]:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("idempotent")
 async def test_batches_over_the_targets_limit_go_in_pieces(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:
@@ -105,6 +106,7 @@ async def test_gaps_of_compaction_are_closed_and_counted(
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
+@pytest.mark.quick("transactional")
 async def test_a_damaged_batch_parks_its_partition_or_is_read_again(
     target: LiteCluster, delivery: str
 ) -> None:
@@ -150,6 +152,7 @@ async def _check_damage(
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("at-least-once")
 async def test_deep_topics_are_packed_anew_while_others_go_unopened(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:

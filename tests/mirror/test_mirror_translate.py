@@ -116,6 +116,7 @@ async def _mirrored(config: MirrorConfig, records: int) -> None:
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
+@pytest.mark.quick("compare-and-append")
 def test_a_moved_group_reads_every_committed_record_once(
     source: str, target: str, delivery: str
 ) -> None:
@@ -173,6 +174,7 @@ async def test_groups_follow_by_themselves_but_not_where_they_are_active(
     await _check_followed(source, target, "followed")
 
 
+@pytest.mark.long
 async def test_groups_follow_from_apache_kafka_and_to_it(
     source: str, target: str, apache_bootstrap: str
 ) -> None:

@@ -127,6 +127,7 @@ async def _done(mirror: Running) -> MirrorStatus:
 
 
 @pytest.mark.parametrize("delivery", STOCK)
+@pytest.mark.quick("idempotent")
 async def test_what_was_fetched_and_not_written_is_dropped(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:
@@ -149,6 +150,7 @@ async def test_what_was_fetched_and_not_written_is_dropped(
 
 @pytest.mark.parametrize("delivery", STOCK)
 @pytest.mark.parametrize("runs", [True, False], ids=["running", "stopped"])
+@pytest.mark.quick("running-idempotent", "stopped-transactional")
 async def test_what_was_written_stays_and_is_counted(
     source: LiteCluster, target: LiteCluster, delivery: str, *, runs: bool
 ) -> None:

@@ -17,6 +17,7 @@ DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-appen
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("transactional")
 async def test_records_deleted_before_they_were_copied_are_told_as_lost(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:
@@ -52,6 +53,7 @@ def _cut(cluster_folder: Path, topic: str) -> None:
 
 @pytest.mark.parametrize("more", [0, 500], ids=["shorter", "longer"])
 @pytest.mark.parametrize("delivery", ["idempotent", "compare-and-append"])
+@pytest.mark.quick("idempotent-longer", "compare-and-append-shorter")
 async def test_a_source_that_was_truncated_is_copied_from_there_or_parks(
     target: LiteCluster, tmp_path: Path, more: int, delivery: str
 ) -> None:

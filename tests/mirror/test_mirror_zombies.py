@@ -17,6 +17,7 @@ THROTTLE = ("--max-bytes-per-s", "40000")
     ("delivery", "age_h"),
     [("idempotent", 0), ("idempotent", 48), ("transactional", 48), ("compare-and-append", 0)],
 )
+@pytest.mark.quick("idempotent-48")
 def test_a_zombie_writes_nothing_twice(
     source: LiteCluster, target: LiteCluster, tmp_path: Path, delivery: str, age_h: int
 ) -> None:

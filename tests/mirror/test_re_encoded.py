@@ -147,6 +147,7 @@ def test_a_batch_of_the_sources_append_time_is_declared() -> None:
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "compare-and-append"])
+@pytest.mark.quick("idempotent")
 def test_the_audit_finds_the_append_times_of_the_source_at_the_target(
     tmp_path: Path, delivery: str
 ) -> None:
@@ -174,6 +175,7 @@ def test_the_audit_finds_the_append_times_of_the_source_at_the_target(
 @pytest.mark.parametrize(
     ("delivery", "prefix"), [("idempotent", "copy."), ("compare-and-append", "")]
 )
+@pytest.mark.quick("compare-and-append-")
 def test_the_audit_counts_batches_that_had_to_be_split_as_declared(
     tmp_path: Path, delivery: str, prefix: str
 ) -> None:

@@ -63,6 +63,7 @@ async def _check_refused(config: MirrorConfig) -> None:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.quick("compare-and-append")
 async def test_records_lost_while_the_mirror_was_stopped_refuse_its_start(
     tmp_path: Path, delivery: str
 ) -> None:
@@ -81,6 +82,7 @@ async def test_records_lost_while_the_mirror_was_stopped_refuse_its_start(
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "idempotent"])
+@pytest.mark.quick("at-least-once")
 async def test_a_loss_that_a_running_mirror_met_outlives_its_restart(
     tmp_path: Path, delivery: str
 ) -> None:
@@ -132,6 +134,7 @@ async def _find_reason(config: MirrorConfig) -> str:
         ("compare-and-append", 10),
     ],
 )
+@pytest.mark.quick("transactional-100", "compare-and-append-10")
 async def test_records_of_somebody_else_in_the_place_of_the_source_s_are_never_silent(
     source: LiteCluster, target: LiteCluster, delivery: str, batch_num_messages: int
 ) -> None:

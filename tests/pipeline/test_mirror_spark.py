@@ -54,6 +54,7 @@ def test_the_same_copy_by_tasks_of_a_local_spark(
     check_copy(target, "spark-local")
 
 
+@pytest.mark.long
 def test_a_cluster_loses_a_worker_half_way_and_no_record(
     source: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_run_on_spark_has_four_times_of_every_message(
     assert table.where("outcome = 'ok' and output_us is not null").count() == 4000
 
 
+@pytest.mark.long
 def test_each_group_has_its_own_times_of_every_message(spark: SparkSession, tmp_path: Path) -> None:
     spec = bench(1000, 2000)
     spec = replace(spec, consumers=replace(spec.consumers, groups=("one", "two")))
@@ -81,6 +82,7 @@ def test_each_group_has_its_own_times_of_every_message(spark: SparkSession, tmp_
         assert longest == result.groups[group].metrics.latency_us["e2e_actual"].max
 
 
+@pytest.mark.long
 def test_messages_that_were_not_received_are_in_the_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def consume_after_moving(directory: Path, old_port: int) -> list[bytes | None]:
 
 @pytest.mark.apache
 @pytest.mark.slow
+@pytest.mark.long
 def test_three_brokers_survive_one(temporary: Path) -> None:
     with make_cluster("apache", brokers=3, properties=SHORT_SESSION) as cluster:
         assert isinstance(cluster, ApacheCluster)
@@ -136,6 +137,7 @@ def test_three_brokers_survive_one(temporary: Path) -> None:
 
 @pytest.mark.apache
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_broker_with_zookeeper_is_killed_and_comes_back(temporary: Path) -> None:
     # A killed broker may come back only when ZooKeeper has given its session up.
     properties = PROPERTIES | {"zookeeper.session.timeout.ms": "2000"}

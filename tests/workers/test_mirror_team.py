@@ -67,6 +67,7 @@ def _workers() -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
+@pytest.mark.quick("idempotent")
 def test_every_record_once_although_a_worker_is_killed(
     source: str, target: str, delivery: str
 ) -> None:
@@ -108,6 +109,7 @@ class _OutOfReach(ProcessPlacement):
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
+@pytest.mark.quick("transactional")
 def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
     source: str, target: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

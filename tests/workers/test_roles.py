@@ -176,6 +176,7 @@ def test_a_killed_producer_leaves_nothing_unexplained(source: LiteCluster, run_d
     assert ok <= stored
 
 
+@pytest.mark.long
 def test_a_producer_started_again_goes_on_above_what_was_reserved(
     source: LiteCluster, run_dir: Path
 ) -> None:

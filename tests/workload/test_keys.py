@@ -49,6 +49,7 @@ def many_keys(
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 16, 500])
+@pytest.mark.quick("3")
 def test_keys_of_compacted_topics_stay_in_their_lane_and_most_are_written_once(lanes: int) -> None:
     keys = many_keys(lanes, 64)
     placed = [partition_for_key(key or b"", lanes) for key in keys]

@@ -75,6 +75,7 @@ async def bench(tmp_path: Path, cluster: LiteCluster) -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("driver", ["raw", "confluent"])
+@pytest.mark.quick("raw")
 async def test_a_blocked_send_does_not_vanish(
     bench: Bench, cluster: LiteCluster, driver: str
 ) -> None:
