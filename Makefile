@@ -3,7 +3,14 @@
 .DEFAULT_GOAL := help
 STAMP := .venv/.shoal-setup
 BIN := .venv/bin
+# Half of the time of a test is waiting, for processes and time-outs: two of them for each core.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS := $(shell echo $$(( $(CORES) > 3 ? 8 : 2 * $(CORES) )))
 PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadgroup
+# The pure cores and the formats: what needs neither a cluster nor a JVM.
+FAST_FOLDERS := $(addprefix tests/, audit client formats net runtime wire workload \
+	lite/controller lite/coordinator lite/groups lite/raft lite/replication)
 
 # The first Python that runs is enough to start scripts/setup.py, which then looks for a
 # supported one and explains what is missing.
@@ -23,19 +30,20 @@ demo: setup ## send messages through source, mirror and target and judge them; t
 
 .PHONY: test
 test: setup system-packages check ## all checks and tests (APT=yes installs a browser and kcat first)
-	SHOAL_APT=$(APT) $(PYTEST) -n 2 --dist loadgroup -m "not long"
+	SHOAL_APT=$(APT) $(PYTEST) $(PARALLEL) -m "not long"
 
 .PHONY: test-long
 test-long: setup system-packages ## the same tests at larger sizes: more seeds, histories, presets, storms
-	SHOAL_APT=$(APT) $(PYTEST) -n 2 --dist loadgroup -m long
+	SHOAL_APT=$(APT) $(PYTEST) $(PARALLEL) -m long
 
 .PHONY: test-fast
-test-fast: setup check ## checks, and the tests that need neither a JVM nor long runs (under a minute)
-	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not long and not apache and not spark and not system"
+test-fast: setup check ## checks, and the tests that need neither a cluster nor a JVM (under a minute)
+	$(PYTEST) -n $(CORES) --dist loadgroup $(FAST_FOLDERS) \
+		-m "not slow and not long and not apache and not spark and not system"
 
 .PHONY: test-apache
 test-apache: setup ## the interop tests against Apache Kafka: a test that it fails is a wrong test
-	$(PYTEST) tests/interop --engine apache -n 2 --dist loadgroup
+	$(PYTEST) tests/interop --engine apache $(PARALLEL)
 
 .PHONY: check
 check: setup ## linter, formatter, types and import contracts

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -93,7 +94,7 @@ def _belongings() -> set[tuple[str, int, str]]:
     """Everything of this process that a test could leak, as (kind, id, name)."""
     me = psutil.Process()
     found = {("thread", t.ident or 0, t.name) for t in threading.enumerate() if t.is_alive()}
-    for child in me.children(recursive=True):
+    for child in me.children(recursive=True) if _has_children() else ():
         try:
             if child.status() != psutil.STATUS_ZOMBIE:
                 found.add(("process", child.pid, child.name()))
@@ -104,6 +105,15 @@ def _belongings() -> set[tuple[str, int, str]]:
         for c in me.net_connections("inet")
     }
     return found
+
+
+def _has_children() -> bool:
+    """Whether this process has any: where the system tells, that is a tenth of the work."""
+    lists = list(Path("/proc/self/task").glob("*/children"))
+    try:
+        return not lists or any(path.read_bytes() for path in lists)
+    except OSError:
+        return True
 
 
 def _is_of_gateway(item: tuple[str, int, str]) -> bool:

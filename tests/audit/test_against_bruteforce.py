@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from support.audit.bruteforce import Judge
 from support.audit.chaos import chaotic_runs
 from support.audit.faults import faulty_runs
 from support.audit.ledgers import History
+
+pytestmark = pytest.mark.slow
 
 SIZES = st.sampled_from(
     [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]

@@ -23,6 +23,8 @@ from support.client.topic_reader import read_topic
 from support.experiment.mirrored_run import MirroredRun, MirroredTopic
 from support.mirror.copiers import Copier, fault_of
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"log.cleaner.backoff.ms": "50"}
 COMPACTED = {
     "cleanup.policy": "compact",

@@ -15,6 +15,8 @@ from shoal.model.result import Result
 from support.experiment.mirrored_run import MirroredRun, MirroredTopic
 from support.mirror.copiers import Chosen, Copier, drop_headers, fault_of
 
+pytestmark = pytest.mark.slow
+
 EVERY = 50  # every 50th record is affected
 MESSAGES = 1000  # of the run, evenly over its partitions
 

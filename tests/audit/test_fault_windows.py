@@ -178,6 +178,7 @@ def test_refused_messages_are_felt_without_anything_to_compare_with(tmp_path: Pa
     windows=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=3),
     sizes=st.sampled_from([Sizes(), Sizes(1, 1, 1)]),
 )
+@pytest.mark.slow
 def test_windows_are_those_of_the_brute_force_judge(
     history: History, windows: list[tuple[int, int]], sizes: Sizes
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from shoal.audit.history.verdict import to_json
 from shoal.audit.self_test.plain_judge import PlainJudge
 from support.audit.history_chaos import Chaos
 from support.audit.history_files import counts, cut_up
+
+pytestmark = pytest.mark.slow
 
 SIZES = [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]
 

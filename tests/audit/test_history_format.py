@@ -266,6 +266,7 @@ def test_other_encodings_other_formats_and_files_that_are_not_there(tmp_path: Pa
     assert judge_history(path).metrics.ok == 1
 
 
+@pytest.mark.slow
 def test_a_history_larger_than_memory_goes_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def sweep(
     }
 
 
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_promised() -> None:
     chance = random.Random(5)
     trials = 2000

@@ -1,4 +1,4 @@
-"""The judge judged: a thousand histories with anomalies planted in them."""
+"""The judge judged: histories with anomalies planted in them."""
 
 import pytest
 
@@ -6,6 +6,9 @@ from shoal.audit.self_test.plantings import PLANTINGS
 from shoal.audit.self_test.report import page, summary
 from shoal.audit.self_test.trial import run_trials
 from shoal.model.findings import Finding
+from support.sizes import sized
+
+pytestmark = pytest.mark.slow
 
 # What the lines of a history cannot say.
 UNSAID = {
@@ -15,14 +18,15 @@ UNSAID = {
 }
 
 
-def test_a_thousand_plantings_are_found_and_nothing_else() -> None:
-    tally = run_trials(1000, seed=9)
+@sized("histories", quick=500, long=1000)
+def test_plantings_are_found_and_nothing_else(histories: int) -> None:
+    tally = run_trials(histories, seed=9)
     assert tally.failures == []
     assert tally.passed
     assert {planting.__name__ for planting in PLANTINGS} == set(tally.alone)
     assert set(tally.findings) == {finding.value for finding in Finding} - UNSAID
     assert "recall 100 %, 0 false alarms" in summary(tally)
-    assert "1,000 histories" in page(tally, conditions="Here and now.")
+    assert f"{histories:,} histories" in page(tally, conditions="Here and now.")
 
 
 def test_a_planting_that_is_not_found_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,7 @@ def test_bad_files_are_named(sent: list[Any], got: list[Any], reason: str, tmp_p
         judge_files(tmp_path, sent, got)
 
 
+@pytest.mark.slow
 def test_the_real_tools(apache_bootstrap: str, kafka_tools: "KafkaTools", tmp_path: Path) -> None:
     server = ("--bootstrap-server", apache_bootstrap)
     kafka_tools("topics", *server, "--create", "--topic", "verified", "--partitions", "2")

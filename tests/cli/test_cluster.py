@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 READY = re.compile(r"^bootstrap\.servers=(127\.0\.0\.1:\d+)$")
 
@@ -221,6 +223,7 @@ def test_a_node_that_is_not_there_is_a_wrong_command_line(
     assert shoal(environment, "cluster", "fault", "move-leader", "no", "0", "1").returncode == 2
 
 
+@pytest.mark.long
 def test_the_base_package_runs_without_extras(tmp_path: Path, environment: dict[str, str]) -> None:
     """The built wheel, installed with nothing but its own dependencies, starts a cluster."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]

@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from shoal.net.ports import free_ports
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = ("--cluster-id", "east")
 PATIENCE_S = 60.0
 

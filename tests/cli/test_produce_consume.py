@@ -21,6 +21,8 @@ from support.formats.plain import parse
 from support.lite.clusters import eventually
 from support.mirror.copiers import Chosen, Copier, lose
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LiteCluster]:
@@ -249,6 +251,7 @@ def test_two_producers_of_one_id_are_two(cluster: LiteCluster, topic: str, tmp_p
     assert (counts.attempts, counts.ok, counts.deliveries, counts.delivered) == (420,) * 4
 
 
+@pytest.mark.long
 def test_a_restarted_producer_keeps_its_incarnation(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -26,6 +26,8 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.records.records import Record, encode_batch
 from support.client.mock_cluster import mock_cluster
 
+pytestmark = pytest.mark.slow
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 

@@ -19,6 +19,8 @@ from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, decode_records, encode_batch
 
+pytestmark = pytest.mark.slow
+
 _names = itertools.count()
 
 

@@ -192,6 +192,7 @@ async def test_all_topics_are_listed_on_request() -> None:
         assert cluster.bodies(ApiKey.METADATA)[-1].topics is None
 
 
+@pytest.mark.slow
 async def test_one_silent_broker_does_not_hold_up_a_refresh() -> None:
     async with ScriptedCluster(brokers=2) as cluster, client_of(cluster) as client:
         await client.metadata(["t"])

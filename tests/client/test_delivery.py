@@ -13,6 +13,8 @@ from shoal.wire.batch import Batch
 from shoal.wire.records.records import Record, encode_batch
 from support.client.partition import TP, World
 
+pytestmark = pytest.mark.slow
+
 OK = ProduceResult(Outcome.OK)
 LOST = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 

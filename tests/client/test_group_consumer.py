@@ -21,6 +21,8 @@ from support.client.waiting import eventually
 from support.lite.batches import batch_of
 from support.lite.client import PlainClient
 
+pytestmark = pytest.mark.slow
+
 _numbers = count(1)
 PATIENCE_S = 60.0
 

@@ -18,6 +18,8 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.records.records import Record, decode_records, encode_batch
 
+pytestmark = pytest.mark.slow
+
 RACKS = {1: "a", 2: "b", 3: "c"}
 PROPERTIES = {"broker.rack": "a,b,c", "replica.selector.class": RACK_AWARE}
 PATIENCE_S = 60

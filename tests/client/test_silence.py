@@ -25,6 +25,8 @@ from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, encode_batch
 
+pytestmark = pytest.mark.slow
+
 TP = TopicPartition("t", 0)
 # No request here may end by its own timeout: a test that waits for it does not end.
 NEVER_MS = 3_600_000

@@ -20,6 +20,8 @@ from shoal.model.findings import Outcome
 from shoal.runtime.tasks import failure_counts
 from shoal.wire.records.records import encode_batch
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 60
 
 

@@ -100,6 +100,7 @@ LIKENESS = (0.0, 0.9)
     ("runs", "columns", "pages"),
     [(1, 2, 200), (2, 2, 200), (3, 2, PAGES), (6, 2, PAGES), (4, 3, 500)],
 )
+@pytest.mark.quick("1-2-200", "2-2-200", "3-2-2000")
 def test_pages_where_nothing_differs_rarely_say_so(runs: int, columns: int, pages: int) -> None:
     alarms = sum(
         bool(simulate_page(seed, runs=runs, likeness=LIKENESS[seed % 2], columns=columns))

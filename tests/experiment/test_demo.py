@@ -53,6 +53,7 @@ def test_both_runs_keep_their_results(
     assert len(list(runs_dir.glob("*/report.html"))) == 2
 
 
+@pytest.mark.long
 def test_the_same_ledgers_give_the_same_verdict_again(
     demo: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
@@ -83,6 +84,7 @@ def start_demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         it.kill()
 
 
+@pytest.mark.long
 def test_a_killed_demo_leaves_no_process(start_demo: subprocess.Popen[str]) -> None:
     left = psutil.Process(start_demo.pid).children(recursive=True)
     assert any("java" in process.name() for process in left)

@@ -48,6 +48,7 @@ def quick(spec: ExperimentSpec) -> ExperimentSpec:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("acks", ["0", "1"])  # the tests of presets have the third
+@pytest.mark.quick("1")
 def test_a_leader_that_dies_alone_costs_what_acks_say(acks: str, tmp_path: Path) -> None:
     specs = {spec.variant: spec for spec in load_variants(find("leader-lost"))}
     result = outcome(quick(specs[f"acks-{acks}"]), tmp_path / "run")

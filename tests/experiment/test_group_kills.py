@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
@@ -54,6 +55,7 @@ def judge_run(folder: Path) -> Result:
     return audit(open_ledger([folder]))
 
 
+@pytest.mark.long
 def test_a_killed_member_is_replaced_by_the_other(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with driver(folder, "group") as process:

@@ -73,6 +73,7 @@ def test_a_killed_producer_leaves_an_honest_verdict(
     assert result.metrics.attempts == result.metrics.ok + result.metrics.unknown
 
 
+@pytest.mark.long
 def test_a_killed_consumer_leaves_pending_messages_and_no_loss(
     driver: subprocess.Popen[str], tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_killed_consumer_leaves_pending_messages_and_no_loss(
     assert result.metrics.lost == 0
 
 
+@pytest.mark.long
 def test_a_killed_driver_leaves_readable_ledgers_and_no_process(
     driver: subprocess.Popen[str], tmp_path: Path
 ) -> None:

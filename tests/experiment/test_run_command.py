@@ -114,6 +114,7 @@ def test_ctrl_c_drains_judges_and_leaves_nothing(tmp_path: Path) -> None:
     nothing_is_left(children, ports)
 
 
+@pytest.mark.long
 def test_a_killed_run_can_be_judged_as_far_as_it_went(tmp_path: Path) -> None:
     with under_way(tmp_path) as process:
         children, ports = family(process)
@@ -142,6 +143,7 @@ def test_a_dry_run_says_what_would_happen(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.long
 def test_workers_are_tasks_of_the_spark_that_is_named(tmp_path: Path) -> None:
     small = ["producer.count=1", "consumer.count=1", "producer.messages=1000", "producer.rate=500"]
     preset = [sys.executable, "-m", "shoal", "run", "e2e-latency", "--master", "local[2]"]

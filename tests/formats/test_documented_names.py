@@ -19,6 +19,8 @@ import pytest
 
 from support.formats.stored import FORMATS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 NAMED: dict[str, Any] = json.loads((FORMATS / "documented_names.json").read_text())
 LIMIT_S = 120

@@ -127,6 +127,7 @@ async def test_the_mirror_copies_between_two_clusters(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 async def test_two_ends_of_a_test_are_judged_together(
     environment: dict[str, str], two_clusters: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ async def test_two_ends_of_a_test_are_judged_together(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_cluster_is_measured(environment: dict[str, str], tmp_path: Path) -> None:
     with shell(BENCH, environment, tmp_path) as bench:
         shown, said = bench.communicate(timeout=500)

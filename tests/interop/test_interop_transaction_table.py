@@ -38,6 +38,7 @@ def test_the_recorded_table_has_every_cell() -> None:
 
 
 @pytest.mark.parametrize("state", [*STATES, *PENDING])
+@pytest.mark.long
 def test_answers_are_those_of_apache_kafka(played: Table, state: str) -> None:
     differences = [
         f"{request}, {relation}: {played[state, request].get(relation, '-')} instead of {recorded}"

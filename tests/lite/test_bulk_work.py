@@ -91,6 +91,7 @@ def undisturbed(cluster: LiteCluster) -> Iterator[Load]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_thousands_of_partitions_come_and_go_beside_a_steady_writer(cluster: LiteCluster) -> None:
     with undisturbed(cluster) as load:
         create_topic(cluster, "big", PARTITIONS, 3)
@@ -140,6 +141,7 @@ def expired_count(cluster: LiteCluster, topic: str) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_hundreds_of_partitions_expire_beside_a_steady_writer() -> None:
     properties = {"log.retention.check.interval.ms": "200"}
     with LiteCluster(brokers=3, properties=properties) as cluster, undisturbed(cluster) as load:

@@ -306,6 +306,7 @@ def _restart(cluster: LiteCluster, node_id: int) -> None:
         cluster.restart(node_id)
 
 
+@pytest.mark.long
 def test_a_broker_far_from_its_controller_can_be_stopped_and_started() -> None:
     with LiteCluster(brokers=2, controllers=1) as cluster:
         create_topic(cluster, "t", 1, 2)

@@ -23,6 +23,7 @@ from support.lite.clusters import (
 
 
 @pytest.mark.parametrize("brokers", [1, 2, 3, 4, 5, 9])
+@pytest.mark.quick("1", "3")
 def test_clusters_of_many_sizes_come_up(brokers: int, capsys: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
     with LiteCluster(brokers=brokers) as cluster:

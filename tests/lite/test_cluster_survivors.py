@@ -28,6 +28,7 @@ from support.lite.clusters import (
     ("brokers", "profile"),
     [(2, "available"), (4, "available"), (5, "default"), (5, "strict"), (9, "available")],
 )
+@pytest.mark.quick("2-available", "5-default")
 def test_all_but_one_are_killed_and_the_others_return(brokers: int, profile: str) -> None:
     everyone = set(range(1, brokers + 1))
     with LiteCluster(brokers=brokers, profile=profile) as cluster:
@@ -55,6 +56,7 @@ def test_all_but_one_are_killed_and_the_others_return(brokers: int, profile: str
 
 @pytest.mark.parametrize("size_bytes", [100, 50_000])
 @pytest.mark.parametrize("profile", ["default", "strict"])
+@pytest.mark.quick("default-100", "strict-50000")
 def test_the_last_one_serves_what_was_acknowledged_a_moment_ago(
     profile: str, size_bytes: int
 ) -> None:
@@ -81,6 +83,7 @@ def test_the_last_one_serves_what_was_acknowledged_a_moment_ago(
         (5, "default", None),
     ],
 )
+@pytest.mark.quick("1-None-None", "3-default-3")
 def test_everything_is_killed_at_once_and_starts_again(
     brokers: int, profile: str | None, controllers: int | None, tmp_path: Path
 ) -> None:

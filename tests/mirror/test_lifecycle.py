@@ -61,6 +61,7 @@ def test_an_event_is_never_silent(world: World, event: str, when: When, delivery
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_leader_that_is_away_holds_back_nothing_else(own_world: World) -> None:
     check_outcomes(own_world, PlayKey("source-leader-away", STOPPED), IDEMPOTENT)
 

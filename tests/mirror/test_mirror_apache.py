@@ -152,6 +152,7 @@ async def test_old_records_go_to_a_real_broker_in_transactions_and_go_on(
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
+@pytest.mark.quick("idempotent")
 def test_a_mirror_into_a_real_broker_is_killed_and_goes_on(
     apache_cluster: ApacheCluster, lite: LiteCluster, tmp_path: Path, delivery: str
 ) -> None:

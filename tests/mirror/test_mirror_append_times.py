@@ -172,6 +172,7 @@ async def test_verify_finds_a_copy_with_the_producers_times(
 
 
 @pytest.mark.apache
+@pytest.mark.long
 async def test_append_times_outlive_the_retention_of_apache_kafka(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_mirror_that_is_killed_again_and_again_goes_on(
     assert outcome.kills.total() == 4
 
 
+@pytest.mark.long
 def test_compare_and_append_goes_on_at_the_targets_end(
     source: LiteCluster, target: LiteCluster, tmp_path: Path
 ) -> None:

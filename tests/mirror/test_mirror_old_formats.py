@@ -120,6 +120,7 @@ def test_the_age_of_old_formats_is_known() -> None:
 
 @pytest.mark.apache
 @pytest.mark.slow
+@pytest.mark.long
 async def test_topics_of_an_old_apache_kafka_are_converted(
     target: LiteCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

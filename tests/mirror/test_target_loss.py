@@ -241,6 +241,7 @@ async def test_a_refused_start_names_the_partition(target: LiteCluster) -> None:
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "idempotent", "transactional"])
 @pytest.mark.parametrize("is_resumed", [False, True])
+@pytest.mark.quick("True-transactional", "False-at-least-once")
 async def test_records_of_another_producer_before_the_first_batch_are_counted(
     source: LiteCluster, target: LiteCluster, delivery: str, *, is_resumed: bool
 ) -> None:

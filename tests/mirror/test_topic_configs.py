@@ -108,6 +108,7 @@ async def test_what_the_source_inherits_is_set_where_the_target_would_inherit_an
 
 
 @pytest.mark.parametrize("was_created_by", ["this version", "an earlier version"])
+@pytest.mark.quick("this version")
 async def test_a_codec_of_the_targets_brokers_does_not_concern_a_mirrors_topic(
     source: LiteCluster, was_created_by: str
 ) -> None:

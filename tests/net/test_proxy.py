@@ -9,6 +9,8 @@ import pytest
 from shoal.net.link_faults import EndpointNames, LinkEffect
 from shoal.net.proxy import HELD_LIMIT_BYTES, Proxy, ProxyRoute
 
+pytestmark = pytest.mark.slow
+
 CALLER, TARGET = frozenset({"caller"}), frozenset({"target"})
 LIMIT_S = 60.0
 

@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from shoal.audit.audit import Sizes, audit
@@ -30,6 +31,7 @@ def sparse_run() -> History:
     return history
 
 
+@pytest.mark.long
 def test_both_formulations_give_one_result(spark: SparkSession, tmp_path: Path) -> None:
     for name, history in (("busy", busy_run()), ("sparse", sparse_run())):
         run = history.write(tmp_path / name, rows_per_segment=50)

@@ -46,6 +46,7 @@ def python(*arguments: str, **how: Any) -> "subprocess.Popen[str]":
 # ---------------------------------------------------------------- audits
 
 
+@pytest.mark.long
 def test_everywhere_the_same_result(standalone: SparkCluster, tmp_path: Path) -> None:
     """On two local cores, and by cells and by DataFrames on a cluster that loses executors."""
     run = busy_run().write(tmp_path / "run", rows_per_segment=50)
@@ -68,6 +69,7 @@ def test_everywhere_the_same_result(standalone: SparkCluster, tmp_path: Path) ->
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.long
 def test_a_lost_executor_adds_no_finding(standalone: SparkCluster, tmp_path: Path) -> None:
     with LiteCluster() as kafka:
         options = ["--bootstrap-server", kafka.bootstrap, "--master", standalone.master]

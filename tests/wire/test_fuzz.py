@@ -14,6 +14,8 @@ from support.fuzz.mutations import damaged
 from support.fuzz.targets import Target, make_targets
 from support.sizes import sized
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fuzz.py"
 
 

@@ -157,6 +157,7 @@ def test_the_command_with_workers_is_one_process_tree(source: str, target: str) 
     check_copy(target, "team-command")
 
 
+@pytest.mark.long
 def test_a_limit_is_for_all_workers_together(source: str, target: str) -> None:
     """As many bytes per second as one process would send, however many workers there are."""
     config = prepared(source, target, "team-limit")

@@ -23,6 +23,8 @@ from shoal.workload.send.librdkafka import librdkafka_properties
 from shoal.workload.specs import FetchSettings, ProducedTopic
 from support.experiment.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
+pytestmark = pytest.mark.slow
+
 COMMITTED_ONLY = FetchSettings("read_committed", max_wait_ms=50)
 drivers = pytest.mark.parametrize("driver", ["raw", "confluent"])
 

@@ -22,6 +22,8 @@ from shoal.workload.specs import ProducedTopic, StartingPoint
 from support.client.mock_cluster import mock_cluster
 from support.experiment.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bootstrap() -> Iterator[str]:

@@ -17,6 +17,8 @@ from shoal.model.topics import TopicPartition
 from shoal.workload.record.ledger import CommitLog, open_run
 from support.experiment.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def cluster() -> Iterator[LiteCluster]:

@@ -26,6 +26,8 @@ from shoal.workload.record.ledger import CommitLog, open_run
 from shoal.workload.specs import FetchSettings
 from support.experiment.workload_bench import PARTITIONS, TOPIC, Bench, identities
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LiteCluster]:
@@ -66,6 +68,7 @@ def committed(bench: Bench) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.quick("cooperative-sticky")
 async def test_members_come_and_go_and_nothing_is_lost(bench: Bench, assignor: str) -> None:
     first = bench.join("c1", assignor=assignor)
     spec = bench.spec(messages=None, duration_s=3600.0, rate_per_s=2000.0, drain_timeout_s=60.0)

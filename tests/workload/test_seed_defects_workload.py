@@ -21,6 +21,8 @@ from shoal.workload.control import LocalControl
 from shoal.workload.receive.live import LiveCheck, LiveCounts
 from support.experiment.workload_bench import PARTITIONS, TOPIC, Bench
 
+pytestmark = pytest.mark.slow
+
 
 def seen(*sequences: int, count: int | None = None, from_start: bool = True) -> LiveCounts:
     """What a consumer says of one stream while it runs."""

@@ -24,6 +24,8 @@ from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.raft.storage.storage import format_storage
 from shoal.net.ports import free_ports
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = "east"
 HOST = "127.0.0.1"
 REGISTRATION = RegisterBroker(1, uuid.uuid4().hex, "h", 9092, "boot", uuid.uuid4().hex)

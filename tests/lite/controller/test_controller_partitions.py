@@ -229,6 +229,7 @@ def test_there_are_no_other_profiles() -> None:
 @given(
     in_sync=st.lists(st.sets(st.integers(1, 4), min_size=1).map(sorted), min_size=1, max_size=12)
 )
+@pytest.mark.slow
 def test_leaderships_are_spread_as_far_as_in_sync_sets_allow(in_sync: list[list[int]]) -> None:
     cluster = ControllerCluster(4)
     cluster.create(partitions=len(in_sync), factor=4)

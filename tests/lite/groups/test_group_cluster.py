@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.coordinator.topics import GROUP_TOPIC, partition_of
 from shoal.wire.api_keys import ApiKey
 from support.coordinator.group_members import Member, Talker, find_coordinator
 from support.lite.clusters import admin_of, create_topic, eventually
+
+pytestmark = pytest.mark.slow
 
 NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16

@@ -14,6 +14,8 @@ from support.client.transaction_client import NEVER_MS, Producer, TransactionCli
 from support.lite.client import TIMEOUT_MS
 from support.lite.clusters import eventually
 
+pytestmark = pytest.mark.slow
+
 GROUP, TOPIC = "group", "topic"
 COORDINATOR, OTHER = 1, 2
 PROPERTIES = {

@@ -109,6 +109,7 @@ def test_the_file_is_a_segment_of_record_batches(folder: Path) -> None:
 # Crashes
 
 
+@pytest.mark.slow
 def test_a_torn_end_is_cut_at_whatever_byte(folder: Path) -> None:
     perform(folder, PersistVote(QuorumState(5)), AppendEntries(0, (A, B, C)))
     [path] = (folder / storage.LOG_FOLDER).glob("*.log")

@@ -7,6 +7,8 @@ from support.replication.histories import History
 from support.replication.invariants import InvariantBroken
 from support.replication.sabotage import SABOTAGES
 
+pytestmark = pytest.mark.slow
+
 HISTORIES = 30
 STEPS = 400
 MOST_SEEDS = 400
