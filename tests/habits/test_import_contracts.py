@@ -19,6 +19,7 @@ PLANTS = [
     ("lite/base/planted.py", "import shoal.lite.storage"),
     ("lite/storage/planted.py", "import shoal.lite.partitions.partition"),
     ("lite/broker/planted.py", "import shoal.lite.api.table"),
+    ("lite/api/planted.py", "import shoal.lite.partitions.admission.batch_rules"),
 ]
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.storage.cleaning import cleaning
 from shoal.lite.storage.cleaning.cleaning import CleanJob
-from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.lite.storage.recovery.log_end_file import LogEndFile
@@ -25,7 +24,7 @@ from shoal.wire.records.records import (
     encode_batch,
     encode_control_batch,
 )
-from support.lite.batches import NOW_MS
+from support.lite.batches import NOW_MS, append, append_marker
 
 SETTINGS = LogSettings(
     segment_bytes=300,
@@ -63,16 +62,14 @@ def write(
         base_sequence=base_sequence,
         is_transactional=is_transactional,
     )
-    view = memoryview(batch)
-    return log.append(view, unpack_header(view), leader_epoch=0).is_duplicate
+    return append(log, batch).is_duplicate
 
 
 def end_transaction(log: PartitionLog, producer_id: int, kind: ControlType) -> None:
     marker = encode_control_batch(
         kind, timestamp=NOW_MS, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0
     )
-    view = memoryview(marker)
-    log.append_marker(view, unpack_header(view), leader_epoch=0, is_bumped=False)
+    append_marker(log, marker)
 
 
 def fill(log: PartitionLog) -> None:

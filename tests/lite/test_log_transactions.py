@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.log_settings import LogSettings
-from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.partition_log import PartitionLog
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown
 from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
-from support.lite.batches import NOW_MS
+from support.lite.batches import NOW_MS, append, append_marker
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 SMALL = LogSettings(segment_bytes=300, producer_id_expiration_ms=1 << 60)
@@ -35,8 +34,7 @@ def data(producer_id: int, sequence: int, *, epoch: int = 0, count: int = 1) -> 
 
 
 def write(log: PartitionLog, batch: bytearray) -> int:
-    view = memoryview(batch)
-    return log.append(view, unpack_header(view), leader_epoch=0).base_offset
+    return append(log, batch).base_offset
 
 
 def end(
@@ -55,9 +53,7 @@ def end(
         producer_id=producer_id,
         producer_epoch=epoch,
     )
-    view = memoryview(batch)
-    header = unpack_header(view)
-    return log.append_marker(view, header, leader_epoch=0, is_bumped=is_bumped).base_offset
+    return append_marker(log, batch, is_bumped=is_bumped).base_offset
 
 
 def find_aborted_spans(log: PartitionLog, offset: int = 0) -> set[tuple[int, int]]:

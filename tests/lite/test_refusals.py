@@ -2,7 +2,7 @@
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.partitions.refusals import Refusals
+from shoal.lite.partitions.admission.refusals import Refusals
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.model.topics import TopicPartition
 from support.lite.batches import batch_of

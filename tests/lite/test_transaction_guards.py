@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.lite.base.codes import ApiError, Code
-from shoal.lite.partitions.guards import VerificationGuards
+from shoal.lite.partitions.admission.guards import VerificationGuards
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.state.producer_state import ProducerStates
 from shoal.wire.records.records import Record, encode_batch

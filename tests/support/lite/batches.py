@@ -2,8 +2,10 @@
 
 from typing import SupportsBytes
 
+from shoal.lite.partitions.admission.producer_rules import check_marker, check_sequence
 from shoal.lite.storage.header import unpack_header
 from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
+from shoal.lite.storage.state.replaying import marker_in
 from shoal.wire.batch import iter_batches
 from shoal.wire.records.records import BatchOptions, Record, decode_records, encode_batch
 
@@ -25,8 +27,21 @@ def batch_of(
 
 
 def append(log: PartitionLog, batch: bytearray, *, leader_epoch: int = 0) -> LogAppendInfo:
+    """Append a producer's batch, unless it is a duplicate; `ApiError` if it is not next."""
     view = memoryview(batch)
-    return log.append(view, unpack_header(view), leader_epoch=leader_epoch)
+    header = unpack_header(view)
+    duplicate = check_sequence(header, log.producers) if header.producer_id >= 0 else None
+    if duplicate is not None:
+        return LogAppendInfo(duplicate.base_offset, is_duplicate=True)
+    return log.append(view, header, leader_epoch=leader_epoch)
+
+
+def append_marker(log: PartitionLog, batch: bytearray, *, is_bumped: bool = False) -> LogAppendInfo:
+    """Append a transaction marker; `ApiError` if it may not end the transaction."""
+    view = memoryview(batch)
+    header = unpack_header(view)
+    check_marker(header, marker_in(view), log.producers, is_bumped=is_bumped)
+    return log.append(view, header, leader_epoch=0)
 
 
 def values_of(record_set: SupportsBytes) -> list[bytes | None]:

@@ -1,7 +1,8 @@
 """Produce (0), versions 3 to 12; advertised from 0.
 
 Behaviour
-- One batch of format 2 per partition; `write_rules` lists what is refused, and with which code.
+- One batch of format 2 per partition; `admission.decisions` lists what is refused, in which order
+  and with which code.
 - acks 0, 1 and all (-1). acks=all waits until all in-sync replicas have the batch, at most the
   request's timeout: REQUEST_TIMED_OUT. Below `min.insync.replicas`: NOT_ENOUGH_REPLICAS and nothing
   is written, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if replicas left the ISR while it waited.
@@ -34,13 +35,18 @@ from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, CloseConnection, PendingAck, RawRequest, register
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
-from shoal.lite.partitions import record_rules
-from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.write_rules import apply_timestamps, check_batch, header_of_only_batch
-from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
+from shoal.lite.partitions.admission.decisions import (
+    InvalidRecords,
+    admit_produced,
+    check_internal_topic,
+    check_request,
+    explain_sequence_error,
+    follow_refusal,
+)
+from shoal.lite.replication.leader import ALL_ACKS
+from shoal.lite.storage.header import HEADER_SIZE, unpack_header
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.batch import TRANSACTIONAL_BIT
 from shoal.wire.produce import (
     ProduceAnswer,
     ProduceRequest,
@@ -51,18 +57,13 @@ from shoal.wire.produce import (
 )
 
 _NO_ACKS = 0
-_ALL_ACKS = -1
-# The client id that may write to internal topics, as in Apache Kafka.
-_ADMIN_CLIENT_ID = "__admin_client"
-# Position of the lower byte of a batch's attributes, which has the transactional bit.
-_FLAGS = 22
 
 
 def handle(core: BrokerCore, request: RawRequest) -> Answer | PendingAck | Awaitable[Answer]:
     produce = decode_produce_request(request.version, request.frame, request.header.body_position)
     call = _PendingProduce(request, produce)
     try:
-        _check_request(produce)
+        check_request(produce)
         if produce.transactional_id is not None:
             call.verification = verification_for(core, request.version, produce)
     except ApiError as error:
@@ -155,20 +156,6 @@ class _PendingProduce:
         ]
 
 
-def _check_request(produce: ProduceRequest) -> None:
-    """`ApiError` if the request as a whole is invalid."""
-    if produce.acks not in {_ALL_ACKS, _NO_ACKS, 1}:
-        message = f"acks={produce.acks} is not valid: use 0, 1 or -1 (all)"
-        raise ApiError(Code.INVALID_REQUIRED_ACKS, message)
-    if produce.transactional_id is None:
-        for item in produce.partitions:
-            if len(item.records) >= HEADER_SIZE and item.records[_FLAGS] & TRANSACTIONAL_BIT:
-                raise ApiError(
-                    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                    "the request has a transactional batch but no transactional id",
-                )
-
-
 def _write_partition(
     core: BrokerCore, call: _PendingProduce, item: ReceivedPartition, now_ms: int
 ) -> ProduceAnswer:
@@ -188,30 +175,26 @@ def _key(item: ReceivedPartition) -> TopicPartition:
 def _append_batch(
     core: BrokerCore, call: _PendingProduce, item: ReceivedPartition, now_ms: int
 ) -> ProduceAnswer:
-    if item.topic in INTERNAL_TOPICS and call.request.header.client_id != _ADMIN_CLIENT_ID:
-        raise ApiError(
-            Code.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {item.topic}"
-        )
+    if item.topic in INTERNAL_TOPICS:
+        check_internal_topic(item.topic, call.request.header.client_id)
     partition = core.partition(item.topic, item.partition)
-    rules = partition.rules
-    records = item.records
-    header = header_of_only_batch(records, call.version)
-    guard = None
+    guard = refused = earlier = None
     if call.verification is not None:
-        guard = call.verification.guard_of(_key(item))
-    partition.leader.check_acks(call.acks)
-    check_batch(records, header, rules)
-    header = apply_timestamps(records, header, rules, now_ms)
-    if record_rules.needs_record_checks(header, rules):
-        records, header = record_rules.validate_and_recompress(records, header, rules, now_ms)
-    index = len(call.answers)
-    if call.acks == _ALL_ACKS:
-        call.unacknowledged.add(index)
-    early = None
+        guard = call.verification.guards.get(_key(item))
+        refused = call.verification.error_of(_key(item))
+    records, header = admit_produced(
+        item.records,
+        partition,
+        version=call.version,
+        acks=call.acks,
+        now_ms=now_ms,
+        refused=refused,
+    )
     if core.refusals:
-        early = core.refusals.find_earlier_refusal(_key(item), header, now_ms)
-    if early is not None and not partition.log.producers.knows_batches_of(header.producer_id):
-        raise early
+        earlier = follow_refusal(header, partition, core.refusals, key=_key(item), now_ms=now_ms)
+    index = len(call.answers)
+    if call.acks == ALL_ACKS:
+        call.unacknowledged.add(index)
     try:
         appended = partition.append(
             records,
@@ -222,32 +205,20 @@ def _append_batch(
             guard=guard,
         )
     except ApiError as error:
-        raise _map_sequence_error(partition, header, error, early) from error
+        raise explain_sequence_error(error, header, partition, earlier) from error
     if core.refusals:
         core.refusals.on_batch_written(_key(item), header)
     return ProduceAnswer(
         item.topic,
         item.partition,
         base_offset=appended.base_offset,
-        append_time_ms=now_ms if rules.uses_append_time else -1,
+        append_time_ms=now_ms if partition.rules.uses_append_time else -1,
         log_start_offset=partition.log.start_offset,
     )
 
 
-def _map_sequence_error(
-    partition: Partition, header: BatchHeader, error: ApiError, early: ApiError | None
-) -> ApiError:
-    """The error for a refused batch; a batch before it may still be on its way."""
-    if error.code != Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
-        return error
-    if early is None and partition.has_new_leader() and partition.log.producers.is_ahead(header):
-        # The previous leader refused the missing batches; the producer will send them again.
-        return ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{error}; the partition has a new leader")
-    return early or error
-
-
 def _error_answer(item: ReceivedPartition, error: ApiError) -> ProduceAnswer:
-    errors = error.errors if isinstance(error, record_rules.InvalidRecords) else ()
+    errors = error.errors if isinstance(error, InvalidRecords) else ()
     return ProduceAnswer(
         item.topic,
         item.partition,

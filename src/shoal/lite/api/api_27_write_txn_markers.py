@@ -3,7 +3,7 @@
 Behaviour
 - Writes transaction markers for a coordinator, or for an administrator who ends a hanging
   transaction. The response is sent when all in-sync replicas have them.
-- INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: see `producer_state`.
+- INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: see `admission`.
 
 Versions
 - 1 flexible. 2 has the transaction version: in the second protocol the epoch of a marker is above

@@ -31,7 +31,7 @@ from shoal.lite.coordinator.loaded_shard import to_coordinator_error
 from shoal.lite.coordinator.topics import GROUP_TOPIC
 from shoal.lite.coordinator.transactions.model import ProducerIdAndEpoch
 from shoal.lite.coordinator.transactions.service import CoordinatorAction
-from shoal.lite.partitions.guards import VerificationGuard
+from shoal.lite.partitions.admission.guards import VerificationGuard
 from shoal.lite.storage.header import BatchHeader
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey

@@ -21,7 +21,11 @@ from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.coordinator.transactions.model import ProducerIdAndEpoch
 from shoal.lite.coordinator.transactions.service import CoordinatorAction
-from shoal.lite.partitions.guards import VerificationGuard
+from shoal.lite.partitions.admission.decisions import (
+    check_transactional_producers,
+    verification_error,
+)
+from shoal.lite.partitions.admission.guards import VerificationGuard
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.model.topics import TopicPartition
@@ -57,17 +61,10 @@ class TransactionVerification:
                 return
             await asyncio.sleep(backoff_s)
 
-    def guard_of(self, partition: TopicPartition) -> VerificationGuard | None:
-        """The guard of a partition; `ApiError` if the coordinator refused it."""
+    def error_of(self, partition: TopicPartition) -> ApiError | None:
+        """The error for a partition that the coordinator refused; None if it did not."""
         code = self.codes.get(partition, Code.NONE)
-        if code == Code.CONCURRENT_TRANSACTIONS and self.action is not CoordinatorAction.ADD:
-            # Producers of the first protocol do not expect that code here; they retry this one.
-            code = Code.NOT_ENOUGH_REPLICAS
-        if code == Code.INVALID_TXN_STATE:
-            raise ApiError(code, "Partition was not added to the transaction")
-        if code != Code.NONE:
-            raise ApiError(code, "The partition could not be added to the transaction")
-        return self.guards.get(partition)
+        return verification_error(code, adds=self.action is CoordinatorAction.ADD)
 
 
 def verification_for(
@@ -83,9 +80,7 @@ def verification_for(
     }
     if not identities or produce.transactional_id is None:
         return None
-    if len(identities) > 1:
-        message = "Transactional records contained more than one producer ID"
-        raise ApiError(Code.INVALID_PRODUCER_ID_MAPPING, message)
+    check_transactional_producers(identities)
     verification = TransactionVerification(
         identities.pop(), produce.transactional_id, _coordinator_action(version)
     )

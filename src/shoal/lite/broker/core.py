@@ -51,9 +51,9 @@ from shoal.lite.metadata.data.state import ALL_BROKERS, MIRROR, TOPIC, ClusterSt
 from shoal.lite.metadata.rules.features import TRANSACTION_VERSION
 from shoal.lite.metadata.rules.lookup import require_topic
 from shoal.lite.metadata.server.link import ControllerLink
+from shoal.lite.partitions.admission.refusals import Refusals
 from shoal.lite.partitions.identity import check_identity, write_identity
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.refusals import Refusals
 from shoal.lite.partitions.replicas import Replicas
 from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.replication.fetch_sessions import FetchSessions

@@ -20,9 +20,9 @@ from itertools import count
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from shoal.lite.base.codes import ApiError, Code
-from shoal.lite.partitions.guards import VerificationGuard
+from shoal.lite.partitions.admission.guards import VerificationGuard
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
+from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.lite.storage.offline import LogOffline
 from shoal.runtime.tasks import keep_running
@@ -263,11 +263,6 @@ class LoadedShard(Generic[ShardT]):
     ) -> None:
         if self._is_closed or self._partition.replica.role is not self.role:
             raise _not_coordinator()
-        self.role.check_acks(ALL_ACKS)
-        most_bytes = self._partition.rules.max_message_bytes
-        if len(view) > most_bytes:
-            message = f"the batch has {len(view)} bytes, but max.message.bytes is {most_bytes}"
-            raise ApiError(Code.MESSAGE_TOO_LARGE, message)
 
         def on_acked(code: Code) -> None:
             if code == Code.NONE:

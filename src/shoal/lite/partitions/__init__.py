@@ -1,1 +1,1 @@
-"""The replicas on one broker: their logs, their roles, and the checks before an append."""
+"""The replicas on one broker: their logs, their roles, and `admission`: what may be written."""

@@ -26,7 +26,12 @@ from shoal.lite.base.configs import TopicConfig
 from shoal.lite.base.hooks import tracer
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.status import why_offline
-from shoal.lite.partitions.guards import VerificationGuard, VerificationGuards
+from shoal.lite.partitions.admission.decisions import (
+    admit_coordinator_batch,
+    admit_marker,
+    admit_next,
+)
+from shoal.lite.partitions.admission.guards import VerificationGuard, VerificationGuards
 from shoal.lite.partitions.scheduler import Scheduler, Timer
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
@@ -49,6 +54,7 @@ from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
 from shoal.lite.storage.state.producer_state import ProducerStates
+from shoal.wire.batch import TRANSACTIONAL_BIT
 
 # Called with the result of an append or a deletion.
 OnAcked = Callable[[Code], None]
@@ -91,6 +97,8 @@ class ReplicaLog(Log, Protocol):
 
     on_offline: Callable[[], None]
 
+    @property
+    def offline_reason(self) -> str | None: ...
     @property
     def producers(self) -> ProducerStates: ...
     def append(
@@ -281,14 +289,16 @@ class PartitionShell(Generic[LogT]):
         on_acked: OnAcked,
         guard: VerificationGuard | None = None,
     ) -> LogAppendInfo:
-        """Append a checked batch. With acks=all, `on_acked` is called with the result when all
-        in-sync replicas have it or the wait fails, possibly before this returns. The first batch
-        of a transaction needs the guard under which the coordinator was asked."""
+        """Append a producer's batch, if it is next. With acks=all, `on_acked` is called with the
+        result when all in-sync replicas have it or the wait fails, possibly before this returns.
+        The first batch of a transaction needs the guard under which the coordinator was asked."""
         leader = self.leader
         try:
-            if header.is_transactional:
-                self.guards.check(header, self.log.producers, guard)
-            appended = self.log.append(view, header, leader_epoch=leader.leader_epoch)
+            duplicate = admit_next(header, self, guard)
+            if duplicate is None:
+                appended = self.log.append(view, header, leader_epoch=leader.leader_epoch)
+            else:
+                appended = LogAppendInfo(duplicate.base_offset, is_duplicate=True)
         except LogOffline:
             self._host.on_log_failed(self)
             raise
@@ -315,7 +325,7 @@ class PartitionShell(Generic[LogT]):
         on_acked: OnAcked,
     ) -> LogAppendInfo:
         """Wake the followers, and wait for them with acks=all."""
-        if header.is_transactional and not header.is_control:
+        if header.attributes & TRANSACTIONAL_BIT and not header.is_control:
             self.guards.drop(header.producer_id, header.producer_epoch)
         now_ms = self._now_ms()
         end_offset = appended.base_offset + header.last_offset_delta + 1
@@ -507,10 +517,8 @@ class Partition(PartitionShell[PartitionLog]):
         """Append a coordinator's batch with acks=all."""
         leader = self.leader
         try:
-            if header.is_transactional:
-                self.guards.check(header, self.log.producers, guard)
-            epoch = leader.leader_epoch
-            appended = self.log.append_as_coordinator(view, header, leader_epoch=epoch)
+            admit_coordinator_batch(view, header, self, guard)
+            appended = self.log.append(view, header, leader_epoch=leader.leader_epoch)
         except LogOffline:
             self._host.on_log_failed(self)
             raise
@@ -524,10 +532,9 @@ class Partition(PartitionShell[PartitionLog]):
         """Append a transaction marker with acks=all."""
         leader = self.leader
         header = unpack_header(view)
-        leader.check_acks(ALL_ACKS)
         try:
-            epoch = leader.leader_epoch
-            appended = self.log.append_marker(view, header, leader_epoch=epoch, is_bumped=is_bumped)
+            admit_marker(view, header, self, is_bumped=is_bumped)
+            appended = self.log.append(view, header, leader_epoch=leader.leader_epoch)
         except LogOffline:
             self._host.on_log_failed(self)
             raise
@@ -545,7 +552,7 @@ class Partition(PartitionShell[PartitionLog]):
         timeout_ms: int,
         on_acked: OnAcked,
     ) -> None:
-        """Append a mirror's checked batches at their offsets with acks=all."""
+        """Append a mirror's admitted batches at their offsets with acks=all."""
         leader = self.leader
         try:
             self.log.append_unit(view, headers, leader_epoch=leader.leader_epoch)

@@ -144,11 +144,8 @@ class SimulatedLog:
         self.epochs.assign(epoch, self.end_offset)
 
     def append(self, view: memoryview, header: BatchHeader, *, leader_epoch: int) -> LogAppendInfo:
-        """Write a producer's batch, unless it was written before; `ApiError` if it is not next."""
+        """Write a producer's batch, which was admitted."""
         self._require_online()
-        written = self.producers.check(header) if header.producer_id >= 0 else None
-        if written is not None:
-            return LogAppendInfo(written.base_offset, is_duplicate=True)
         batch = self.new_batch(header, leader_epoch)
         self._append(batch)
         return LogAppendInfo(batch.base_offset, is_duplicate=False)

@@ -3,8 +3,8 @@
 Rules of this file:
 - When an append returns, the kernel has the batch, so a killed process does not lose it. Only
   `flush.messages` syncs it to disk at once.
-- A batch that may not be written is refused before anything changes; a failed write takes the log
-  offline.
+- The caller has decided that the batch may be written: see `admission` in `partitions`.
+- A failed write takes the log offline.
 - The log end, its mark and the producer state advance after the write.
 """
 
@@ -16,7 +16,7 @@ from shoal.lite.storage.offline import offline_on_error
 from shoal.lite.storage.scan import LARGEST_RELATIVE_OFFSET
 from shoal.lite.storage.segment import wall_ms
 from shoal.lite.storage.state.log_state import LogState
-from shoal.lite.storage.state.replaying import marker_in, record_marker
+from shoal.lite.storage.state.replaying import record_marker
 from shoal.lite.storage.truncation import truncate_fully
 from shoal.lite.storage.units import UNITS_MARK
 from shoal.wire.batch import CONTINUED_BIT, CONTROL_BIT
@@ -34,40 +34,8 @@ class LogAppendInfo(NamedTuple):
 def append(
     log: LogState, view: memoryview, header: BatchHeader, *, leader_epoch: int
 ) -> LogAppendInfo:
-    """Assign the next offsets to a checked batch and write it. `view` is changed in place."""
+    """Assign the next offsets to an admitted batch and write it. `view` is changed in place."""
     log.require_online()
-    if header.producer_id >= 0 and (duplicate := log.producers.check(header)) is not None:
-        return LogAppendInfo(duplicate.base_offset, is_duplicate=True)
-    return _append(log, view, header, leader_epoch)
-
-
-def append_as_coordinator(
-    log: LogState, view: memoryview, header: BatchHeader, *, leader_epoch: int
-) -> LogAppendInfo:
-    """Append a batch of a coordinator, written for a producer or for itself."""
-    log.require_online()
-    if header.producer_id >= 0:
-        log.producers.check_coordinator_batch(header)
-    return _append(log, view, header, leader_epoch)
-
-
-def append_marker(
-    log: LogState, view: memoryview, header: BatchHeader, *, leader_epoch: int, is_bumped: bool
-) -> LogAppendInfo:
-    """Append a transaction marker; `ApiError` if it may not end the transaction."""
-    log.require_online()
-    log.producers.check_marker(
-        header.producer_id,
-        header.producer_epoch,
-        marker_in(view).coordinator_epoch or 0,
-        is_bumped=is_bumped,
-    )
-    return _append(log, view, header, leader_epoch)
-
-
-def _append(
-    log: LogState, view: memoryview, header: BatchHeader, leader_epoch: int
-) -> LogAppendInfo:
     base_offset = log.end_offset
     stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
     if leader_epoch > log.epochs.latest:
@@ -85,7 +53,7 @@ def _append(
 def append_unit(
     log: LogState, view: memoryview, headers: Sequence[BatchHeader], *, leader_epoch: int
 ) -> None:
-    """Write checked batches at their own offsets, all or none. `view` is changed in place."""
+    """Write admitted batches at their own offsets, all or none. `view` is changed in place."""
     log.require_online()
     if log.start_offset == log.end_offset and _is_too_far(log, headers[-1].last_offset):
         # An offset index cannot span the distance: begin a new segment at the first batch.

@@ -48,8 +48,6 @@ class PartitionLog(LogState):
         recover(self, last_shutdown)
 
     append = appending.append
-    append_as_coordinator = appending.append_as_coordinator
-    append_marker = appending.append_marker
     append_unit = appending.append_unit
     append_fetched = fetched.append_fetched
     begin_epoch = appending.begin_epoch

@@ -46,7 +46,7 @@ from shoal.lite.coordinator.groups.records import (
 from shoal.lite.coordinator.groups.settings import group_settings, offsets_retention_ms
 from shoal.lite.coordinator.host import CoordinatorBroker
 from shoal.lite.coordinator.loaded_shard import LoadedShard, NewRecord
-from shoal.lite.partitions.guards import VerificationGuard
+from shoal.lite.partitions.admission.guards import VerificationGuard
 from shoal.lite.partitions.scheduler import monotonic_ms
 from shoal.lite.storage.header import BatchHeader
 from shoal.runtime.tasks import RepeatingCall, call_every, log_only, run_once

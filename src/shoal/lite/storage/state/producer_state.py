@@ -1,23 +1,17 @@
-"""The state of each producer in a partition: which batch may come next, and open transactions.
+"""The state of each producer in a partition: its last batches, its epoch, its open transaction.
 
 Apache Kafka's rules, which its clients rely on:
-- The last five batches of a producer are kept. A batch with the same epoch, first and last sequence
-  as one of them is a duplicate: it is acknowledged with its original offset.
-- Otherwise its first sequence must follow the last one written; sequences wrap from 2³¹-1
-  to 0. Anything else is out of order.
-- An older epoch is refused. A newer epoch starts at sequence 0.
-- A producer that the partition does not know may start with any sequence.
+- The last five batches of a producer are kept, to recognise duplicates.
 - A producer expires some time after the *timestamp* of its last batch, not after the time of the
   write: old data leaves no state. A producer with an open transaction never expires.
-- A transaction begins with a producer's first transactional batch and ends with a marker. While
-  it is open, the producer may write nothing outside of it.
-- A marker of an older coordinator epoch is refused, so that a replaced coordinator decides nothing.
+- A transaction begins with a producer's first transactional batch and ends with a marker.
 
 The *first unstable offset* is the start of the earliest transaction whose marker is not written, or
 not yet on all in-sync replicas: read_committed consumers read up to there.
 
-Pure: the log calls `check` before a write and `record` after it. Batches that followers fetch, and
-batches that are read again at a start, are only recorded: their first leader has checked them.
+Pure: the log calls `record` after a write. Whether a batch may be written is decided before it,
+by the leader alone: see `admission` in `partitions`. Batches that followers fetch, and batches that
+are read again at a start, are only recorded.
 """
 
 from collections import deque
@@ -25,7 +19,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.storage.header import BatchHeader
 from shoal.wire.batch import (
     NO_PRODUCER_EPOCH,
@@ -79,6 +72,14 @@ class ProducerState:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def find_duplicate(self, header: BatchHeader) -> WrittenBatch | None:
+        """The batch of this epoch with the same first and last sequence."""
+        wanted = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if (batch.first_sequence, batch.last_sequence) == wanted:
+                return batch
+        return None
+
     def reset_for_epoch(self, epoch: int) -> None:
         """Begin an epoch: the sequences of another epoch's batches do not matter."""
         if epoch != self.epoch:
@@ -89,10 +90,11 @@ class ProducerState:
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_changed_offset", "_open", "_producers", "_unreplicated")
+    __slots__ = ("_changed_offset", "_open", "_unreplicated", "by_id")
 
     def __init__(self) -> None:
-        self._producers: dict[int, ProducerState] = {}
+        # Only the methods of this class change it.
+        self.by_id: dict[int, ProducerState] = {}
         # The start of each open transaction by producer id, in the order of offsets.
         self._open: dict[int, int] = {}
         # First and last offset of transactions whose marker is not known to be replicated.
@@ -101,111 +103,37 @@ class ProducerStates:
         self._changed_offset = NO_OFFSET
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self.by_id)
 
     def items(self) -> Iterator[tuple[int, ProducerState]]:
         """Every producer by id; do not change them."""
-        return iter(self._producers.items())
+        return iter(self.by_id.items())
 
-    # Before a write
-
-    def check(self, header: BatchHeader) -> WrittenBatch | None:
-        """The earlier copy of a duplicate; None if the batch may be written; else `ApiError`."""
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            return None
-        if (
-            header.producer_epoch == producer.epoch
-            and producer.batches
-            and header.base_sequence == (producer.batches[-1].last_sequence + 1) & SEQUENCE_MASK
-            and producer.first_offset < 0
-        ):
-            return None  # nearly always
-        duplicate = self._check_sequence(header, producer)
-        if duplicate is None and producer.first_offset >= 0 and not header.is_transactional:
-            raise ApiError(
-                Code.INVALID_TXN_STATE,
-                f"producer {header.producer_id} sent a non-transactional batch while its "
-                "transaction is open",
-            )
-        return duplicate
-
-    def _check_sequence(self, header: BatchHeader, producer: ProducerState) -> WrittenBatch | None:
-        if header.producer_epoch == producer.epoch:
-            return self._check_same_epoch(header, producer)
-        self.check_epoch(header.producer_id, header.producer_epoch)
-        if header.base_sequence != 0:
-            raise _sequence_error(header, "a new epoch must start at 0")
-        return None
-
-    def _check_same_epoch(
-        self, header: BatchHeader, producer: ProducerState
-    ) -> WrittenBatch | None:
-        expected = sequence_after(producer.last_sequence, 1)
-        if header.base_sequence == expected:
-            return None
-        duplicate = _find_duplicate(producer, header)
-        if duplicate is None:
-            raise _sequence_error(header, f"expected {expected}")
-        return duplicate
-
-    def check_epoch(self, producer_id: int, epoch: int, *, allows_equal: bool = True) -> None:
-        """`ApiError` if the producer is known at a later epoch."""
-        producer = self._producers.get(producer_id)
-        if producer is None or epoch > producer.epoch or (allows_equal and epoch == producer.epoch):
-            return
-        raise ApiError(
-            Code.INVALID_PRODUCER_EPOCH,
-            f"producer {producer_id} has epoch {producer.epoch}, the batch has epoch {epoch}",
-        )
-
-    def check_coordinator_batch(self, header: BatchHeader) -> None:
-        """`ApiError` if a coordinator may not write this batch for a producer.
-
-        Coordinators write offsets for producers; these batches have no sequence numbers.
-        """
-        self.check_epoch(header.producer_id, header.producer_epoch)
-
-    def check_marker(
-        self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_bumped: bool = False
-    ) -> None:
-        """`ApiError` if a marker may not end a transaction.
-
-        In the second protocol (KIP-890) a marker's epoch is above that of its transaction
-        (`is_bumped`): a marker with an equal epoch was written before.
-        """
-        self.check_epoch(producer_id, epoch, allows_equal=not is_bumped)
-        producer = self._producers.get(producer_id)
-        if producer is not None and coordinator_epoch < producer.coordinator_epoch:
-            raise ApiError(
-                Code.TRANSACTION_COORDINATOR_FENCED,
-                f"a coordinator of epoch {producer.coordinator_epoch} has ended transactions of "
-                f"producer {producer_id}; this marker has coordinator epoch {coordinator_epoch}",
-            )
+    # Questions before a write
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        producer = self._producers.get(producer_id)
+        producer = self.by_id.get(producer_id)
         return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
 
     def is_duplicate(self, header: BatchHeader) -> bool:
         """Whether the same batch is among the last five of its producer."""
-        producer = self._producers.get(header.producer_id)
+        producer = self.by_id.get(header.producer_id)
         return (
             producer is not None
             and producer.epoch == header.producer_epoch
-            and _find_duplicate(producer, header) is not None
+            and producer.find_duplicate(header) is not None
         )
 
     def is_ahead(self, header: BatchHeader) -> bool:
         """Whether batches of the producer are missing before this one."""
-        producer = self._producers.get(header.producer_id)
+        producer = self.by_id.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             return False
         distance = (header.base_sequence - sequence_after(producer.last_sequence, 1)) % (1 << 31)
         return 0 < distance < 1 << 30
 
     def knows_batches_of(self, producer_id: int) -> bool:
-        producer = self._producers.get(producer_id)
+        producer = self.by_id.get(producer_id)
         return producer is not None and bool(producer.batches)
 
     # After a write
@@ -215,9 +143,9 @@ class ProducerStates:
         producer_id = header.producer_id
         if producer_id < 0:
             return
-        producer = self._producers.get(producer_id)
+        producer = self.by_id.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = ProducerState()
+            producer = self.by_id[producer_id] = ProducerState()
         if header.producer_epoch != producer.epoch:
             producer.reset_for_epoch(header.producer_epoch)
         producer.timestamp_ms = header.max_timestamp
@@ -240,7 +168,7 @@ class ProducerStates:
         self, header: BatchHeader, offset: int, marker: ControlMarker
     ) -> EndedTransaction | None:
         """Record a marker written at `offset`; returns the transaction that it ends, if any."""
-        producer = self._producers.setdefault(header.producer_id, ProducerState())
+        producer = self.by_id.setdefault(header.producer_id, ProducerState())
         producer.reset_for_epoch(header.producer_epoch)
         producer.timestamp_ms = header.max_timestamp
         producer.coordinator_epoch = marker.coordinator_epoch or 0
@@ -260,7 +188,7 @@ class ProducerStates:
 
     def restore(self, producer_id: int, producer: ProducerState) -> None:
         """Add a producer from a snapshot."""
-        self._producers[producer_id] = producer
+        self.by_id[producer_id] = producer
         if producer.first_offset >= 0:
             self._open[producer_id] = producer.first_offset
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
@@ -292,7 +220,7 @@ class ProducerStates:
         enough otherwise: the missing ones of the last five are truncated.
         """
         is_correct = self._changed_offset < end_offset
-        for producer in self._producers.values():
+        for producer in self.by_id.values():
             while producer.batches and producer.batches[-1].base_offset >= end_offset:
                 producer.batches.pop()
                 is_correct = is_correct and bool(producer.batches)
@@ -302,24 +230,8 @@ class ProducerStates:
         """Remove producers whose last batch is older."""
         expired = [
             producer_id
-            for producer_id, producer in self._producers.items()
+            for producer_id, producer in self.by_id.items()
             if producer.first_offset < 0 and producer.timestamp_ms < timestamp_ms
         ]
         for producer_id in expired:
-            del self._producers[producer_id]
-
-
-def _find_duplicate(producer: ProducerState, header: BatchHeader) -> WrittenBatch | None:
-    wanted = header.base_sequence, header.last_sequence
-    for batch in producer.batches:
-        if (batch.first_sequence, batch.last_sequence) == wanted:
-            return batch
-    return None
-
-
-def _sequence_error(header: BatchHeader, expectation: str) -> ApiError:
-    return ApiError(
-        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {header.producer_id}, epoch {header.producer_epoch}: "
-        f"sequence {header.base_sequence} is out of order, {expectation}",
-    )
+            del self.by_id[producer_id]

@@ -19,6 +19,7 @@ Rules of this file:
 from dataclasses import dataclass
 
 from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.partitions.admission.producer_rules import check_epoch
 from shoal.lite.storage.header import BatchHeader
 from shoal.lite.storage.state.producer_state import ProducerStates
 
@@ -48,7 +49,7 @@ class VerificationGuards:
 
         Raise `ApiError` if the producer is fenced: then the coordinator need not be asked.
         """
-        producers.check_epoch(header.producer_id, header.producer_epoch)
+        check_epoch(header, producers)
         guards = self._guards.setdefault(header.producer_id, {})
         guard = guards.get(header.producer_epoch)
         if guard is None:

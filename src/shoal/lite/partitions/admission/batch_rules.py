@@ -1,9 +1,11 @@
-"""Checks of a batch before it is appended. Pure.
+"""Rules for one batch by itself: its format, size, checksum and timestamps. Pure.
 
-The errors and their order are Apache Kafka's, but these checks read only the header.
-`record_rules` reads the records if the topic requires it. What is not checked is listed in
+The errors and their order are Apache Kafka's, but these rules read only the header; see
+`record_rules` for the records. What is not checked is listed in
 `docs/reference/differences-from-kafka.md`.
 """
+
+from collections.abc import Sequence
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.configs import TopicConfig
@@ -13,6 +15,7 @@ from shoal.wire.batch import (
     CONTINUED_BIT,
     LEAST_BATCH_LENGTH,
     MAGIC,
+    NO_PRODUCER_ID,
     TIMESTAMP_TYPE_BIT,
     Batch,
 )
@@ -56,9 +59,7 @@ def check_batch(records: memoryview, header: BatchHeader, rules: TopicConfig) ->
     if header.base_offset != 0:
         raise _invalid(f"the base offset must be 0, not {header.base_offset}")
     if len(records) > rules.max_message_bytes:
-        limit = rules.max_message_bytes
-        message = f"the batch has {len(records)} bytes, but max.message.bytes is {limit}"
-        raise ApiError(Code.MESSAGE_TOO_LARGE, message)
+        raise batch_too_large(records, rules)
     if crc32c(records[CHECKED_START:]) != header.crc:
         raise ApiError(Code.CORRUPT_MESSAGE, "the checksum of the batch does not match its bytes")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
@@ -75,6 +76,12 @@ def check_batch(records: memoryview, header: BatchHeader, rules: TopicConfig) ->
             f"the batch has {len(records)} bytes, but segment.bytes is {rules.log.segment_bytes}"
         )
         raise ApiError(Code.RECORD_LIST_TOO_LARGE, message)
+
+
+def batch_too_large(records: memoryview, rules: TopicConfig) -> ApiError:
+    limit = rules.max_message_bytes
+    message = f"the batch has {len(records)} bytes, but max.message.bytes is {limit}"
+    return ApiError(Code.MESSAGE_TOO_LARGE, message)
 
 
 def apply_timestamps(
@@ -99,6 +106,74 @@ def apply_timestamps(
         Batch(records).edit(attributes=header.attributes & ~_BROKERS_BITS)
         return unpack_header(records)
     return header
+
+
+# Batches of a mirror: several, with their own offsets
+
+
+def unpack_unit(records: memoryview, next_offset: int, rules: TopicConfig) -> list[BatchHeader]:
+    """Return the headers of all batches; `ApiError` if one of them may not be written."""
+    headers: list[BatchHeader] = []
+    position = 0
+    while position < len(records):
+        if len(records) - position < HEADER_SIZE:
+            raise _invalid(f"{len(records) - position} bytes after the last batch")
+        header = unpack_header(records, position)
+        end = position + header.size
+        if header.batch_length < LEAST_BATCH_LENGTH or end > len(records):
+            raise _invalid(f"a batch of {header.size} bytes is incomplete")
+        _check_mirrored(records[position:end], header, next_offset, rules)
+        headers.append(header)
+        next_offset = header.last_offset + 1
+        position = end
+    return headers
+
+
+def _check_mirrored(
+    batch: memoryview, header: BatchHeader, next_offset: int, rules: TopicConfig
+) -> None:
+    if header.magic != MAGIC or header.codec > _LAST_CODEC:
+        raise _invalid(
+            f"format {header.magic} or compression {header.codec} of a batch is not supported"
+        )
+    if header.size > rules.max_message_bytes:
+        message = (
+            f"a batch of {header.size} bytes exceeds max.message.bytes={rules.max_message_bytes}"
+        )
+        raise ApiError(Code.MESSAGE_TOO_LARGE, message)
+    if crc32c(batch[CHECKED_START:]) != header.crc:
+        message = f"the batch at offset {header.base_offset} contradicts its checksum"
+        raise ApiError(Code.CORRUPT_MESSAGE, message)
+    if header.base_offset < next_offset or header.last_offset_delta < 0:
+        raise _invalid(
+            f"a batch at offset {header.base_offset} is below the next offset {next_offset}"
+        )
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise _invalid(
+            f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
+        )
+    if header.producer_id != NO_PRODUCER_ID or header.is_control or header.is_transactional:
+        raise _invalid(
+            "batches with producer ids, transactions or markers cannot be mirrored this way"
+        )
+
+
+def set_continued_bits(records: memoryview, headers: Sequence[BatchHeader]) -> list[BatchHeader]:
+    """Set the continued bit in all batches but the last, and return the new headers."""
+    new_headers = []
+    position = 0
+    for number, header in enumerate(headers, 1):
+        view = records[position : position + header.size]
+        attributes = header.attributes & ~CONTINUED_BIT
+        if number < len(headers):
+            attributes |= CONTINUED_BIT
+        if attributes != header.attributes:
+            Batch(view).edit(attributes=attributes)
+            new_headers.append(unpack_header(view))
+        else:
+            new_headers.append(header)
+        position += header.size
+    return new_headers
 
 
 def _invalid(message: str) -> ApiError:
