@@ -151,9 +151,10 @@ class Audit:
 class Copy:
     """Mirror a full topic, from the first record at the target to the last."""
 
-    def __init__(self, checkout: Path, source: str, target: str, topic: str, total: int) -> None:
+    def __init__(self, checkout: Path, route: tuple[str, str], topic: str, total: int) -> None:
+        """`route` is the bootstrap of the source and of the target."""
         self._checkout = checkout
-        self._route = (source, target)
+        self._route = route
         self._topic = topic
         self._total = total
 
@@ -232,7 +233,8 @@ def _cases(new: Path, old: Path, names: list[str], pairs: int) -> Iterator[dict[
             topic = f"bench-{codec}"
             total = asyncio.run(fill(source.bootstrap, topic, codec, MIRRORED_RECORDS))
             here, there = (
-                Copy(each, source.bootstrap, target.bootstrap, topic, total) for each in (new, old)
+                Copy(each, (source.bootstrap, target.bootstrap), topic, total)
+                for each in (new, old)
             )
             yield _compare(f"mirror {codec}", here, there, pairs)
 
