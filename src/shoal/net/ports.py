@@ -72,7 +72,7 @@ def bind_port(host: str, port: int, *, remedy: str) -> socket.socket:
     except OSError as error:
         bound.close()
         raise SystemFailure(
-            f"cannot listen on {host}:{port}: {error.strerror}", remedy=remedy
+            f"cannot listen on {host}, port {port}: {error.strerror}", remedy=remedy
         ) from error
     return bound
 
