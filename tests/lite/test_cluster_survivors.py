@@ -201,3 +201,8 @@ def test_where_the_only_copy_is_lost_nobody_pretends() -> None:
             cluster.restart(broker_id)
         assert partition_of(cluster, "t").leader == -1
         assert goes_as_expected(cluster, b"x", in_vain=True)
+        # Every broker with a replica says so in the status, and what to do about it.
+        eventually(lambda: all("t-0" in node.offline for node in cluster.status()))
+        for node in cluster.status():
+            assert f"broker {leader} came back" in node.offline["t-0"]
+            assert "unclean.leader.election.enable=true" in node.offline["t-0"]

@@ -13,11 +13,12 @@ from shoal.client.errors import ConnectionLost
 from shoal.client.transport.connection import Connection, connect
 from shoal.lite.api.table import APIS
 from shoal.lite.base.codes import Code
-from shoal.lite.base.hooks.links import NO_FAULT, LinkCondition, NodeLink, NodeLinkFaults
+from shoal.lite.base.hooks.links import NodeLink, NodeLinkFaults
 from shoal.lite.base.hooks.request_faults import NODE_CLIENT_PREFIX, RequestFaults
 from shoal.lite.broker.registry import ApiRequest
 from shoal.lite.testing.faults.answers import error_values
 from shoal.lite.testing.faults.plan import FIRST_SHOAL_API_KEY, FaultPlan
+from shoal.net.link_faults import NO_EFFECT, LinkEffect
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import shape_of
 from shoal.wire.messages import (
@@ -111,7 +112,7 @@ def ask(connection: Connection) -> "asyncio.Future[memoryview]":
 
 
 @pytest.mark.parametrize(
-    "link", [NodeLink(LinkCondition(True), NO_FAULT), NodeLink(NO_FAULT, LinkCondition(True))]
+    "link", [NodeLink(LinkEffect(True), NO_EFFECT), NodeLink(NO_EFFECT, LinkEffect(True))]
 )
 async def test_a_cut_link_stalls_and_nothing_is_lost(
     connection: Connection, link: NodeLink
@@ -141,7 +142,7 @@ async def test_while_a_link_is_cut_even_the_end_of_the_other_side_is_not_heard()
     host, port = server.sockets[0].getsockname()
     connection = await connect(host, port, max_in_flight=1, limit_bytes=1000)
     links = NodeLinkFaults()
-    links.change({2: NodeLink(incoming=LinkCondition(True))})
+    links.change({2: NodeLink(incoming=LinkEffect(True))})
     links.on_connected(2, connection)
     answer = ask(connection)
     await asyncio.sleep(0.2)
@@ -157,7 +158,7 @@ async def test_while_a_link_is_cut_even_the_end_of_the_other_side_is_not_heard()
 async def test_a_slow_link_keeps_the_order(connection: Connection) -> None:
     links = NodeLinkFaults()
     links.on_connected(2, connection)
-    links.change({2: NodeLink(LinkCondition(delay_ms=30), LinkCondition(delay_ms=40))})
+    links.change({2: NodeLink(LinkEffect(delay_ms=30), LinkEffect(delay_ms=40))})
     loop = asyncio.get_running_loop()
     began = loop.time()
     frames = await asyncio.gather(*(ask(connection) for _ in range(4)))
@@ -171,7 +172,7 @@ async def test_a_narrow_link_lets_so_many_bytes_pass(
 ) -> None:
     links = NodeLinkFaults()
     links.on_connected(2, connection)
-    links.change({2: NodeLink(**{direction: LinkCondition(bytes_per_s=40)})})
+    links.change({2: NodeLink(**{direction: LinkEffect(bytes_per_s=40)})})
     loop = asyncio.get_running_loop()
     began = loop.time()
     frames = await asyncio.gather(*(ask(connection) for _ in range(4)))
@@ -190,8 +191,8 @@ async def test_connections_share_a_narrow_link() -> None:
     links = NodeLinkFaults()
     links.change(
         {
-            2: NodeLink(incoming=LinkCondition(bytes_per_s=40)),
-            3: NodeLink(LinkCondition(is_cut=True)),
+            2: NodeLink(incoming=LinkEffect(bytes_per_s=40)),
+            3: NodeLink(LinkEffect(is_cut=True)),
         }
     )
     for connection in both:
@@ -199,9 +200,7 @@ async def test_connections_share_a_narrow_link() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     asked = [ask(connection) for connection in both for _ in range(2)]
-    links.change(
-        {2: NodeLink(incoming=LinkCondition(bytes_per_s=40))}
-    )  # which changes nothing here
+    links.change({2: NodeLink(incoming=LinkEffect(bytes_per_s=40))})  # which changes nothing here
     await asyncio.gather(*asked)
     assert loop.time() - began >= 4 * 4 / 40
     for connection in both:
@@ -240,7 +239,7 @@ async def test_a_reset_is_heard_at_both_ends_and_happens_once() -> None:
 
 async def test_no_connection_is_made_over_a_cut_link() -> None:
     links = NodeLinkFaults()
-    links.change({2: NodeLink(incoming=LinkCondition(True))})
+    links.change({2: NodeLink(incoming=LinkEffect(True))})
     await links.wait_until_open(3)
     waiting = asyncio.create_task(links.wait_until_open(2))
     await asyncio.sleep(0.02)
@@ -256,19 +255,19 @@ def test_each_node_is_told_its_own_end_of_a_link() -> None:
     plan = FaultPlan()
     wish = {"kind": "link", "source": 1, "target": 2, "is_cut": True, "delay_ms": 0}
     plan.inject(wish | {"bytes_per_s": 0, "one_way": True}, {1, 2, 3})
-    assert plan.faults_of(1)["links"] == {2: [LinkCondition(True), NO_FAULT]}
-    assert plan.faults_of(2)["links"] == {1: [NO_FAULT, LinkCondition(True)]}
+    assert plan.faults_of(1)["links"] == {2: [LinkEffect(True), NO_EFFECT]}
+    assert plan.faults_of(2)["links"] == {1: [NO_EFFECT, LinkEffect(True)]}
     assert plan.faults_of(3)["links"] == {}
     plan.inject({"kind": "isolate", "node": 3}, {1, 2, 3})
     assert plan.faults_of(3)["links"] == {
-        1: [LinkCondition(True)] * 2,
-        2: [LinkCondition(True)] * 2,
+        1: [LinkEffect(True)] * 2,
+        2: [LinkEffect(True)] * 2,
     }
     for _ in range(2):
         plan.inject({"kind": "reset", "source": 3, "target": 1}, {1, 2, 3})
     assert [plan.faults_of(node)["resets"] for node in (1, 2, 3)] == [{3: 2}, {}, {1: 2}]
     plan.forget(3)
-    assert plan.faults_of(1)["links"] == {2: [LinkCondition(True), NO_FAULT]}
+    assert plan.faults_of(1)["links"] == {2: [LinkEffect(True), NO_EFFECT]}
     assert plan.faults_of(1)["resets"] == {}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.offsets.checkpoints import PREFIX
+from shoal.mirror.offsets.checkpoints import PREFIX, CheckpointTopic
 from shoal.mirror.translation import Translator
 from shoal.mirror.watch import checkpoint_loss
 from shoal.model.errors import ConfigError
@@ -62,3 +62,16 @@ async def test_a_checkpoint_topic_deleted_while_the_mirror_was_stopped_refuses_t
     with pytest.raises(ConfigError, match="is not empty") as caught:
         await mirror_all(config)
     assert "delete the target topic" in str(caught.value.remedy)
+
+
+async def test_a_topic_that_was_never_written_is_not_lost(target: LiteCluster) -> None:
+    partition = TopicPartition("t", 0)
+    async with client(target.bootstrap) as one:
+        topic = CheckpointTopic(one, "unused")
+        # As a mirror that copies no partition yet does each second.
+        await topic.write({}, {partition: {}})
+        assert not await topic.is_lost()
+        await topic.create_if_missing()
+        await topic.write({}, {partition: {0: b"block"}})
+        await one.admin.delete_topics([f"{PREFIX}unused"])
+        assert await topic.is_lost()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shoal.net import control_port
 from shoal.net.control_port import (
     LINE_LIMIT_BYTES,
     ControlError,
@@ -76,6 +77,48 @@ async def test_a_peer_that_breaks_a_rule_gets_no_answer(
     with pytest.raises(ControlError, match="ended before the answer"):
         await asyncio.to_thread(request_answer, port, {"command": "one"}, timeout_s=10)
     await control.close()
+
+
+@pytest.mark.parametrize("sent", [b"", line(command="one")[:-1]], ids=["nothing", "half a line"])
+async def test_a_peer_without_a_request_is_closed(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_port, "IDLE_LIMIT_S", 0.1)
+    control = ControlPort(echo, token=TOKEN)
+    port = await control.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    # The limit is not one of answers.
+    answer = await exchange(port, line(command="two", takes_s=0.3))
+    assert answer == b'{"said": "two"}\n'
+    await control.close()
+
+
+async def test_open_connections_end_with_the_port_but_requests_are_answered() -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["command"] == "long":
+            begun.set()
+            await may_end.wait()
+        return {"said": request["command"]}
+
+    control = ControlPort(answer, token=TOKEN)
+    port = await control.start()
+    idle, busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    idle[1].write(line(command="one"))
+    assert await idle[0].readline() == b'{"said": "one"}\n'
+    busy[1].write(line(command="long"))
+    await begun.wait()
+    closing = asyncio.ensure_future(control.close())
+    assert await asyncio.wait_for(idle[0].read(), 10) == b""
+    may_end.set()
+    assert await asyncio.wait_for(busy[0].read(), 10) == b'{"said": "long"}\n'
+    await closing
+    for _, writer in (idle, busy):
+        writer.close()
 
 
 async def test_a_peer_that_waits_too_long_is_closed() -> None:

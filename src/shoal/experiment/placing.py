@@ -9,7 +9,6 @@ Rules:
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from shoal.experiment import plan
@@ -41,13 +40,8 @@ class PlacementProvider:
         self.session.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.session.__exit__(kind, error, traceback)
+    def __exit__(self, *reason: object) -> None:
+        self.session.__exit__(*reason)
 
     def location(self) -> WorkerLocation:
         """Where the next run's workers run; waits until Spark has slots for them."""

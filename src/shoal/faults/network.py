@@ -21,7 +21,7 @@ from typing import Final, Protocol, Self, TypeVar
 from shoal.faults.addresses import AddressRewriter, NodeIdentifier
 from shoal.faults.zones import Zones
 from shoal.model.errors import ConfigError, UsageError
-from shoal.net.link_faults import EndpointNames, LinkEffect, combine_effects
+from shoal.net.link_faults import NO_EFFECT, EndpointNames, LinkEffect, combine_effects
 from shoal.net.loops import call_in
 from shoal.net.proxy import HOST, Proxy, ProxyRoute
 from shoal.runtime.context_managers import StopsOnExit
@@ -211,7 +211,7 @@ class ProxyNetwork(StopsOnExit):
         names = self.node_names(cluster, source), self.node_names(cluster, target)
         found = self._call(lambda: self._proxy.faults.between(*names, created_after=0))
         wanted = combine_effects(one.effect for one in found)
-        if self._node_effects.get((cluster, source, target), LinkEffect()) != wanted:
+        if self._node_effects.get((cluster, source, target), NO_EFFECT) != wanted:
             nodes.set_link(source, target, wanted)
             self._node_effects[cluster, source, target] = wanted
 

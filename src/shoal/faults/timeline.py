@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from shoal.model.errors import ConfigError
 from shoal.model.tables import Table
-from shoal.net.link_faults import LinkEffect
+from shoal.net.link_faults import NO_EFFECT, LinkEffect
 
 MOST_FAULTS: Final = 1000
 MOST_RANDOM: Final = 10_000
@@ -45,9 +45,6 @@ _OWN_KEYS: Final[dict[str, frozenset[str]]] = {
     "purge": frozenset({"target", "topic", "keep"}),
 }
 _ALL_OWN_KEYS: Final = frozenset().union(*_OWN_KEYS.values())
-
-
-NO_EFFECT: Final = LinkEffect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,7 @@ class Fault:
         settings: dict[str, Any] = {
             "for_s": self.lasts_s,
             "delay_ms": self.effect.delay_ms or None,
-            "bytes_per_s": self.effect.bytes_per_s,
+            "bytes_per_s": self.effect.bytes_per_s or None,
             "topic": self.topic or None,
             "partitions": self.partitions or None,
             "keep": self.keep or None,

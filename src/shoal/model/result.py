@@ -222,10 +222,6 @@ class Ratios:
             re_read_rate=_ratio(counts["re_reads"], deliveries),
         )
 
-    def by_name(self) -> dict[str, float | None]:
-        """The ratios by attribute name; `Metrics` has the same names."""
-        return {name.attribute: getattr(self, name.attribute) for name in names_of(Ratios)}
-
 
 def _ratio(numerator: int, denominator: int) -> float | None:
     return numerator / denominator if denominator else None

@@ -4,6 +4,7 @@ Rules:
 - A line is one JSON object. Its length is limited before it is parsed, and a longer line is refused
   as soon as it exceeds the limit.
 - A peer must know the token, which is compared in constant time.
+- A peer that sends no request, or does not read its answer, for `IDLE_LIMIT_S` is closed.
 - `ControlPort` answers each request with one line. A peer that breaks a rule gets no answer: its
   connection is closed, and the log says why.
 - A command from another terminal is one connection with one request (`request_answer`).
@@ -22,6 +23,7 @@ from shoal.model.errors import ShoalError
 HOST: Final = "127.0.0.1"
 LINE_LIMIT_BYTES: Final = 1 << 20
 ANSWER_LIMIT_BYTES: Final = 64 << 20
+IDLE_LIMIT_S: Final = 30.0
 
 Json = dict[str, Any]
 
@@ -87,6 +89,9 @@ class ControlPort:
         self._token = token
         self._timeout_s = timeout_s
         self._server: asyncio.Server | None = None
+        # Connections without a request; the others end after their answer.
+        self._idle: set[asyncio.StreamWriter] = set()
+        self._is_closed = False
 
     async def start(self) -> int:
         """Listen; returns the port."""
@@ -95,13 +100,17 @@ class ControlPort:
         return port
 
     async def close(self) -> None:
+        """Stop listening; requests that are being executed are still answered."""
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
+            for writer in self._idle:
+                writer.close()
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while await self._answer_next(reader, writer):
+            while not self._is_closed and await self._answer_next(reader, writer):
                 pass
         except (ControlError, ValueError, ConnectionError, TimeoutError) as error:
             _log.info("control connection closed: %s", str(error) or "no request in time")
@@ -113,18 +122,23 @@ class ControlPort:
     ) -> bool:
         """Answer the next request; False at the end of the connection."""
         async with asyncio.timeout(self._timeout_s):
+            self._idle.add(writer)
             try:
-                line = await reader.readline()
+                async with asyncio.timeout(IDLE_LIMIT_S):
+                    line = await reader.readline()
             except ValueError as error:  # raised by asyncio beyond the limit
                 raise ControlError(
                     f"a control line is longer than {LINE_LIMIT_BYTES} bytes"
                 ) from error
+            finally:
+                self._idle.discard(writer)
             if not line:
                 return False
             request = decode_object(line)
             check_token(request.get("token"), self._token)
             writer.write(_encode(await self._answer(request)))
-            await writer.drain()
+            async with asyncio.timeout(IDLE_LIMIT_S):
+                await writer.drain()
         return True
 
 

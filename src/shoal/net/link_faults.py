@@ -1,24 +1,29 @@
-"""Faults on the link between two endpoints. Pure: no sockets, no clocks.
+"""The model of faults on links, between clients and brokers as between nodes. Pure.
+
+Two appliers use it: `shoal.net.proxy` on the bytes of TCP connections, and
+`shoal.lite.base.hooks.links` inside a node of Kafka Lite, on messages.
 
 Rules of this file:
-- An *endpoint* has several names at once (a zone, a cluster, a node, a role). A `LinkFault`
-  applies to every connection from one of its `sources` to one of its `targets`. Several faults
-  on one connection combine: cut if any of them cuts, the sum of all delays, the lowest bandwidth.
-- TCP neither loses nor reorders bytes, so a `LinkQueue` does not either: held bytes stay in
-  order, and so does the end of the stream. A changed delay also applies to bytes already held.
+- A fault affects one direction. Several faults on one connection combine: cut if any of them cuts,
+  the sum of all delays, the lowest bandwidth.
+- TCP neither loses nor reorders bytes, so a `LinkQueue` does not either: held items stay in order,
+  and so does the end of the stream. After a change of the faults, held items are scheduled again.
+- An item arrives when its last byte does.
+- All connections that a fault applies to share its bandwidth.
+- An *endpoint* has several names at once (a zone, a cluster, a node, a role). A fault of
+  `LinkFaults` applies to every connection from one of its sources to one of its targets.
 - A stall applies only to connections that existed when it began, as when a firewall drops its
   connection table: new connections pass.
-- All connections that a fault applies to share its bandwidth.
 - The caller passes the time, in seconds; it must not run backwards.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Generic, NamedTuple, TypeVar
 
 EndpointNames = frozenset[str]
 Bytes = bytes | memoryview
+ItemT = TypeVar("ItemT")
 
 # A late timer may send at most this much of a limited link's time at once.
 CATCH_UP_S: Final = 0.05
@@ -27,62 +32,60 @@ PIECE_S: Final = 0.01
 LEAST_PIECE_BYTES: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class LinkEffect:
-    """What a fault does to bytes in one direction."""
+class LinkEffect(NamedTuple):
+    """What a fault does to data in one direction."""
 
     is_cut: bool = False
     is_stalled: bool = False
-    delay_ms: float = 0.0
-    bytes_per_s: float | None = None
+    delay_ms: float = 0
+    bytes_per_s: float = 0  # 0: no limit
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether nothing passes."""
+        return self.is_cut or self.is_stalled
+
+
+NO_EFFECT: Final = LinkEffect()
 
 
 def combine_effects(effects: Iterable[LinkEffect]) -> LinkEffect:
     """Combine the effects of several faults on one link; a cut or stall overrides the others."""
     listed = list(effects)
-    if any(effect.is_cut or effect.is_stalled for effect in listed):
+    if any(effect.is_blocking for effect in listed):
         return LinkEffect(is_cut=True)
-    rates = [effect.bytes_per_s for effect in listed if effect.bytes_per_s]
     return LinkEffect(
-        delay_ms=sum(effect.delay_ms for effect in listed), bytes_per_s=min(rates, default=None)
+        delay_ms=sum(effect.delay_ms for effect in listed),
+        bytes_per_s=min((one.bytes_per_s for one in listed if one.bytes_per_s), default=0),
     )
 
 
 class LinkFault:
-    """One effect between endpoints; `free_at_s` is the time until which its bandwidth is used."""
+    """One effect; `free_at_s` is the time until which its bandwidth is used."""
 
-    def __init__(
-        self, sources: Collection[str], targets: Collection[str], effect: LinkEffect, *, number: int
-    ) -> None:
-        self.sources = frozenset(sources)
-        self.targets = frozenset(targets)
+    def __init__(self, effect: LinkEffect) -> None:
         self.effect = effect
-        self.number = number
         self.free_at_s = 0.0
 
-    def applies_to(
-        self, source: EndpointNames, target: EndpointNames, *, created_after: int
-    ) -> bool:
-        """Whether the fault affects a connection between these endpoints.
+    def reserve_bandwidth(self, size_bytes: int, begins_s: float) -> float:
+        """Reserve the time that `size_bytes` take on a limited link; returns its end."""
+        self.free_at_s = begins_s + size_bytes / self.effect.bytes_per_s
+        return self.free_at_s
 
-        `created_after` is the number of the last fault that was added before the connection.
-        """
-        if self.effect.is_stalled and created_after >= self.number:
-            return False
-        return not self.sources.isdisjoint(source) and not self.targets.isdisjoint(target)
 
-    def reserve_bandwidth(self, count: int, now: float) -> None:
-        """Reserve the time that `count` bytes need on a limited link."""
-        if self.effect.bytes_per_s:
-            begins_s = max(self.free_at_s, now - CATCH_UP_S)
-            self.free_at_s = begins_s + count / self.effect.bytes_per_s
+class _NamedFault(NamedTuple):
+    """A fault between endpoints."""
+
+    sources: EndpointNames
+    targets: EndpointNames
+    fault: LinkFault
 
 
 class LinkFaults:
-    """All faults that are active now."""
+    """All faults between named endpoints that are active now."""
 
     def __init__(self) -> None:
-        self._all: dict[int, LinkFault] = {}
+        self._all: dict[int, _NamedFault] = {}
         self._last = 0
 
     @property
@@ -93,7 +96,8 @@ class LinkFaults:
     def add(self, sources: Collection[str], targets: Collection[str], effect: LinkEffect) -> int:
         """Add a fault; returns the number to remove it by."""
         self._last += 1
-        self._all[self._last] = LinkFault(sources, targets, effect, number=self._last)
+        ends = frozenset(sources), frozenset(targets)
+        self._all[self._last] = _NamedFault(*ends, LinkFault(effect))
         return self._last
 
     def remove(self, number: int) -> None:
@@ -102,25 +106,30 @@ class LinkFaults:
     def between(
         self, source: EndpointNames, target: EndpointNames, *, created_after: int
     ) -> tuple[LinkFault, ...]:
-        """The faults that affect a connection from `source` to `target`."""
+        """The faults that affect a connection from `source` to `target`.
+
+        `created_after` is the number of the last fault that was added before the connection.
+        """
         return tuple(
-            one
-            for one in self._all.values()
-            if one.applies_to(source, target, created_after=created_after)
+            one.fault
+            for number, one in self._all.items()
+            if not one.sources.isdisjoint(source)
+            and not one.targets.isdisjoint(target)
+            and not (one.fault.effect.is_stalled and created_after >= number)
         )
 
 
-class LinkQueue:
-    """One direction of one connection: holds bytes until the faults let them pass.
+class LinkQueue(Generic[ItemT]):
+    """One direction of one connection: holds items until the faults let them pass.
 
-    `END` marks the end of the stream; it is queued like the bytes before it.
+    With `split`, which cuts an item at a size, items may pass a limited link in pieces.
     """
 
-    END: Final = b""
-
-    def __init__(self) -> None:
+    def __init__(self, split: Callable[[ItemT, int], tuple[ItemT, ItemT]] | None = None) -> None:
         self.held_bytes = 0
-        self._held: deque[tuple[float, Bytes]] = deque()
+        self._split = split
+        self._held: deque[tuple[float, int, ItemT]] = deque()
+        self._arrives_s: float | None = None  # of the first item, once it is being sent
         self._faults: tuple[LinkFault, ...] = ()
         self._is_blocked = False
         self._delay_s = 0.0
@@ -129,7 +138,7 @@ class LinkQueue:
 
     @property
     def is_free(self) -> bool:
-        """Whether bytes may bypass the queue."""
+        """Whether data may bypass the queue."""
         return not self._faults and not self._held
 
     @property
@@ -138,35 +147,47 @@ class LinkQueue:
         return self._is_blocked
 
     def set_faults(self, faults: Iterable[LinkFault]) -> None:
-        self._faults = tuple(faults)
-        effects = [one.effect for one in self._faults]
-        self._is_blocked = any(effect.is_cut or effect.is_stalled for effect in effects)
-        self._delay_s = sum(effect.delay_ms for effect in effects) / 1000
+        before, self._faults = self._faults, tuple(faults)
+        if self._faults == before:
+            return
+        combined = combine_effects(one.effect for one in self._faults)
+        self._is_blocked = combined.is_cut
+        self._delay_s = combined.delay_ms / 1000
         self._limited = tuple(one for one in self._faults if one.effect.bytes_per_s)
-        rates = [effect.bytes_per_s for effect in effects if effect.bytes_per_s]
-        self._piece_bytes = max(LEAST_PIECE_BYTES, int(min(rates, default=0) * PIECE_S))
+        self._piece_bytes = max(LEAST_PIECE_BYTES, int(combined.bytes_per_s * PIECE_S))
+        self._arrives_s = None
 
-    def put(self, data: Bytes, now: float) -> None:
-        self._held.append((now, data))
-        self.held_bytes += len(data)
+    def put(self, item: ItemT, size_bytes: int, now: float) -> None:
+        self._held.append((now, size_bytes, item))
+        self.held_bytes += size_bytes
 
-    def take(self, now: float) -> tuple[list[Bytes], float | None]:
-        """The bytes that pass now, and when to call again; None: not before the faults change."""
-        passed: list[Bytes] = []
+    def take(self, now: float) -> tuple[list[ItemT], float | None]:
+        """The items that arrive now, and when to call again; None: not before the faults change."""
+        passed: list[ItemT] = []
         while self._held and not self._is_blocked:
-            came_s, data = self._held[0]
-            due_s = came_s + self._delay_s
-            for fault in self._limited:
-                due_s = max(due_s, fault.free_at_s)
-            if due_s > now:
-                return passed, due_s
-            self._held.popleft()
-            if self._limited and len(data) > self._piece_bytes:
-                rest = memoryview(data)[self._piece_bytes :]
-                data = memoryview(data)[: self._piece_bytes]
-                self._held.appendleft((came_s, rest))
-            for fault in self._limited:
-                fault.reserve_bandwidth(len(data), now)
-            self.held_bytes -= len(data)
-            passed.append(data)
+            if self._arrives_s is None:
+                begins_s = self._held[0][0] + self._delay_s
+                for fault in self._limited:
+                    begins_s = max(begins_s, fault.free_at_s)
+                if begins_s > now:
+                    return passed, begins_s
+                self._arrives_s = self._send_first(max(begins_s, now - CATCH_UP_S))
+            if self._arrives_s > now:
+                return passed, self._arrives_s
+            _, size_bytes, item = self._held.popleft()
+            self._arrives_s = None
+            self.held_bytes -= size_bytes
+            passed.append(item)
         return passed, None
+
+    def _send_first(self, begins_s: float) -> float:
+        """Send the first item, or its first piece; returns when its last byte arrives."""
+        if not self._limited:
+            return begins_s
+        came_s, size_bytes, item = self._held[0]
+        if self._split is not None and size_bytes > self._piece_bytes:
+            piece, rest = self._split(item, self._piece_bytes)
+            self._held[0] = (came_s, size_bytes - self._piece_bytes, rest)
+            size_bytes = self._piece_bytes
+            self._held.appendleft((came_s, size_bytes, piece))
+        return max(fault.reserve_bandwidth(size_bytes, begins_s) for fault in self._limited)

@@ -62,6 +62,21 @@ def reserve_port(host: str) -> socket.socket:
     )
 
 
+def bind_port(host: str, port: int, *, remedy: str) -> socket.socket:
+    """A socket that holds this port, or any free one for 0, and does not listen yet."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # A supervisor reserves the ports of its nodes: they are bound there too, without listening.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise SystemFailure(
+            f"cannot listen on {host}, port {port}: {error.strerror}", remedy=remedy
+        ) from error
+    return bound
+
+
 def is_free(port: int) -> bool:
     """True if a server could listen on the port now."""
     with socket.socket() as listener:

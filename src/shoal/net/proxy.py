@@ -31,6 +31,8 @@ CONNECT_TIMEOUT_S: Final = 10.0
 FIRST_BYTES_LIMIT: Final = 1024
 _BACKLOG: Final = 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+# The end of a stream, in the queue behind its bytes.
+_END: Final = b""
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +76,11 @@ class ProxyRoute:
         self.server: asyncio.Server | None = None
 
 
+def _split(data: Bytes, size_bytes: int) -> tuple[Bytes, Bytes]:
+    view = memoryview(data)
+    return view[:size_bytes], view[size_bytes:]
+
+
 class _ProxySide(asyncio.Protocol):
     """One of the two TCP connections of a pair."""
 
@@ -81,7 +88,7 @@ class _ProxySide(asyncio.Protocol):
         self.pair = pair
         self.is_caller = is_caller
         self.transport: asyncio.Transport | None = None
-        self.queue = LinkQueue()  # bytes that this side sent
+        self.queue: LinkQueue[Bytes] = LinkQueue(_split)  # bytes that this side sent
         self.is_full = False  # its write buffer is full
         self.is_closed = False
         self.is_eof_forwarded = False  # its end of stream has reached the other side
@@ -234,7 +241,7 @@ class _ConnectionPair:
         if side.queue.is_free and to.transport is not None and not to.is_full:
             to.transport.write(data)
             return
-        side.queue.put(data, self._loop.time())
+        side.queue.put(data, len(data), self._loop.time())
         self.forward(side)
 
     def forward(self, side: _ProxySide) -> None:
@@ -269,7 +276,7 @@ class _ConnectionPair:
 
     def on_eof(self, side: _ProxySide) -> None:
         if not self.other(side).is_closed:
-            side.queue.put(LinkQueue.END, self._loop.time())
+            side.queue.put(_END, 0, self._loop.time())
             self.forward(side)
 
     def on_connection_lost(self, side: _ProxySide) -> None:

@@ -15,7 +15,6 @@ import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from py4j.protocol import Py4JError
@@ -130,12 +129,7 @@ class SessionFuture:
         """Wait for the session and return it."""
         return self._future.result()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread is not None:
             self._thread.join()
         if self._future.exception() is None:

@@ -59,7 +59,7 @@ class LiteNodeLinks(ClusterNodes):
                 source,
                 target,
                 round(effect.delay_ms),
-                bytes_per_s=math.ceil(effect.bytes_per_s or 0),
+                bytes_per_s=math.ceil(effect.bytes_per_s),
                 one_way=True,
             )
 

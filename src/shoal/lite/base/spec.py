@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Self
 
 from shoal.lite.base.dial import NodeAddress
 from shoal.model.errors import SystemFailure, UsageError
@@ -23,23 +23,27 @@ MAX_BROKERS = 99
 
 
 VERSION = 1
-_Spec = TypeVar("_Spec")
 
 
-def _to_json(spec: Any) -> str:
-    return json.dumps({"version": VERSION, **to_plain(spec)})
+class _ProcessSpec:
+    """The start parameters of one process."""
 
+    __slots__ = ()
 
-def _from_json(cls: type[_Spec], text: str) -> _Spec:
-    values = json.loads(text)
-    try:
-        check_version(values.pop("version", None), (VERSION,))
-        return from_plain(cls, values)
-    except FormatMismatch as error:
-        raise SystemFailure(
-            f"the start parameters of a cluster process: the JSON {error}",
-            remedy="start the cluster and its processes with one version of shoal",
-        ) from error
+    def to_json(self) -> str:
+        return json.dumps({"version": VERSION, **to_plain(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        values = json.loads(text)
+        try:
+            check_version(values.pop("version", None), (VERSION,))
+            return from_plain(cls, values)
+        except FormatMismatch as error:
+            raise SystemFailure(
+                f"the start parameters of a cluster process: the JSON {error}",
+                remedy="start the cluster and its processes with one version of shoal",
+            ) from error
 
 
 def properties_of(broker_id: int, properties: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +64,7 @@ def check_advertised(host: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSpec:
+class BrokerSpec(_ProcessSpec):
     """One process of one broker of one cluster."""
 
     broker_id: Annotated[int, "broker_id"]
@@ -86,16 +90,9 @@ class BrokerSpec:
     def path(self) -> Path:
         return Path(self.folder)
 
-    def to_json(self) -> str:
-        return _to_json(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> "BrokerSpec":
-        return _from_json(cls, text)
-
 
 @dataclass(frozen=True, slots=True)
-class ControllerSpec:
+class ControllerSpec(_ProcessSpec):
     """One process of one controller; its folder is the disk of a member of the quorum."""
 
     controller_id: Annotated[int, "controller_id"]
@@ -120,16 +117,9 @@ class ControllerSpec:
     def path(self) -> Path:
         return Path(self.folder)
 
-    def to_json(self) -> str:
-        return _to_json(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> "ControllerSpec":
-        return _from_json(cls, text)
-
 
 @dataclass(frozen=True, slots=True)
-class SupervisorSpec:
+class SupervisorSpec(_ProcessSpec):
     """The start parameters of a supervisor."""
 
     directory: Annotated[str, "directory"]
@@ -151,13 +141,6 @@ class SupervisorSpec:
     owner_pid: Annotated[int | None, "owner_pid"]
     # Whether nodes write traces; see `shoal.lite.testing.trace`.
     trace: Annotated[bool, "trace"] = False
-
-    def to_json(self) -> str:
-        return _to_json(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> "SupervisorSpec":
-        return _from_json(cls, text)
 
 
 def own_settings(spec: BrokerSpec, port: int) -> dict[str, str]:

@@ -26,9 +26,11 @@ from shoal.lite.broker.connection_limits import CHECK_INTERVAL_S, ConnectionLimi
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, CloseConnection
 from shoal.lite.broker.unserved import GROUP_REQUESTS
+from shoal.lite.metadata.data.status import needs_unclean_election, why_offline
+from shoal.lite.partitions.replicas import Replicas
 from shoal.lite.testing.faults.answers import inject_fault
 from shoal.lite.testing.faults.channel import NodeChannel
-from shoal.model.errors import SystemFailure
+from shoal.net.ports import bind_port
 from shoal.runtime.tasks import RepeatingCall, call_every, report_unhandled_errors, run_awaited
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_request_header
@@ -57,7 +59,9 @@ class BrokerServer:
     async def start(self) -> None:
         """Bind the port and register with the controller; clients are served from then on."""
         spec = self.core.spec
-        listener = self._listener = _bind_listener(spec.host, spec.port)
+        remedy = "stop the process that uses the port, or start the cluster in another folder"
+        listener = self._listener = bind_port(spec.host, spec.port, remedy=remedy)
+        listener.setblocking(False)
         self.port = listener.getsockname()[1]
         await self.core.register(self.port)
         # Before it is unfenced: clients must find leaders at the address in the metadata.
@@ -168,22 +172,6 @@ class BrokerServer:
         return api.handle(self.core, full)
 
 
-def _bind_listener(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setblocking(False)
-    # The supervisor reserves the port for its broker: it is bound there, without listening.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise SystemFailure(
-            f"cannot listen on {host}:{port}: {error.strerror}",
-            remedy="stop the process that uses the port, or start the cluster in another folder",
-        ) from error
-    return listener
-
-
 async def run_broker(
     spec: BrokerSpec,
     *,
@@ -199,7 +187,7 @@ async def run_broker(
     report_unhandled_errors(loop)
     broker = BrokerServer(spec)
     if faults is not None:
-        NodeChannel(faults, broker.request_faults, broker.core.replicas.offline_reasons)
+        NodeChannel(faults, broker.request_faults, lambda: _offline_reasons(broker.core.replicas))
     loop.add_signal_handler(signal.SIGTERM, broker.stop)
     if lifeline is not None:
         # Written data is in the page cache, so a broker without a supervisor can exit at once.
@@ -207,6 +195,16 @@ async def run_broker(
     if await broker.start_unless_stopped():
         on_ready(broker.port)
         await broker.serve()
+
+
+def _offline_reasons(replicas: Replicas) -> dict[str, str]:
+    """The offline replicas of a broker, and those of partitions that wait for somebody to act."""
+    waiting = {
+        str(key): str(why_offline(partition.record))
+        for key, partition in replicas.partitions.items()
+        if needs_unclean_election(partition.record)
+    }
+    return waiting | replicas.offline_reasons()
 
 
 def use_batch_scheduling() -> None:

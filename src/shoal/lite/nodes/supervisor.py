@@ -55,7 +55,7 @@ from shoal.lite.testing.faults.plan import FaultPlan
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.net.control_port import ControlPort
-from shoal.net.ports import reserve_port
+from shoal.net.ports import bind_port, reserve_port
 from shoal.runtime.tasks import record_failure, report_unhandled_errors, run_awaited
 
 # When the owner has died, no process may be left after 2 s.
@@ -587,17 +587,8 @@ def _bind_reservation(host: str, port: int) -> socket.socket:
     """Bind a port without listening: connections are refused, and no other program gets it."""
     if not port:
         return reserve_port(host)
-    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        reservation.bind((host, port))
-    except OSError as error:
-        reservation.close()
-        raise SystemFailure(
-            f"cannot bind port {port} on {host}: {error.strerror}",
-            remedy="stop the process that uses it; the clients of this cluster use that port",
-        ) from error
-    return reservation
+    remedy = "stop the process that uses it; the clients of this cluster use that port"
+    return bind_port(host, port, remedy=remedy)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

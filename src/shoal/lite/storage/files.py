@@ -69,3 +69,17 @@ def decode_checkpoint(content: bytes, *, source: str) -> list[tuple[int, int]]:
     if announced != (0, len(pairs)):
         raise DamagedFile(f"{source} is truncated, or a checkpoint of another version")
     return pairs
+
+
+def write_offset(path: Path, offset: int, *, durable: bool) -> None:
+    """Write a checkpoint of one offset."""
+    replace_file(path, encode_checkpoint([(0, offset)]), durable=durable)
+
+
+def read_offset(path: Path) -> int:
+    """The offset in a checkpoint that is only a hint: 0 if it is missing or damaged."""
+    try:
+        [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
+    except (FileNotFoundError, DamagedFile, ValueError):
+        return 0
+    return offset

@@ -19,13 +19,7 @@ from pathlib import Path
 
 from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.storage.disk import sync
-from shoal.lite.storage.files import (
-    DamagedFile,
-    decode_checkpoint,
-    encode_checkpoint,
-    replace_file,
-    sync_folder,
-)
+from shoal.lite.storage.files import read_offset, sync_folder, write_offset
 from shoal.lite.storage.segment import Segment, wall_ms
 from shoal.lite.storage.slices import OpenFile
 from shoal.lite.storage.state.snapshots import Snapshots
@@ -68,20 +62,12 @@ class Flusher:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._snapshots = Snapshots(folder)
-        self.recovery_point = self._read_checkpoint()
+        self.recovery_point = read_offset(folder / RECOVERY_POINT)
         self._sealed: list[Segment] = []
         # The running job, and the sizes of its segments when it began.
         self._job: tuple[FlushJob, list[tuple[Segment, int]]] | None = None
         self._records = 0
         self._flushed_ms = wall_ms()
-
-    def _read_checkpoint(self) -> int:
-        path = self._folder / RECOVERY_POINT
-        try:
-            [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
-        except (FileNotFoundError, DamagedFile, ValueError):
-            return 0
-        return offset
 
     def on_segment_sealed(self, segment: Segment) -> None:
         """A segment is complete: sync it with the next job."""
@@ -149,6 +135,5 @@ class Flusher:
             self._write_checkpoint(offset, durable=True)
 
     def _write_checkpoint(self, offset: int, *, durable: bool) -> None:
-        content = encode_checkpoint([(0, offset)])
-        replace_file(self._folder / RECOVERY_POINT, content, durable=durable)
+        write_offset(self._folder / RECOVERY_POINT, offset, durable=durable)
         self.recovery_point = offset

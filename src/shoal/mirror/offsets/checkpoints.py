@@ -174,7 +174,8 @@ class CheckpointTopic:
         blocks: Mapping[TopicPartition, NewBlocks] | None = None,
     ) -> None:
         """Record checkpoints that were written, here or in a committed transaction."""
-        self._is_used = True
+        if checkpoints or any((blocks or {}).values()):
+            self._is_used = True
         self.found.update(checkpoints)
         for tp, changed in (blocks or {}).items():
             for start, block in changed.items():

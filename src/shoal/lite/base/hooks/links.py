@@ -1,4 +1,5 @@
-"""Faults of the links of this node to others: cut, delay and bandwidth, for each direction.
+"""Faults of the links of this node to others, for each direction. `shoal.net.link_faults` has the
+model of a fault; here it is applied to messages.
 
 Rules of this file:
 - Faults apply only to connections that this node opened, to what they send and receive. The other
@@ -6,116 +7,71 @@ Rules of this file:
   node connected.
 - A cut link loses nothing and resets nothing: sent data is held until the link is healed, as
   during a network outage. While either direction is cut, no connection can be opened.
-- A delayed link delivers everything later, in order. A bandwidth limit applies to all connections
-  together that this node opened over the link; a message is delivered when its last byte is.
-  After a change, held messages are scheduled again.
+- A bandwidth limit applies to all connections together that this node opened over the link.
 - A reset ends the open connections; new ones can be opened at once.
 - Connections without faults bypass this module, and cost nothing.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from weakref import WeakSet
 
 from shoal.client.transport.connection import Connection
+from shoal.net.link_faults import NO_EFFECT, LinkEffect, LinkFault, LinkQueue
 
 Deliver = Callable[[], None]
-
-
-class LinkCondition(NamedTuple):
-    """The injected faults of one direction of a link."""
-
-    is_cut: bool = False
-    delay_ms: int = 0
-    bytes_per_s: int = 0  # 0: no limit
-
-
-NO_FAULT = LinkCondition()
 
 
 class NodeLink(NamedTuple):
     """Both directions of a link, as seen from this node."""
 
-    outgoing: LinkCondition = NO_FAULT
-    incoming: LinkCondition = NO_FAULT
+    outgoing: LinkEffect = NO_EFFECT
+    incoming: LinkEffect = NO_EFFECT
 
 
-class _LinkDirection:
-    """One direction of a link; all connections share its bandwidth."""
-
-    def __init__(self, condition: LinkCondition) -> None:
-        self.condition = condition
-        self._free_at_s = asyncio.get_running_loop().time()
-
-    def arrival_s(self, came_s: float, size_bytes: int) -> float:
-        """When a message is delivered; reserves the time that it takes at a limited bandwidth."""
-        if self.condition.bytes_per_s:
-            begins_s = max(came_s, self._free_at_s)
-            came_s = self._free_at_s = begins_s + size_bytes / self.condition.bytes_per_s
-        return came_s + self.condition.delay_ms / 1000
+# Of a link, outgoing and incoming; all its connections share them.
+_Directions = tuple[LinkFault, LinkFault]
 
 
-class _DelayQueue:
-    """One direction of one connection: holds messages until they are due."""
+class _MessageQueue:
+    """One direction of one connection: delivers messages when the fault lets them pass."""
 
-    def __init__(self, direction: _LinkDirection) -> None:
-        self._direction = direction
+    def __init__(self, fault: LinkFault) -> None:
+        self._queue: LinkQueue[Deliver] = LinkQueue()
+        self._queue.set_faults([fault])
         self._loop = asyncio.get_running_loop()
-        self._held: deque[tuple[float, int, Deliver]] = deque()
-        self._first_due_s: float | None = None  # of the first held message, once it is computed
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, deliver: Deliver, size_bytes: int) -> None:
-        self._held.append((self._loop.time(), size_bytes, deliver))
+        self._queue.put(deliver, size_bytes, self._loop.time())
         self._deliver_due()
 
-    def change(self, direction: _LinkDirection) -> None:
-        if direction is not self._direction:
-            self._direction, self._first_due_s = direction, None
-            self._deliver_due()
+    def change(self, fault: LinkFault) -> None:
+        self._queue.set_faults([fault])
+        self._deliver_due()
 
     def _deliver_due(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        while self._held and not self._direction.condition.is_cut:
-            came_s, size_bytes, deliver = self._held[0]
-            if self._first_due_s is None:
-                self._first_due_s = self._direction.arrival_s(came_s, size_bytes)
-            left_s = self._first_due_s - self._loop.time()
-            if left_s > 0:
-                self._timer = self._loop.call_later(left_s, self._deliver_due)
-                return
-            self._held.popleft()
-            self._first_due_s = None
+        passed, next_s = self._queue.take(self._loop.time())
+        self._timer = None if next_s is None else self._loop.call_at(next_s, self._deliver_due)
+        for deliver in passed:
             deliver()
-
-
-class _LinkDirections(NamedTuple):
-    """Both directions of a link."""
-
-    outgoing: _LinkDirection
-    incoming: _LinkDirection
 
 
 class _FaultyTransport:
     """Delays the messages of a connection with faults."""
 
-    def __init__(self, directions: _LinkDirections) -> None:
-        self._out = _DelayQueue(directions.outgoing)
-        self._in = _DelayQueue(directions.incoming)
+    def __init__(self, directions: _Directions) -> None:
+        self._out, self._in = map(_MessageQueue, directions)
+        self.outgoing = self._out.put
+        self.incoming = self._in.put
 
-    def outgoing(self, deliver: Deliver, size_bytes: int) -> None:
-        self._out.put(deliver, size_bytes)
-
-    def incoming(self, deliver: Deliver, size_bytes: int) -> None:
-        self._in.put(deliver, size_bytes)
-
-    def change(self, directions: _LinkDirections) -> None:
-        self._out.change(directions.outgoing)
-        self._in.change(directions.incoming)
+    def change(self, directions: _Directions) -> None:
+        outgoing, incoming = directions
+        self._out.change(outgoing)
+        self._in.change(incoming)
 
 
 class NodeLinkFaults:
@@ -123,7 +79,7 @@ class NodeLinkFaults:
 
     def __init__(self) -> None:
         self._links: dict[int, NodeLink] = {}
-        self._directions: dict[int, _LinkDirections] = {}
+        self._directions: dict[int, _Directions] = {}
         self._resets: dict[int, int] = {}
         self._connections: dict[int, WeakSet[Connection]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
@@ -133,10 +89,8 @@ class NodeLinkFaults:
         before, self._links = self._links, dict(links)
         for peer_id in before.keys() | self._links.keys():
             if before.get(peer_id) != self._links.get(peer_id):
-                link = self._link(peer_id)
-                self._directions[peer_id] = _LinkDirections(
-                    _LinkDirection(link.outgoing), _LinkDirection(link.incoming)
-                )
+                outgoing, incoming = self._link(peer_id)
+                self._directions[peer_id] = LinkFault(outgoing), LinkFault(incoming)
             for connection in list(self._connections.get(peer_id, ())):
                 self._apply_faults(peer_id, connection)
         for future in self._waiting:
@@ -153,14 +107,14 @@ class NodeLinkFaults:
 
     async def wait_until_open(self, peer_id: int) -> None:
         """Wait until a connection can be opened: no direction is cut, and the delay is over."""
-        while any(condition.is_cut for condition in self._link(peer_id)):
+        while any(effect.is_cut for effect in self._link(peer_id)):
             future = asyncio.get_running_loop().create_future()
             self._waiting.add(future)
             try:
                 await future
             finally:
                 self._waiting.discard(future)
-        delay_ms = sum(condition.delay_ms for condition in self._link(peer_id))
+        delay_ms = sum(effect.delay_ms for effect in self._link(peer_id))
         if delay_ms:
             await asyncio.sleep(delay_ms / 1000)
 

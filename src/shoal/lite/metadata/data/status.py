@@ -3,6 +3,12 @@
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 
 
+def needs_unclean_election(partition: PartitionRecord) -> bool:
+    """Whether a partition stays without a leader until somebody accepts the loss of records."""
+    is_led = partition.leader != NO_LEADER or partition.recovering
+    return not is_led and not partition.in_sync and not partition.eligible
+
+
 def why_offline(partition: PartitionRecord) -> str | None:
     """Why a partition has no leader, and what to do about it; None if it has one."""
     if partition.leader != NO_LEADER:
@@ -16,7 +22,9 @@ def why_offline(partition: PartitionRecord) -> str | None:
         return f"no replica that has everything is up; start broker {_either(awaited)}"
     return (
         f"broker {_all(sorted(partition.lost))} came back after a power loss or with an empty "
-        "disk, and nobody is left that has everything; an unclean election would accept the loss"
+        "disk, and nobody is left that has everything; an unclean election would accept the loss: "
+        "kafka-leader-election.sh --election-type unclean, or unclean.leader.election.enable=true "
+        "for the topic"
     )
 
 

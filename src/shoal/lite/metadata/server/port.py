@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from shoal.model.errors import SystemFailure
+from shoal.net.ports import bind_port
 from shoal.wire.errors import WireError
 from shoal.wire.framing import FrameDecoder, Part, frame
 
@@ -40,18 +40,10 @@ class ControllerServer:
 
     def bind(self, host: str, port: int) -> int:
         """Bind the port, or any free one for 0; returns it."""
-        listener = self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # The supervisor reserves the port for its node: it is bound there, without listening.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            listener.close()
-            raise SystemFailure(
-                f"cannot listen on {host}:{port}: {error.strerror}",
-                remedy="stop the process that uses the port, or choose another port",
-            ) from error
-        bound_port: int = listener.getsockname()[1]
+        self._socket = bind_port(
+            host, port, remedy="stop the process that uses the port, or choose another port"
+        )
+        bound_port: int = self._socket.getsockname()[1]
         return bound_port
 
     async def start(self) -> None:

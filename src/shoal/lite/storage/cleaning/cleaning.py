@@ -31,13 +31,7 @@ from shoal.lite.storage.cleaning.compaction import (
     last_batches,
 )
 from shoal.lite.storage.disk import sync, write_whole
-from shoal.lite.storage.files import (
-    DamagedFile,
-    decode_checkpoint,
-    encode_checkpoint,
-    replace_file,
-    sync_folder,
-)
+from shoal.lite.storage.files import sync_folder, write_offset
 from shoal.lite.storage.header import BatchHeader
 from shoal.lite.storage.offline import offline_on_error
 from shoal.lite.storage.scan import headers
@@ -245,7 +239,7 @@ def on_cleaned(log: LogState, job: CleanJob) -> None:
     log.flusher.on_truncated(log.segments)
     log.keep_snapshots()
     log.first_dirty = job.until
-    write_cleaner_checkpoint(log.folder, job.until)
+    write_offset(log.folder / CLEANER_CHECKPOINT, job.until, durable=False)
 
 
 def _has_sealed(log: LogState, segments: Sequence[Segment]) -> bool:
@@ -260,19 +254,3 @@ def _read(segment: Segment, position: int, header: BatchHeader) -> memoryview:
     """Read a batch; `DamagedLog` if it is damaged: a new checksum would hide that."""
     segment.check_batch((position, header))
     return memoryview(segment.read_at(position, header.size))
-
-
-def write_cleaner_checkpoint(folder: Path, offset: int) -> None:
-    """Store the offset up to which a log is compacted."""
-    content = encode_checkpoint([(0, offset)])
-    replace_file(folder / CLEANER_CHECKPOINT, content, durable=False)
-
-
-def read_cleaner_checkpoint(folder: Path) -> int:
-    """The offset up to which a log was compacted; 0 if it is unknown."""
-    path = folder / CLEANER_CHECKPOINT
-    try:
-        [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
-    except (FileNotFoundError, DamagedFile, ValueError):
-        return 0
-    return offset

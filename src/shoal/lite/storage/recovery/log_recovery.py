@@ -11,12 +11,8 @@ Rules of this file:
 import logging
 from collections.abc import Sequence
 
-from shoal.lite.storage.cleaning.cleaning import (
-    CLEANER_CHECKPOINT,
-    finish_swaps,
-    read_cleaner_checkpoint,
-)
-from shoal.lite.storage.files import DamagedFile, decode_checkpoint
+from shoal.lite.storage.cleaning.cleaning import CLEANER_CHECKPOINT, finish_swaps
+from shoal.lite.storage.files import DamagedFile, decode_checkpoint, read_offset
 from shoal.lite.storage.flushing import EPOCH_CHECKPOINT
 from shoal.lite.storage.header import BatchHeader
 from shoal.lite.storage.recovery.last_shutdown import LastShutdown, count_trusted
@@ -66,7 +62,7 @@ def recover(log: LogState, last_shutdown: LastShutdown) -> None:
     log.expire_producers(wall_ms())
     _check_for_loss(log)
     log.end_mark.set(log.end_offset)
-    log.first_dirty = min(read_cleaner_checkpoint(log.folder), log.end_offset)
+    log.first_dirty = min(read_offset(log.folder / CLEANER_CHECKPOINT), log.end_offset)
 
 
 def _read_epochs(log: LogState, last_shutdown: LastShutdown) -> bool:

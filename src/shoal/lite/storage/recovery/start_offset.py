@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal.lite.storage.files import decode_checkpoint, encode_checkpoint, replace_file
+from shoal.lite.storage.files import decode_checkpoint, write_offset
 
 START_CHECKPOINT: Final = "log-start-offset-checkpoint"
 
@@ -82,7 +82,7 @@ class StartOffsetCheckpoint:
             return True
 
     def _write(self, offset: int) -> None:
-        replace_file(self._path, encode_checkpoint([(0, offset)]))
+        write_offset(self._path, offset, durable=True)
 
 
 @dataclass(slots=True)

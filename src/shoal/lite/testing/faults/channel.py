@@ -20,7 +20,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from shoal.lite.base.hooks.links import LINKS, LinkCondition, NodeLink
+from shoal.lite.base.hooks.links import LINKS, NodeLink
 from shoal.lite.base.hooks.request_faults import RequestFaults
 from shoal.lite.storage.disk import DiskFault, set_fault
 from shoal.lite.testing.faults.health import (
@@ -31,6 +31,7 @@ from shoal.lite.testing.faults.health import (
 )
 from shoal.model.errors import ConfigError
 from shoal.model.serialised import arguments_of
+from shoal.net.link_faults import LinkEffect
 from shoal.runtime.loop_watch import LoopWatch
 from shoal.runtime.tasks import call_every, inject_failure
 
@@ -216,4 +217,4 @@ def _disk_fault(values: dict[str, Any]) -> DiskFault:
 
 def _link(ways: list[list[Any]]) -> NodeLink:
     outgoing, incoming = ways
-    return NodeLink(LinkCondition(*outgoing), LinkCondition(*incoming))
+    return NodeLink(LinkEffect(*outgoing), LinkEffect(*incoming))

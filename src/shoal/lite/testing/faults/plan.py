@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.lite.base.hooks.links import NO_FAULT, LinkCondition
 from shoal.lite.base.hooks.request_faults import RequestFault
 from shoal.lite.storage.disk import DiskFault
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.serialised import arguments_of, to_plain
+from shoal.net.link_faults import NO_EFFECT, LinkEffect
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.error_codes import Code
 
@@ -29,7 +29,7 @@ class FaultPlan:
     """The current faults."""
 
     # By the node that sends and the node that receives.
-    ways: dict[tuple[int, int], LinkCondition] = field(default_factory=dict)
+    ways: dict[tuple[int, int], LinkEffect] = field(default_factory=dict)
     # How often links were reset: a reset is momentary and needs no healing.
     resets: dict[tuple[int, int], int] = field(default_factory=dict)
     # How often background tasks were asked to fail, by node and name: momentary too.
@@ -65,10 +65,10 @@ class FaultPlan:
 
     def _link(self, command: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
         source, target = _ends(command, node_ids)
-        way = LinkCondition(
-            bool(command["is_cut"]),
-            _require_integer(command, "delay_ms"),
-            _require_integer(command, "bytes_per_s"),
+        way = LinkEffect(
+            is_cut=bool(command["is_cut"]),
+            delay_ms=_require_integer(command, "delay_ms"),
+            bytes_per_s=_require_integer(command, "bytes_per_s"),
         )
         if not 0 <= way.delay_ms <= _MAX_DELAY_MS:
             raise UsageError(
@@ -81,7 +81,7 @@ class FaultPlan:
             )
         pairs = [(source, target)] if command["one_way"] else [(source, target), (target, source)]
         for pair in pairs:
-            if way == NO_FAULT:
+            if way == NO_EFFECT:
                 self.ways.pop(pair, None)
             else:
                 self.ways[pair] = way
@@ -101,7 +101,7 @@ class FaultPlan:
     def _isolate(self, command: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
         node_id = _require_node(command["node"], node_ids)
         for other in set(node_ids) - {node_id}:
-            self.ways[node_id, other] = self.ways[other, node_id] = LinkCondition(is_cut=True)
+            self.ways[node_id, other] = self.ways[other, node_id] = LinkEffect(is_cut=True)
         return {}
 
     def _disk(self, command: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
@@ -173,12 +173,12 @@ class FaultPlan:
 
     def faults_of(self, node_id: int) -> dict[str, Any]:
         """The faults of one node, as they are sent to it."""
-        links: dict[int, list[LinkCondition]] = {}
+        links: dict[int, list[LinkEffect]] = {}
         for (source, target), way in self.ways.items():
             if source == node_id:
-                links.setdefault(target, [NO_FAULT, NO_FAULT])[0] = way
+                links.setdefault(target, [NO_EFFECT, NO_EFFECT])[0] = way
             elif target == node_id:
-                links.setdefault(source, [NO_FAULT, NO_FAULT])[1] = way
+                links.setdefault(source, [NO_EFFECT, NO_EFFECT])[1] = way
         return {
             "links": links,
             "resets": {
@@ -206,7 +206,7 @@ class FaultPlan:
         return found
 
 
-def _describe_way(way: LinkCondition) -> dict[str, Any]:
+def _describe_way(way: LinkEffect) -> dict[str, Any]:
     return {"is_cut": way.is_cut, "delay_ms": way.delay_ms, "bytes_per_s": way.bytes_per_s}
 
 
