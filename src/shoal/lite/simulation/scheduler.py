@@ -1,7 +1,8 @@
 """The scheduler of a simulated process, by its own clock; it calls nothing between two events."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.lite.simulation.process import Process
@@ -31,7 +32,7 @@ class SimulatedScheduler:
         self._process = process
         # In the order in which they were made.
         self._timers: dict[_SimulatedTimer, None] = {}
-        self._soon: list[Callable[[], None]] = []
+        self._soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def now_ms(self) -> int:
         return self._process.now_ms
@@ -39,9 +40,14 @@ class SimulatedScheduler:
     def call_at_ms(self, when_ms: int, call: Callable[[], None]) -> _SimulatedTimer:
         return _SimulatedTimer(self._timers, when_ms, call)
 
-    def call_soon(self, call: Callable[[], None]) -> None:
+    def call_later_ms(
+        self, delay_ms: int, call: Callable[..., None], *arguments: Any
+    ) -> _SimulatedTimer:
+        return self.call_at_ms(self.now_ms() + delay_ms, partial(call, *arguments))
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
         """Make the call at the end of this event."""
-        self._soon.append(call)
+        self._soon.append((call, arguments))
 
     call_soon_threadsafe = call_soon
 
@@ -59,5 +65,5 @@ class SimulatedScheduler:
         """Make the calls that were to be made soon."""
         while self._soon:
             soon, self._soon = self._soon, []
-            for call in soon:
-                call()
+            for call, arguments in soon:
+                call(*arguments)
