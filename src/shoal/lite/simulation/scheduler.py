@@ -2,10 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from shoal.lite.simulation.process import Process
+from typing import Any
 
 
 class _SimulatedTimer:
@@ -28,14 +25,12 @@ class _SimulatedTimer:
 class SimulatedScheduler:
     """The `Scheduler` of the partitions of a simulated broker."""
 
-    def __init__(self, process: "Process") -> None:
-        self._process = process
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is the clock of the process."""
+        self.now_ms = now_ms
         # In the order in which they were made.
         self._timers: dict[_SimulatedTimer, None] = {}
         self._soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-
-    def now_ms(self) -> int:
-        return self._process.now_ms
 
     def call_at_ms(self, when_ms: int, call: Callable[[], None]) -> _SimulatedTimer:
         return _SimulatedTimer(self._timers, when_ms, call)
