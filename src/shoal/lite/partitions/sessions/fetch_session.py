@@ -162,16 +162,29 @@ class FetchSession:
         self._retry_ms = None
         unsent, self._unsent = self._unsent, {}
         for key, partition in unsent.items():
-            fetch = _next_fetch(partition, now_ms)
+            fetch = self._next_fetch(partition, now_ms)
             if fetch is not None:
                 self._session_partitions[key] = self._to_send[key] = (partition, fetch)
             else:
                 self._retry_later(key, partition)
 
+    def _next_fetch(self, partition: _Partition, now_ms: int) -> ReplicaFetch | None:
+        """Return the next fetch of a partition; None if it cannot fetch from this leader now."""
+        follower = partition.replica.follower
+        if (
+            follower is None
+            # A former leader's errors would pause the fetches from the present one.
+            or follower.leader != self._leader_id
+            or partition.is_removed
+            or partition.log.offline_reason is not None
+        ):
+            return None
+        return follower.next_fetch(now_ms)
+
     def _retry_later(self, key: Key, partition: _Partition) -> None:
         """Add a partition again when its follower may retry; never if it is fenced or removed."""
         follower = partition.replica.follower
-        if follower is None or partition.is_removed:
+        if follower is None or follower.leader != self._leader_id or partition.is_removed:
             return
         retry_ms = follower.next_deadline_ms()
         if retry_ms is not None:
@@ -227,7 +240,7 @@ class FetchSession:
                 continue
             partition, fetch = known
             self._deliver_answer(partition, fetch, answer, now_ms)
-            following = _next_fetch(partition, now_ms)
+            following = self._next_fetch(partition, now_ms)
             if answer.error_code:
                 # The leader sends an error once and removes the partition from its session.
                 del self._session_partitions[key]
@@ -261,14 +274,6 @@ class FetchSession:
 def _report_failure(partition: _Partition, now_ms: int, fetch: ReplicaFetch) -> None:
     if (follower := partition.replica.follower) is not None:
         follower.on_fetch_failed(now_ms, fetch)
-
-
-def _next_fetch(partition: _Partition, now_ms: int) -> ReplicaFetch | None:
-    """Return the next fetch of a partition; None if it cannot fetch now."""
-    follower = partition.replica.follower
-    if follower is None or partition.is_removed or partition.log.offline_reason is not None:
-        return None
-    return follower.next_fetch(now_ms)
 
 
 def _leader_epoch(partition: _Partition) -> int:
