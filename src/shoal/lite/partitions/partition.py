@@ -169,7 +169,8 @@ class PartitionShell(Generic[LogT]):
             high_watermark=high_watermark,
         )
         self.readers: set[PartitionWaiter] = set()
-        self.followers: set[PartitionWaiter] = set()
+        # In the order in which they came: a simulation is repeatable.
+        self.followers: dict[PartitionWaiter, None] = {}
         # By reader: the offset of its last read.
         self._last_reads: dict[int | str, int] = {}
         log.on_offline = self._on_offline

@@ -131,7 +131,7 @@ class _SessionPartition:
 
     def detach(self) -> None:
         if self.partition is not None:
-            self.partition.followers.discard(self)
+            self.partition.followers.pop(self, None)
 
 
 class ReplicaSession:
@@ -238,7 +238,7 @@ class ReplicaSession:
         if partition is not item.partition:
             item.detach()
             item.partition = partition
-            partition.followers.add(item)
+            partition.followers[item] = None
         item.leader, item.leader_epoch = leader, leader.leader_epoch
         item.answer = self._check_position(item, leader, now_ms, replica_epoch)
         partition.settle()
