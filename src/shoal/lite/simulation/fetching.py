@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from shoal.lite.base.codes import ApiError, Code
-from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity, FetchSession
+from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity
 from shoal.lite.partitions.sessions.replica_session import Answers, ReplicaSessions
 from shoal.lite.simulation.log import Batch
 from shoal.lite.simulation.messages import FetchCall, FetchRelease, FetchReply
@@ -44,7 +44,9 @@ class SimulatedFetcher:
             max_bytes=_MOST_BATCHES,
             partition_max_bytes=_MOST_BATCHES_OF_PARTITION,
         )
-        self._session = FetchSession(leader_id, follower, broker.followers_of, _first_offset_of)
+        self._session = broker.world.parts.fetch_session(
+            leader_id, follower, broker.followers_of, _first_offset_of
+        )
         # The fetch that waits for its answer, and whether the leader may hold it.
         self._number: int | None = None
         self._is_held = False
@@ -114,7 +116,7 @@ class FetchServer:
     def __init__(self, broker: "BrokerProcess", random: Random) -> None:
         self._broker = broker
         self.scheduler = broker.scheduler
-        self._sessions = ReplicaSessions(self, random)
+        self._sessions = ReplicaSessions(self, random, broker.world.parts.replica_session)
         # By follower: the fetch that was held last.
         self._held: dict[int, _HeldReply] = {}
 

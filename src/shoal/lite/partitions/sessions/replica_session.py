@@ -71,10 +71,16 @@ class ReplicaFetchHost(Protocol):
 class ReplicaSessions:
     """The sessions of all followers of a broker; each has at most one."""
 
-    def __init__(self, host: ReplicaFetchHost, random: Random) -> None:
-        """`random` draws the ids of sessions."""
+    def __init__(
+        self,
+        host: ReplicaFetchHost,
+        random: Random,
+        session_type: "type[ReplicaSession] | None" = None,
+    ) -> None:
+        """`random` draws the ids of sessions; a simulation has sessions of other types."""
         self.host = host
         self._random = random
+        self._session_type = session_type or ReplicaSession
         self.by_follower: dict[int, ReplicaSession] = {}
 
     def find(self, fetch: FetchRequest) -> "ReplicaSession":
@@ -84,9 +90,9 @@ class ReplicaSessions:
             if known is not None:
                 known.end()
             if fetch.session_epoch == FINAL_EPOCH or not self.host.is_registered(fetch.replica_id):
-                return ReplicaSession(self, fetch.replica_id, NO_SESSION_ID)
+                return self._session_type(self, fetch.replica_id, NO_SESSION_ID)
             session_id = self._random.randint(1, LAST_ID)
-            session = ReplicaSession(self, fetch.replica_id, session_id)
+            session = self._session_type(self, fetch.replica_id, session_id)
             self.by_follower[fetch.replica_id] = session
             return session
         if known is None or known.session_id != fetch.session_id:
