@@ -44,7 +44,7 @@ _PartitionFetch = tuple[_Partition, ReplicaFetch]
 class FetcherIdentity(NamedTuple):
     """This broker, its broker epoch, and the longest wait and the largest answers of its fetches.
 
-    In a simulation records are counted, not bytes.
+    A simulation counts batches, not bytes.
     """
 
     broker_id: int
