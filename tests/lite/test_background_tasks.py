@@ -13,7 +13,8 @@ from shoal.lite.cluster import LiteCluster, NodeStatus
 from shoal.lite.partitions.cleaner import LogCleaner
 from shoal.lite.partitions.housekeeping import Housekeeper
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.replica_fetcher import FetcherIdentity, ReplicaFetcher
+from shoal.lite.partitions.replica_fetcher import ReplicaFetcher
+from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity
 from shoal.model.errors import UsageError
 from support.lite.clusters import (
     Load,

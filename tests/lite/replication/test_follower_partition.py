@@ -173,7 +173,7 @@ def test_the_high_watermark_of_one_leader_does_not_bind_the_next() -> None:
     assert fetch
     follower.on_fetch_answer(0, fetch, FetchAnswer(9, 0))
     follower.on_assignment(assignment(leader=2, leader_epoch=6, partition_epoch=1))
-    log.append(log_of(6, 6).entries)
+    log.append_fetched(log_of(6, 6).entries)
     assert follower.high_watermark == 1
 
 

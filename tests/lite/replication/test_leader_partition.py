@@ -13,7 +13,7 @@ from support.replication.world import Entry
 
 def append(leader: LeaderPartition, count: int = 1, now_ms: int = 0) -> None:
     log = leader.log
-    log.append(Entry(leader.leader_epoch, "x") for _ in range(count))  # type: ignore[attr-defined]
+    log.append_fetched(Entry(leader.leader_epoch, "x") for _ in range(count))  # type: ignore[attr-defined]
     leader.on_append(now_ms)
 
 
@@ -123,7 +123,7 @@ def test_a_follower_that_cannot_be_compared_restarts_its_log(
     """This leader's own log was restarted at its start: it never had earlier records."""
     log = log_of(0, 0)
     log.truncate_fully(4)
-    log.append([Entry(3, "x")])
+    log.append_fetched([Entry(3, "x")])
     leader = leader_of(log, isr=(1, 2))
     fetch = fetch_at(4, last_fetched_epoch=last_fetched_epoch)
     verdict = leader.on_follower_fetch(0, 2, fetch, broker_epoch=12)

@@ -126,3 +126,20 @@ def test_an_acknowledgement_in_time_does_not_wait_for_the_time_out_of_the_reques
     assert leader.take_completed() == []
     leader.tick(20_000)
     assert leader.take_completed() == ACKNOWLEDGED
+
+
+def test_a_follower_that_restarted_is_sent_the_high_watermark_again() -> None:
+    """Its process may have ended before it wrote the one that it was sent."""
+    live = dict(LIVE)
+    leader = leader_with_pending_ack(live)
+    for broker_id in (2, 3):
+        leader.on_answer_sent(broker_id, 1)
+    assert leader.take_completed() == ACKNOWLEDGED
+    live[2] = LIVE[2] + 100
+    leader.on_follower_fetch(COMMITTED_MS, 2, fetch_at(1), broker_epoch=live[2])
+    assert leader.has_updates_for(2)
+    assert not leader.has_updates_for(3)
+    leader.await_acks(COMMITTED_MS, "duplicate", 1, deadline_ms=10_000)
+    assert leader.take_completed() == []
+    leader.on_answer_sent(2, 1)
+    assert leader.take_completed() == [AckResult("duplicate", Code.NONE)]

@@ -83,7 +83,7 @@ def test_an_in_sync_set_and_its_least_size_change_at_once(
     fetch = fetch_at(1, last_fetched_epoch=5)
     replica.leader.on_follower_fetch(0, 2, fetch, broker_epoch=LIVE[2])
     committed = replica.leader.high_watermark
-    log.append([Entry(5, "x")])
+    log.append_fetched([Entry(5, "x")])
     isr, least = after
     settings = ReplicationSettings(min_insync_replicas=least)
     replica.assign(0, assignment(isr=isr, partition_epoch=2), settings)
@@ -111,10 +111,10 @@ def test_truncation_ends_where_the_logs_are_equal(history: list[tuple[bool, int,
     for epoch, (one_leads, shared, alone) in enumerate(history):
         leader, follower = (one, other) if one_leads else (other, one)
         leader.begin_epoch(epoch)
-        leader.append(Entry(epoch, f"{epoch}.{n}") for n in range(shared))
+        leader.append_fetched(Entry(epoch, f"{epoch}.{n}") for n in range(shared))
         if shared:
             follow(leader, follower)
-        leader.append(Entry(epoch, f"{epoch}.{n}") for n in range(shared, shared + alone))
+        leader.append_fetched(Entry(epoch, f"{epoch}.{n}") for n in range(shared, shared + alone))
     one.begin_epoch(len(history))
     common = 0
     while common < min(one.end_offset, other.end_offset) and one.at(common) == other.at(common):
@@ -133,4 +133,4 @@ def follow(leader: MemoryLog, follower: MemoryLog, *, fetches: bool = True) -> N
         answers += 1
         assert answers <= 20
     if fetches:
-        follower.append(leader.entries[follower.end_offset :])
+        follower.append_fetched(leader.entries[follower.end_offset :])

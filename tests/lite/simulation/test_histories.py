@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from shoal.lite.simulation.runner import SABOTAGE_NAMES
+from shoal.lite.simulation.runner import SABOTAGE_NAMES, Kind
 from support.sizes import mark_long, sized
 
 # One of the replicas, one of the quorum, one of the disk.
@@ -32,3 +32,15 @@ def test_no_history_breaks_a_promise(histories: int) -> None:
 def test_a_broken_rule_is_found(sabotage: str) -> None:
     outcome = simulate("--sabotage", sabotage, "--seeds", "0:500")
     assert outcome.returncode == 0, outcome.stdout
+
+
+def test_a_history_follows_from_its_seed() -> None:
+    """Not from the addresses of objects, by which sets are ordered."""
+    kind, traces, occupied = Kind(), list[list[str]](), list[object]()
+    for count in range(6):
+        trace: list[str] = []
+        kind.play(21, trace=trace.append)
+        traces.append(trace)
+        occupied += [object() for _ in range(1001 * count)]
+    assert len(traces[0]) > 500
+    assert traces == traces[:1] * 6

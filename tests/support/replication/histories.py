@@ -172,9 +172,10 @@ class History:
 
     def _delete(self) -> None:
         broker = self._any([broker for broker in self._alive() if broker.leader])
-        if broker and broker.leader and broker.leader.high_watermark > broker.log.start_offset:
-            start, end = broker.log.start_offset, broker.leader.high_watermark
-            broker.log.delete_before(self.random.randint(start, end))
+        partition = broker.partition if broker else None
+        if broker and partition and partition.high_watermark > broker.log.start_offset:
+            start, end = broker.log.start_offset, partition.high_watermark
+            partition.delete_before(self.random.randint(start, end), lambda _: None)
             self.trace.append(f"{broker.broker_id} deletes below {broker.log.start_offset}")
 
     def _fence(self) -> None:

@@ -11,7 +11,7 @@ LIVE = {1: 11, 2: 12, 3: 13}
 def log_of(*epochs: int) -> MemoryLog:
     """A log with a record for each of the epochs."""
     log = MemoryLog()
-    log.append(Entry(epoch, f"{offset}") for offset, epoch in enumerate(epochs))
+    log.append_fetched(Entry(epoch, f"{offset}") for offset, epoch in enumerate(epochs))
     return log
 
 

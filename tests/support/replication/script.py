@@ -143,8 +143,7 @@ class Scene:
                 self.world.network.remove(message)
                 answer = IsrAnswer(Code[options["refuse"]])
                 self._tell(f"controller answers {message.source}: {describe_answer(answer)}")
-                answered = AlterAnswered(message.source, message.proposal, answer)
-                self.world.network.append(answered)
+                self.world.network.append(AlterAnswered.to(message, answer))
             elif isinstance(message, AlterSent):
                 self.world.deliver(message)
         for message in list(self.world.network):
@@ -184,10 +183,10 @@ class Scene:
         self.world.pass_time(int(words[0]))
 
     def _do_delete(self, words: list[str], _: dict[str, str]) -> None:
-        broker = self.world.brokers[int(words[0])]
-        assert broker.leader
-        assert int(words[1]) <= broker.leader.high_watermark
-        broker.log.delete_before(int(words[1]))
+        partition = self.world.brokers[int(words[0])].partition
+        assert partition
+        assert int(words[1]) <= partition.leader.high_watermark
+        partition.delete_before(int(words[1]), lambda _: None)
         self._tell(f"{words[0]} starts its log at {words[1]}")
 
     def _do_read(self, words: list[str], _: dict[str, str]) -> None:

@@ -1,19 +1,27 @@
 """One partition with its replicas, a perfect controller, and a network that the caller controls.
 
-The state machines are those of production. Logs are lists and survive a crash, as the kernel keeps
-the writes of a killed process. Nothing happens automatically: the caller sends, delivers and loses
-messages, and lets time pass. Every event is passed to `world.tell`, one line each.
+The replicas are production's `PartitionShell`, and leaders answer with production's
+`ReplicaSession`. Logs are lists and survive a crash, as the kernel keeps the writes of a killed
+process. Nothing happens automatically: the caller sends, delivers and loses messages, and lets time
+pass. Every event is passed to `world.tell`, one line each.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.configs import Layers, resolve_topic_config
+from shoal.lite.metadata.data.records import PartitionRecord
+from shoal.lite.partitions.partition import PartitionShell
+from shoal.lite.partitions.sessions.fetch_session import to_fetch_answer
+from shoal.lite.partitions.sessions.replica_session import ReplicaSessions
+from shoal.lite.replication.fetch_sessions import FINAL_EPOCH
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
     NO_LEADER,
-    AckResult,
     AdvanceStart,
     AlterIsr,
     AppendFetched,
@@ -27,10 +35,18 @@ from shoal.lite.replication.messages import (
     TruncateTo,
 )
 from shoal.lite.replication.replica import PartitionReplica
+from shoal.lite.simulation.log import header_of
+from shoal.lite.simulation.scheduler import SimulatedScheduler
+from shoal.lite.storage.header import BatchHeader
+from shoal.lite.storage.partition_log import LogAppendInfo
 from shoal.lite.storage.state.epochs import EpochHistory
+from shoal.lite.storage.state.producer_state import ProducerStates
+from shoal.wire.fetch import NO_SESSION_ID, READ_UNCOMMITTED, FetchPartition, FetchRequest
 
 CONTROLLER = 100
 PRODUCE_TIMEOUT_MS = 20_000
+TOPIC_ID = UUID(int=1)
+RULES = resolve_topic_config(Layers({}, {}, {}), {})
 
 
 class Entry(NamedTuple):
@@ -42,8 +58,11 @@ class MemoryLog:
     """A replica's log. Every record is a batch of its own."""
 
     lacks_start = False
+    offline_reason: str | None = None
 
     def __init__(self) -> None:
+        self.on_offline: Callable[[], None] = lambda: None
+        self.producers = ProducerStates()
         self.entries: list[Entry] = []
         self.base_offset = 0
         self.start_offset = 0
@@ -62,8 +81,14 @@ class MemoryLog:
     def begin_epoch(self, epoch: int) -> None:
         self.epochs.assign(epoch, self.end_offset)
 
-    def append(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
+    def append(self, view: memoryview, header: BatchHeader, *, leader_epoch: int) -> LogAppendInfo:
+        """Append a producer's record."""
+        offset = self.end_offset
+        self.append_fetched([Entry(leader_epoch, str(view, "utf-8"))])
+        return LogAppendInfo(offset, is_duplicate=False)
+
+    def append_fetched(self, record_set: Iterable[Entry]) -> None:
+        for entry in record_set:
             self.epochs.assign(entry.epoch, self.end_offset)
             self.entries.append(entry)
 
@@ -201,6 +226,7 @@ class FetchAnswered:
 @dataclass(eq=False)
 class AlterSent:
     source: int
+    leader: LeaderPartition
     proposal: AlterIsr
     target: int = CONTROLLER
 
@@ -208,37 +234,147 @@ class AlterSent:
 @dataclass(eq=False)
 class AlterAnswered:
     target: int
+    leader: LeaderPartition
     proposal: AlterIsr
     answer: IsrAnswer
     source: int = CONTROLLER
+
+    @classmethod
+    def to(cls, sent: AlterSent, answer: IsrAnswer) -> "AlterAnswered":
+        return cls(sent.source, sent.leader, sent.proposal, answer)
 
 
 Message = FetchSent | FetchAnswered | AlterSent | AlterAnswered
 
 
-@dataclass
-class Broker:
-    """A broker's process and its disk. Without a replica the process is dead."""
+class ScriptedPartition(PartitionShell[MemoryLog]):
+    """A replica that says what it does."""
 
-    broker_id: int
-    log: MemoryLog = field(default_factory=MemoryLog)
-    replica: PartitionReplica | None = None
-    broker_epoch: int = 0
-    live_epochs: dict[int, int] = field(default_factory=dict)
-    metadata_offset: int = 0
-    # Its checkpointed high watermark.
-    checkpoint: int = 0
+    __slots__ = ("_broker_id", "_tell_world", "_told_role")
+
+    def __init__(
+        self, broker: "Broker", world: "World", replica_type: type[PartitionReplica]
+    ) -> None:
+        super().__init__(
+            broker,
+            "p",
+            broker.log,
+            record=record_of(world.controller.assignment),
+            rules=RULES,
+            settings=world.settings,
+            high_watermark=broker.checkpoint,
+            replica_type=replica_type,
+        )
+        self._broker_id = broker.broker_id
+        self._tell_world = world.tell
+        self._told_role: object = self.replica.role
+
+    def _tell(self, line: str) -> None:
+        self._tell_world(f"{self._broker_id} {line}")
+
+    def settle(self) -> None:
+        role = self.replica.role
+        if role is not self._told_role:
+            self._told_role = role
+            if isinstance(role, LeaderPartition):
+                self._tell(
+                    f"leads in epoch {role.leader_epoch} from offset {role.epoch_start_offset}, "
+                    f"high watermark {role.high_watermark}"
+                )
+            else:
+                self._tell(f"follows {role.leader} in epoch {role.leader_epoch}")
+        super().settle()
+
+    def tick(self) -> None:
+        """Handle a deadline of the leader: production's timer may fire later."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_timer()
+
+    def read_for_replica(self, replica_id: int, offset: int, max_bytes: int) -> list[Entry]:
+        place = offset - self.log.base_offset
+        return self.log.entries[place : place + max_bytes]
+
+    def _apply_action(self, action: FollowerAction, records: Any) -> None:
+        end_offset = self.log.end_offset
+        super()._apply_action(action, records)
+        match action:
+            case AppendFetched():
+                self._tell(f"appends {' '.join(entry.value for entry in records)}")
+            case TruncateTo(offset):
+                self._tell(f"truncates its log from {end_offset} to {offset}")
+            case TruncateFully(start_offset):
+                self._tell(f"throws its log away and starts at {start_offset}")
+            case AdvanceStart(offset):
+                self._tell(f"starts its log at {offset}")
+
+
+def record_of(state: PartitionState) -> PartitionRecord:
+    return PartitionRecord(
+        TOPIC_ID,
+        0,
+        state.replicas,
+        state.isr,
+        state.leader,
+        state.leader_epoch,
+        state.partition_epoch,
+    )
+
+
+class Broker:
+    """A broker's process and its disk. Without a partition the process is dead.
+
+    It is the host of its partition and of the sessions of its followers.
+    """
+
+    def __init__(self, broker_id: int, world: "World") -> None:
+        self.broker_id = broker_id
+        self._world = world
+        self.log = MemoryLog()
+        self.partition: ScriptedPartition | None = None
+        self.broker_epoch = 0
+        self.live_epochs: dict[int, int] = {}
+        self.metadata_offset = 0
+        # Its checkpointed high watermark.
+        self.checkpoint = 0
+        self.sessions = ReplicaSessions(self, Random(0))
+
+    def open(self, replica_type: type[PartitionReplica]) -> None:
+        self.live_epochs = {}
+        self.metadata_offset = 0
+        self.scheduler = SimulatedScheduler(lambda: self._world.now_ms)
+        self.partition = ScriptedPartition(self, self._world, replica_type)
+
+    @property
+    def replica(self) -> PartitionReplica | None:
+        return self.partition.replica if self.partition else None
 
     @property
     def leader(self) -> LeaderPartition | None:
-        return self.replica.leader if self.replica else None
+        return self.partition.replica.leader if self.partition else None
 
+    def propose(
+        self, partition: ScriptedPartition, leader: LeaderPartition, proposal: AlterIsr
+    ) -> None:
+        members = ",".join(map(str, sorted(proposal.members)))
+        self._world.tell(
+            f"{self.broker_id} proposes ISR {members} on partition epoch {proposal.partition_epoch}"
+        )
+        self._world.network.append(AlterSent(self.broker_id, leader, proposal))
 
-class Produced(NamedTuple):
-    """A record that a producer waits for."""
+    def on_became_follower(self, partition: ScriptedPartition) -> None:
+        """Nothing: the caller sends fetches."""
 
-    offset: int
-    value: str
+    def on_log_failed(self, partition: ScriptedPartition) -> None:
+        raise AssertionError("a log in memory does not fail")
+
+    def is_registered(self, broker_id: int) -> bool:
+        return True
+
+    def find_partition(self, requested: FetchPartition, *, uses_ids: bool) -> ScriptedPartition:
+        if self.partition is None:
+            raise ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{self.broker_id} is dead")
+        return self.partition
 
 
 class World:
@@ -260,27 +396,16 @@ class World:
         self._replica_type = replica_type
         broker_ids = range(1, broker_count + 1)
         self.controller = PerfectController(broker_ids, settings.min_insync_replicas)
-        self.brokers = {broker_id: Broker(broker_id) for broker_id in broker_ids}
+        self.brokers = {broker_id: Broker(broker_id, self) for broker_id in broker_ids}
         for broker in self.brokers.values():
             broker.broker_epoch = self.controller.epochs[broker.broker_id]
-            self._open(broker)
-
-    def _open(self, broker: Broker) -> None:
-        broker.live_epochs = {}
-        broker.metadata_offset = 0
-        broker.replica = self._replica_type(
-            broker.broker_id,
-            broker.log,
-            settings=self.settings,
-            live_epochs=broker.live_epochs,
-            high_watermark=broker.checkpoint,
-        )
+            broker.open(self._replica_type)
 
     # Processes, metadata, time
 
     def kill(self, broker_id: int) -> None:
         """Kill the process; its log survives."""
-        self.brokers[broker_id].replica = None
+        self.brokers[broker_id].partition = None
         self.network = [m for m in self.network if broker_id not in (m.source, m.target)]
 
     def start(self, broker_id: int) -> None:
@@ -288,7 +413,7 @@ class World:
         broker = self.brokers[broker_id]
         broker.log.recover()
         broker.broker_epoch = self.controller.register(broker_id)
-        self._open(broker)
+        broker.open(self._replica_type)
         # Old metadata is history: only its latest state is applied.
         broker.metadata_offset = len(self.controller.log) - 1
         self.learn(broker_id)
@@ -302,27 +427,17 @@ class World:
     def learn(self, broker_id: int) -> bool:
         """Let a broker apply the next change of the metadata, if any."""
         broker = self.brokers[broker_id]
-        if broker.replica is None or broker.metadata_offset == len(self.controller.log):
+        if broker.partition is None or broker.metadata_offset == len(self.controller.log):
             return False
         metadata = self.controller.log[broker.metadata_offset]
         broker.metadata_offset += 1
         broker.live_epochs.clear()
         broker.live_epochs.update(metadata.live_epochs)
-        was = broker.replica.role
-        for completed in broker.replica.assign(self.now_ms, metadata.assignment):
-            self._complete(broker_id, completed)
-        if (leader := broker.leader) is not None and leader is not was:
-            self.tell(
-                f"{broker_id} leads in epoch {leader.leader_epoch} from offset "
-                f"{leader.epoch_start_offset}, high watermark {leader.high_watermark}"
-            )
-        elif (follower := broker.replica.follower) is not None and follower is not was:
-            self.tell(f"{broker_id} follows {follower.leader} in epoch {follower.leader_epoch}")
-        self.settle(broker)
+        broker.partition.assign(record_of(metadata.assignment), self.settings)
         return True
 
     def pass_time(self, time_ms: int) -> None:
-        """Let time pass, and call `tick` at each deadline."""
+        """Let time pass, and let leaders act at each deadline."""
         until_ms = self.now_ms + time_ms
         while True:
             deadlines = [
@@ -336,57 +451,35 @@ class World:
                 break
             deadline_ms, broker_id = min(deadlines)
             self.now_ms = max(self.now_ms, deadline_ms)
-            self.tick(broker_id)
+            if (partition := self.brokers[broker_id].partition) is not None:
+                partition.tick()
         self.now_ms = until_ms
-
-    def tick(self, broker_id: int) -> None:
-        broker = self.brokers[broker_id]
-        if broker.leader:
-            broker.leader.tick(self.now_ms)
-            self.settle(broker)
-
-    def settle(self, broker: Broker) -> None:
-        """Process a leader's output after an event."""
-        leader = broker.leader
-        if leader is None:
-            return
-        for completed in leader.take_completed():
-            self._complete(broker.broker_id, completed)
-        proposal = leader.take_proposal()
-        if proposal is not None:
-            members = ",".join(map(str, sorted(proposal.members)))
-            self.tell(
-                f"{broker.broker_id} proposes ISR {members} on partition epoch "
-                f"{proposal.partition_epoch}"
-            )
-            self.network.append(AlterSent(broker.broker_id, proposal))
-
-    def _complete(self, broker_id: int, completed: AckResult) -> None:
-        produced: Produced = completed.token
-        if completed.code == Code.NONE:
-            self.acknowledged[produced.offset] = produced.value
-            self.tell(f"{broker_id} acknowledges {produced.value} at {produced.offset}")
-        else:
-            self.tell(f"{broker_id} fails {produced.value} with {completed.code.name}")
 
     # Producers and consumers
 
     def produce(self, broker_id: int, value: str, *, acks: int = ALL_ACKS) -> Code:
-        broker = self.brokers[broker_id]
-        leader = broker.leader
-        if leader is None:
-            return Code.NOT_LEADER_OR_FOLLOWER
+        partition = self.brokers[broker_id].partition
+        assert partition
+        offset = partition.log.end_offset
+
+        def on_acked(code: Code) -> None:
+            if code == Code.NONE:
+                self.acknowledged[offset] = value
+                self.tell(f"{broker_id} acknowledges {value} at {offset}")
+            else:
+                self.tell(f"{broker_id} fails {value} with {code.name}")
+
         try:
-            leader.check_acks(acks)
+            partition.leader.check_acks(acks)
+            partition.append(
+                memoryview(value.encode()),
+                header_of(producer_id=-1, base_sequence=-1, count=1),
+                acks=acks,
+                timeout_ms=PRODUCE_TIMEOUT_MS,
+                on_acked=on_acked,
+            )
         except ApiError as error:
             return error.code
-        produced = Produced(broker.log.end_offset, value)
-        broker.log.append([Entry(leader.leader_epoch, value)])
-        leader.on_append(self.now_ms)
-        if acks == ALL_ACKS:
-            deadline_ms = self.now_ms + PRODUCE_TIMEOUT_MS
-            leader.await_acks(self.now_ms, produced, broker.log.end_offset, deadline_ms=deadline_ms)
-        self.settle(broker)
         return Code.NONE
 
     def read(self, broker_id: int, offset: int) -> list[Entry]:
@@ -422,61 +515,38 @@ class World:
         elif isinstance(message, AlterSent):
             answer = self.controller.alter(message.proposal)
             self.tell(f"controller answers {message.source}: {describe_answer(answer)}")
-            self.network.append(AlterAnswered(message.source, message.proposal, answer))
-        else:
-            broker = self.brokers[message.target]
-            if broker.leader:
-                broker.leader.on_isr_answer(self.now_ms, message.proposal, message.answer)
-                self.settle(broker)
+            self.network.append(AlterAnswered.to(message, answer))
+        elif (partition := self.brokers[message.target].partition) is not None:
+            partition.on_isr_answer(message.leader, message.proposal, message.answer)
 
     def _on_fetch(self, message: FetchSent, max_records: int) -> None:
-        broker = self.brokers[message.target]
-        fetch, entries = message.fetch, list[Entry]()
-        if broker.leader is None:
-            answer = FetchAnswer(-1, -1, Code.NOT_LEADER_OR_FOLLOWER)
-        else:
-            verdict = broker.leader.on_follower_fetch(
-                self.now_ms, message.source, fetch, broker_epoch=message.broker_epoch
-            )
-            first_offset = None
-            if verdict.code == Code.NONE and verdict.diverging is None:
-                place = fetch.offset - broker.log.base_offset
-                entries = broker.log.entries[place : place + max_records]
-                first_offset = fetch.offset if entries else None
-            answer = FetchAnswer(
-                verdict.high_watermark,
-                verdict.log_start_offset,
-                verdict.code,
-                verdict.diverging,
-                first_offset,
-            )
-            broker.leader.on_answer_sent(message.source, verdict.high_watermark)
-            self.settle(broker)
+        """Answer a fetch that belongs to no session, with at most so many records."""
+        fetch = message.fetch
+        requested = FetchPartition("p", TOPIC_ID, 0, fetch.offset, max_records, *fetch[1:])
+        request = FetchRequest(
+            replica_id=message.source,
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=max_records,
+            isolation=READ_UNCOMMITTED,
+            session_id=NO_SESSION_ID,
+            session_epoch=FINAL_EPOCH,
+            partitions=[requested],
+            forgotten=[],
+            replica_epoch=message.broker_epoch,
+        )
+        session = self.brokers[message.target].sessions.find(request)
+        answers = session.on_fetch(request, wait_ms=0, uses_ids=True)
+        assert answers
+        [fetched] = answers
+        answer = to_fetch_answer(fetched, lambda _: fetch.offset)
+        entries = list(fetched.records)
         self.network.append(FetchAnswered(message.target, message.source, fetch, answer, entries))
+        session.release_acks()
 
     def _on_fetch_answer(self, message: FetchAnswered) -> None:
-        broker = self.brokers[message.target]
-        follower = broker.replica.follower if broker.replica else None
-        if follower is None:
-            return
-        for action in follower.on_fetch_answer(self.now_ms, message.fetch, message.answer):
-            self._act(broker, action, message.entries)
-
-    def _act(self, broker: Broker, action: FollowerAction, entries: list[Entry]) -> None:
-        log, me = broker.log, broker.broker_id
-        if isinstance(action, AppendFetched):
-            log.append(entries)
-            self.tell(f"{me} appends {' '.join(entry.value for entry in entries)}")
-        elif isinstance(action, TruncateTo):
-            self.tell(f"{me} truncates its log from {log.end_offset} to {action.offset}")
-            log.truncate_to(action.offset)
-        elif isinstance(action, TruncateFully):
-            self.tell(f"{me} throws its log away and starts at {action.start_offset}")
-            log.truncate_fully(action.start_offset)
-        else:
-            assert isinstance(action, AdvanceStart)
-            self.tell(f"{me} starts its log at {action.offset}")
-            log.delete_before(action.offset)
+        if (partition := self.brokers[message.target].partition) is not None:
+            partition.on_fetch_answer(message.fetch, message.answer, message.entries)
 
 
 def describe_answer(answer: IsrAnswer) -> str:

@@ -14,7 +14,7 @@ Behaviour
 - Followers fetch up to the end of the log: see `replica_fetch`.
 
 Versions
-- 7 fetch sessions (KIP-227): see `fetch_sessions`; those of followers: see `replica_fetch`.
+- 7 fetch sessions (KIP-227): see `fetch_sessions`; those of followers: see `replica_session`.
 - 9 leader epochs. 11 racks; older clients are served by leaders only. 12 flexible. 13 topic ids
   (KIP-516): an unknown id gets UNKNOWN_TOPIC_ID. 15 replicas send their broker epoch (KIP-903).
   16 endpoints of new leaders (KIP-951). 17 and 18 change only fetches of controllers.
@@ -25,13 +25,13 @@ import asyncio
 from shoal.lite.api.new_leaders import current_leader, endpoints
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
-from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encode_answer, error_answer
+from shoal.lite.broker.fetch.fetch_answers import Fetched, encode_answer
 from shoal.lite.broker.fetch.preferred_replica import select_preferred_replica
 from shoal.lite.broker.fetch.replica_fetch import answer_replica_fetch
 from shoal.lite.broker.registry import Answer, RawRequest, register
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.partitions.scheduler import monotonic_ms
-from shoal.lite.replication.fetch_sessions import FetchContext
+from shoal.lite.replication.fetch_sessions import FetchContext, error_answer
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.storage.slices import NOTHING, LogSlice
@@ -118,7 +118,7 @@ class _Read:
                 records = self._records(partition, item, upper_offset)
                 if self._is_read_committed:
                     aborted = partition.log.find_aborted(item.offset, records, upper_offset)
-            content = as_records(partition.log, records)
+            content = partition.as_records(records)
         except ApiError as error:
             self.has_error = True
             return self._error_answer(item, error.code)

@@ -15,7 +15,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from random import Random
+from typing import Any, TypeVar
 from uuid import UUID
 
 from shoal.lite.base.codes import ApiError, Code
@@ -23,6 +24,7 @@ from shoal.lite.base.configs import Layers
 from shoal.lite.base.folder_lock import lock_folder
 from shoal.lite.base.hooks import tracer
 from shoal.lite.base.spec import BrokerSpec, own_settings
+from shoal.lite.broker.fetch.replica_host import BrokerFetchHost
 from shoal.lite.broker.unserved import UnservedReports
 from shoal.lite.coordinator.groups.shard import GroupShard
 from shoal.lite.coordinator.host import CoordinatorHost
@@ -55,15 +57,13 @@ from shoal.lite.partitions.admission.refusals import Refusals
 from shoal.lite.partitions.identity import check_identity, write_identity
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.partitions.replicas import Replicas
+from shoal.lite.partitions.sessions.replica_session import ReplicaSessions
 from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.replication.fetch_sessions import FetchSessions
 from shoal.lite.storage.recovery.shutdown_marker import ShutdownMarker, current_boot_id
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import RestartBackoff, keep_running
-
-if TYPE_CHECKING:
-    from shoal.lite.broker.fetch.replica_fetch import ReplicaSession
 
 A = TypeVar("A")
 # The retry interval while no controller answers and while the broker is fenced.
@@ -120,8 +120,8 @@ class BrokerCore:
         self.fetch_sessions = FetchSessions(
             self.layers.integer("max.incremental.fetch.session.cache.slots")
         )
-        # By the followers' ids.
-        self.replica_sessions: dict[int, ReplicaSession] = {}
+        session_ids = Random()  # noqa: S311 - ids are not secret
+        self.replica_sessions = ReplicaSessions(BrokerFetchHost(self), session_ids)
         self._producer_ids: Iterable[int] = iter(())
         self.refusals = Refusals()
         self.unserved = UnservedReports()

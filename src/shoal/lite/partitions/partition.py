@@ -53,8 +53,10 @@ from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.lite.storage.offline import LogOffline
 from shoal.lite.storage.partition_log import LogAppendInfo, PartitionLog
+from shoal.lite.storage.slices import LogSlice
 from shoal.lite.storage.state.producer_state import ProducerStates
 from shoal.wire.batch import TRANSACTIONAL_BIT
+from shoal.wire.record_messages import NO_RECORDS
 
 # Called with the result of an append or a deletion.
 OnAcked = Callable[[Code], None]
@@ -67,6 +69,8 @@ _TIMER_CHECK_MS = 250
 _NEW_LEADER_WINDOW_MS = 5_000
 # The number of readers whose last read offset is remembered.
 _MOST_READERS = 64
+# Smaller record sets are cheaper to read and send with the rest of the response.
+_LEAST_SENT_FROM_FILE_BYTES = 100 * 1024
 _logger = logging.getLogger(__name__)
 
 
@@ -171,7 +175,8 @@ class PartitionShell(Generic[LogT]):
             high_watermark=high_watermark,
         )
         self.readers: set[PartitionWaiter] = set()
-        self.followers: set[PartitionWaiter] = set()
+        # In the order in which they came: a simulation is repeatable.
+        self.followers: dict[PartitionWaiter, None] = {}
         # By reader: the offset of its last read.
         self._last_reads: dict[int | str, int] = {}
         log.on_offline = self._on_offline
@@ -346,6 +351,10 @@ class PartitionShell(Generic[LogT]):
         self.settle()
         return appended
 
+    def read_for_replica(self, replica_id: int, offset: int, max_bytes: int) -> Sized:
+        """Return records up to the log end offset; `ApiError` if they cannot be read."""
+        raise NotImplementedError
+
     def delete_before(self, offset: int, on_deleted: OnDeleted) -> None:
         """Delete records; `on_deleted` is called when all live replicas have deleted them, or when
         this replica no longer leads."""
@@ -499,6 +508,25 @@ class Partition(PartitionShell[PartitionLog]):
         self._last_reads[reader] = offset
         if len(self._last_reads) > _MOST_READERS:
             del self._last_reads[next(iter(self._last_reads))]
+
+    def read_for_replica(
+        self, replica_id: int, offset: int, max_bytes: int
+    ) -> memoryview | LogSlice:
+        log = self.log
+        records = log.read(offset, max_bytes, upper_offset=log.end_offset, keeps_units=True)
+        if not records.size:
+            return NO_RECORDS
+        self.on_read(f"replica {replica_id}", offset)
+        return self.as_records(records)
+
+    def as_records(self, records: LogSlice) -> memoryview | LogSlice:
+        """Return a record set for an answer; large ones are sent from their file.
+
+        Raise `LogOffline` if the log cannot be read.
+        """
+        if records.size < _LEAST_SENT_FROM_FILE_BYTES:
+            return memoryview(self.log.content(records))
+        return records
 
     def configure(self, rules: TopicConfig) -> None:
         """Apply new settings of the topic."""

@@ -37,8 +37,9 @@ from shoal.lite.partitions.cleaner import LogCleaner
 from shoal.lite.partitions.housekeeping import Housekeeper
 from shoal.lite.partitions.log_opening import LogOpener, OpenJob, topic_id_in
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.replica_fetcher import FetcherIdentity, ReplicaFetcher
+from shoal.lite.partitions.replica_fetcher import ReplicaFetcher
 from shoal.lite.partitions.scheduler import EventLoopScheduler
+from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 from shoal.lite.storage.cleaning.folder_removal import FolderRemover, is_marked_for_deletion

@@ -8,7 +8,7 @@ Rules of this file:
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Timer(Protocol):
@@ -22,6 +22,10 @@ class Scheduler(Protocol):
 
     def now_ms(self) -> int: ...
     def call_at_ms(self, when_ms: int, call: Callable[[], None]) -> Timer: ...
+    def call_later_ms(self, delay_ms: int, call: Callable[..., None], *arguments: Any) -> Timer: ...
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> object:
+        """Make the call after the present event."""
+
     def call_soon_threadsafe(self, call: Callable[[], None]) -> object:
         """Make the call soon, from any thread."""
 
@@ -36,6 +40,7 @@ class EventLoopScheduler:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.call_soon = self._loop.call_soon
         self.call_soon_threadsafe = self._loop.call_soon_threadsafe
 
     # Not a method of its own: it is called for every batch.
@@ -43,3 +48,6 @@ class EventLoopScheduler:
 
     def call_at_ms(self, when_ms: int, call: Callable[[], None]) -> Timer:
         return self._loop.call_at(when_ms / 1000, call)
+
+    def call_later_ms(self, delay_ms: int, call: Callable[..., None], *arguments: Any) -> Timer:
+        return self._loop.call_later(delay_ms / 1000, call, *arguments)

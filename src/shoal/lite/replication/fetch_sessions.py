@@ -15,9 +15,11 @@ Rules of this file:
 import random
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Any
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.wire.fetch import (
+    NO_OFFSET,
     NO_REPLICA,
     NO_SESSION_ID,
     FetchPartition,
@@ -211,3 +213,18 @@ def key_of(
     if not uses_ids:
         return item.topic, item.partition
     return 0 if item.topic_id is None else item.topic_id.int, item.partition
+
+
+def error_answer(
+    item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET
+) -> PartitionAnswer[Any]:
+    """Return the answer of a partition that cannot be read."""
+    return PartitionAnswer(
+        item.topic,
+        item.topic_id,
+        item.partition,
+        error_code=code,
+        high_watermark=NO_OFFSET,
+        last_stable_offset=NO_OFFSET,
+        log_start_offset=log_start_offset,
+    )

@@ -54,7 +54,10 @@ class FollowerProgress:
             self.leader_end_at_fetch != UNKNOWN_OFFSET and fetch.offset >= self.leader_end_at_fetch
         ):
             self.caught_up_ms = max(self.caught_up_ms, self.last_fetch_ms)
-        self.broker_epoch = broker_epoch
+        if broker_epoch != self.broker_epoch:
+            # A new process of the follower knows only what the previous one wrote to its disk.
+            self.broker_epoch = broker_epoch
+            self.sent_high_watermark = self.sent_start_offset = UNKNOWN_OFFSET
         self.start_offset = fetch.log_start_offset
         self.end_offset = fetch.offset
         self.leader_end_at_fetch = leader_end

@@ -25,12 +25,14 @@ from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState
 from shoal.lite.raft.storage.driver import perform_actions
 from shoal.lite.raft.storage.memory import MemoryStorage
 from shoal.lite.replication.leader import LeaderPartition
-from shoal.lite.replication.messages import AlterIsr, IsrAnswer
+from shoal.lite.replication.messages import NO_LEADER, AlterIsr, IsrAnswer
 from shoal.lite.simulation.disk import Key
+from shoal.lite.simulation.fetching import FetchServer, SimulatedFetcher
 from shoal.lite.simulation.messages import (
     ControllerCall,
     ControllerReply,
     FetchCall,
+    FetchRelease,
     FetchReply,
     ProduceCall,
 )
@@ -63,7 +65,7 @@ class BrokerProcess(Process):
         self.disk = node.disk
         self.incarnation = node.next_incarnation()
         self.broker_id = node.id
-        self.scheduler = SimulatedScheduler(self)
+        self.scheduler = SimulatedScheduler(lambda: self.now_ms)
         self._earlier = tuple(self.disk.processes)
         self._clean_incarnation = self.disk.begin(self.incarnation)
         self._boot_id = world.parts.boot_id(node)
@@ -79,6 +81,11 @@ class BrokerProcess(Process):
         self.state = ClusterState()
         self.live_epochs: dict[int, int] = {}
         self.hosted: dict[Key, SimulatedPartition] = {}
+        self._fetch_server = FetchServer(self, random)
+        # By their leaders.
+        self._fetchers: dict[int, SimulatedFetcher] = {}
+        # Those with new followers, or with followers in a new leader epoch.
+        self._leaders_to_refetch: set[int] = set()
         self.broker_epoch = requests.NO_EPOCH
         self.wants_to_stop = False
         # The logs in which something is missing that the controller has not heard of; None until
@@ -107,13 +114,12 @@ class BrokerProcess(Process):
 
     def receive(self, sender: int, message: Any) -> None:
         if isinstance(message, FetchCall):
-            hosted = self.hosted.get(message.key)
-            if hosted is not None:
-                hosted.on_fetch(sender, message)
+            self._fetch_server.on_call(sender, message)
         elif isinstance(message, FetchReply):
-            hosted = self.hosted.get(message.key)
-            if hosted is not None:
-                hosted.on_fetch_reply(message)
+            if (fetcher := self._fetchers.get(sender)) is not None:
+                fetcher.on_reply(message)
+        elif isinstance(message, FetchRelease):
+            self._fetch_server.on_release(sender, message)
         elif isinstance(message, ProduceCall):
             self._on_produce(sender, message)
         elif isinstance(message, ControllerReply):
@@ -144,10 +150,9 @@ class BrokerProcess(Process):
         if self._heartbeat_at_ms is not None and self._heartbeat_at_ms <= now_ms:
             self._beat()
         self.scheduler.call_due(now_ms)
-        for hosted in list(self.hosted.values()):
-            deadline_ms = hosted.next_deadline_ms()
-            if deadline_ms is not None and deadline_ms <= now_ms:
-                hosted.tick(now_ms)
+        for fetcher in list(self._fetchers.values()):
+            if fetcher.due_ms <= now_ms:
+                fetcher.tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         deadline_ms = self.raft.next_deadline_ms()
@@ -158,8 +163,7 @@ class BrokerProcess(Process):
         if deadline_ms is not None:
             times.append(deadline_ms)
         times += [asked.until_ms for asked in self._asked.values()]
-        deadlines_ms = [hosted.next_deadline_ms() for hosted in self.hosted.values()]
-        times += [time_ms for time_ms in deadlines_ms if time_ms is not None]
+        times += [fetcher.due_ms for fetcher in self._fetchers.values()]
         return min(times, default=None)
 
     def finish_event(self) -> None:
@@ -215,6 +219,7 @@ class BrokerProcess(Process):
     def _on_registered(self, reply: ControllerReply) -> None:
         if reply.code == Code.NONE:
             self.broker_epoch = reply.answer.broker_epoch
+            self._update_fetchers()
             self._beat()
         elif reply.code == Code.INVALID_REGISTRATION:
             self.world.on_registration_refused(self)
@@ -295,7 +300,7 @@ class BrokerProcess(Process):
         self._ask(request, on_reply)
 
     def on_became_follower(self, hosted: SimulatedPartition) -> None:
-        self.scheduler.call_soon(hosted.fetch)
+        self._leaders_to_refetch.add(hosted.record.leader)
 
     def on_log_failed(self, hosted: SimulatedPartition) -> None:
         """Nothing: failed logs are reported after each heartbeat until the metadata has them."""
@@ -344,6 +349,8 @@ class BrokerProcess(Process):
                 self._follow_partition(record)
         self._follows_all = False
         self._changed.clear()
+        if self._leaders_to_refetch:
+            self._update_fetchers()
         if self._unreported is None:
             self._unreported = self.disk.open(self.hosted)
             if not self._unreported:
@@ -361,6 +368,29 @@ class BrokerProcess(Process):
         if hosted is None:
             hosted = self.hosted[record.key] = SimulatedPartition(self, record, min_insync)
         hosted.follow(record, min_insync)
+
+    def followers_of(self, leader_id: int) -> list[SimulatedPartition]:
+        """The replicas that follow a leader."""
+        return [
+            hosted
+            for hosted in self.hosted.values()
+            if (follower := hosted.replica.follower) is not None and follower.leader == leader_id
+        ]
+
+    def _update_fetchers(self) -> None:
+        """Have a fetcher for each leader that is followed."""
+        if self.broker_epoch == requests.NO_EPOCH:
+            return
+        roles = [hosted.replica.follower for hosted in self.hosted.values()]
+        leaders = {role.leader: None for role in roles if role and role.leader != NO_LEADER}
+        for leader_id in self._fetchers.keys() - leaders.keys():
+            del self._fetchers[leader_id]
+        for leader_id in leaders:
+            if leader_id not in self._fetchers:
+                self._fetchers[leader_id] = SimulatedFetcher(self, leader_id)
+            elif leader_id in self._leaders_to_refetch:
+                self._fetchers[leader_id].wake()
+        self._leaders_to_refetch.clear()
 
     def write_down(self) -> None:
         """Note the high watermarks, as production does now and then."""

@@ -24,6 +24,8 @@ _REVIVAL = 0.5
 # How likely the kernel had written everything without a sync.
 _ALL_KEPT = 0.3
 _MAGIC = 2
+# So that a batch of some records is large, and production waits for more of them.
+_RECORD_BYTES = 8 * 1024
 
 
 class Batch:
@@ -57,7 +59,7 @@ def header_of(producer_id: int, base_sequence: int, count: int) -> BatchHeader:
     """The header of a batch as a producer sends it."""
     return BatchHeader(
         base_offset=0,
-        batch_length=0,
+        batch_length=count * _RECORD_BYTES,
         leader_epoch=-1,
         magic=_MAGIC,
         crc=0,
@@ -119,6 +121,7 @@ class SimulatedLog:
 
     def read(self, offset: int, most: int, upper_offset: int) -> list[Batch]:
         """At most so many batches from the one that holds `offset`, all below `upper_offset`."""
+        self._require_online()
         found: list[Batch] = []
         while offset < upper_offset and len(found) < most:
             batch = self.entries[offset - self.base_offset]

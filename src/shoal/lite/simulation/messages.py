@@ -10,10 +10,10 @@ from typing import Any
 
 from shoal.lite.base.codes import Code
 from shoal.lite.metadata.data.requests import ControllerRequest
-from shoal.lite.replication.messages import FetchAnswer, ReplicaFetch
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.log import Batch
 from shoal.lite.storage.header import BatchHeader
+from shoal.wire.fetch import FetchRequest, PartitionAnswer
 
 
 @dataclass(slots=True)
@@ -36,17 +36,24 @@ class FetchCall:
     """A follower asks its leader."""
 
     number: int
-    key: Key
-    fetch: ReplicaFetch
-    broker_epoch: int
+    request: FetchRequest
 
 
 @dataclass(slots=True)
 class FetchReply:
+    """The records of an answer are sequences of batches."""
+
     number: int
-    key: Key
-    answer: FetchAnswer
-    batches: Sequence[Batch] = ()
+    session_id: int
+    code: Code
+    answers: Sequence[PartitionAnswer[Any]] = ()
+
+
+@dataclass(slots=True)
+class FetchRelease:
+    """A follower has new partitions to fetch: the leader should not hold its fetch longer."""
+
+    number: int
 
 
 @dataclass(slots=True)
@@ -65,4 +72,4 @@ class ProduceReply:
 
 
 # TCP never hands a request over twice; members of the quorum and fetchers claim to bear it.
-COPIED = (FetchCall, FetchReply)
+COPIED = (FetchCall, FetchReply, FetchRelease)

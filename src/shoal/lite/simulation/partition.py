@@ -3,11 +3,10 @@
 Rules of this file:
 - What production's `PartitionShell` does is not done here: roles, appends, acknowledgements, the
   in-sync set and their timers are its own.
-- Here are the fetches: a follower has one on its way, and a leader holds a fetch until the shell
-  says that there is data. As in production, a fetch is answered after the event that woke it, and
-  acknowledgements are released after the answer is sent.
+- Here are the producers, and what the judge wants to know; fetches are in `fetching`.
 """
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,39 +23,17 @@ from shoal.lite.replication.messages import (
     TruncateTo,
 )
 from shoal.lite.simulation.log import Batch, SimulatedLog
-from shoal.lite.simulation.messages import FetchCall, FetchReply, ProduceCall, ProduceReply
-from shoal.lite.simulation.setup import (
-    FETCH_MAX_WAIT_MS,
-    REQUEST_TIMEOUT_MS,
-    replication_settings,
-)
+from shoal.lite.simulation.messages import ProduceCall, ProduceReply
+from shoal.lite.simulation.setup import replication_settings
 from shoal.lite.storage.header import BatchHeader
 
 if TYPE_CHECKING:
     from shoal.lite.simulation.brokers import BrokerProcess
 
-_MOST_BATCHES = 3
 _PRODUCE_TIMEOUT_MS = 1500
 _RULES = resolve_topic_config(Layers({}, {}, {}), {})
 # A simulated batch is its header.
 _NO_BYTES = memoryview(b"")
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A fetch that waits for its answer."""
-
-    number: int
-    fetch: ReplicaFetch
-    until_ms: int
-
-
-@dataclass(slots=True)
-class _Held:
-    """A follower's fetch that waits for something to give."""
-
-    call: FetchCall
-    until_ms: int
 
 
 @dataclass(slots=True)
@@ -83,12 +60,9 @@ class _Produced:
 
 
 class SimulatedPartition(PartitionShell[SimulatedLog]):
-    """A replica, its log, and who talks to it. It is a waiter of its own shell."""
+    """A replica, its log, and who talks to it."""
 
     __slots__ = (
-        "_asked",
-        "_held",
-        "_is_answering",
         "broker",
         "is_touched",
         "key",
@@ -114,10 +88,6 @@ class SimulatedPartition(PartitionShell[SimulatedLog]):
         )
         log.offline_reason = None
         log.new_batch = self._new_batch
-        self.followers.add(self)
-        self._asked: _Asked | None = None
-        self._held: dict[int, _Held] = {}
-        self._is_answering = False
         # For the invariants: whether anything happened, and what was seen before.
         self.is_touched = False
         self.seen_epoch = -1
@@ -155,56 +125,11 @@ class SimulatedPartition(PartitionShell[SimulatedLog]):
         else:
             world.trace(self.broker.id, f"follows {role.leader} in epoch {role.leader_epoch}")
 
-    # Time
+    # Fetches
 
-    def tick(self, now_ms: int) -> None:
-        """Do what the time has come for, beside the timers of the shell."""
-        follower = self.replica.follower
-        if follower is None:
-            self._answer_held()
-            return
-        asked = self._asked
-        if asked is not None and asked.until_ms <= now_ms:
-            self._asked = None
-            follower.on_fetch_failed(now_ms, asked.fetch)
-        self.fetch()
-
-    def next_deadline_ms(self) -> int | None:
-        follower = self.replica.follower
-        if follower is None:
-            return min((held.until_ms for held in self._held.values()), default=None)
-        if self.has_failed:
-            return None
-        return follower.next_deadline_ms() if self._asked is None else self._asked.until_ms
-
-    # Following
-
-    def fetch(self) -> None:
-        """Send the next fetch, unless one of this leader epoch is on its way."""
-        follower = self.replica.follower
-        if follower is None or self.is_removed or self.has_failed:
-            return
-        now_ms = self.broker.now_ms
-        asked = self._asked
-        if asked is not None and asked.fetch.leader_epoch == follower.leader_epoch:
-            return
-        self._asked = None
-        fetch = follower.next_fetch(now_ms)
-        if fetch is None:
-            return
-        number = self.broker.next_call()
-        self._asked = _Asked(number, fetch, now_ms + FETCH_MAX_WAIT_MS + REQUEST_TIMEOUT_MS)
-        call = FetchCall(number, self.key, fetch, self.broker.broker_epoch)
-        self.broker.send(follower.leader, call)
-
-    def on_fetch_reply(self, reply: FetchReply) -> None:
-        asked = self._asked
-        if asked is None or asked.number != reply.number or self.replica.follower is None:
-            return
+    def on_fetch_answer(self, fetch: ReplicaFetch, answer: FetchAnswer, records: Sized) -> None:
         self.is_touched = True
-        self._asked = None
-        self.on_fetch_answer(asked.fetch, reply.answer, reply.batches)
-        self.fetch()
+        super().on_fetch_answer(fetch, answer, records)
 
     def _apply_action(self, action: FollowerAction, records: Any) -> None:
         world, log = self.broker.world, self.log
@@ -218,71 +143,12 @@ class SimulatedPartition(PartitionShell[SimulatedLog]):
             world.trace(self.broker.id, f"begins {self.name} again at {action.start_offset}")
         super()._apply_action(action, records)
 
-    # Leading
+    def read_for_replica(self, replica_id: int, offset: int, max_bytes: int) -> list[Batch]:
+        return self.log.read(offset, max_bytes, self.log.end_offset)
 
-    def on_fetch(self, sender: int, call: FetchCall) -> None:
-        leader = self.replica.leader
-        if leader is None or self.has_failed:
-            self._refuse_fetch(sender, call)
-            return
-        now_ms = self.broker.now_ms
-        verdict = leader.on_follower_fetch(
-            now_ms, sender, call.fetch, broker_epoch=call.broker_epoch
-        )
-        if verdict.code != Code.NONE or verdict.diverging is not None:
-            answer = FetchAnswer(
-                verdict.high_watermark, verdict.log_start_offset, verdict.code, verdict.diverging
-            )
-            self.broker.send(sender, FetchReply(call.number, self.key, answer))
-        else:
-            self.broker.world.judge.on_follower_fetched(self, sender)
-            self._held[sender] = _Held(call, now_ms + FETCH_MAX_WAIT_MS)
-        self.settle()
-        self._answer_held()
-
-    def on_data_available(self, size_bytes: int) -> None:
-        """There are records, or a high watermark, for held fetches."""
-        if self._held and not self._is_answering:
-            self._is_answering = True
-            self.broker.scheduler.call_soon(self._answer_held)
-
-    def on_unavailable(self) -> None:
-        """This replica leads no longer, or in another epoch, or its log failed."""
-        for sender, held in self._held.items():
-            self._refuse_fetch(sender, held.call)
-        self._held.clear()
-
-    def _answer_held(self) -> None:
-        self._is_answering = False
-        leader, end_offset = self.replica.leader, self.log.end_offset
-        if leader is None:
-            return
-        now_ms = self.broker.now_ms
-        for sender, held in list(self._held.items()):
-            has_records = held.call.fetch.offset < end_offset
-            if has_records or now_ms >= held.until_ms or leader.has_updates_for(sender):
-                del self._held[sender]
-                self._give(leader, sender, held.call)
-
-    def _give(self, leader: LeaderPartition, sender: int, call: FetchCall) -> None:
-        offset, log = call.fetch.offset, self.log
-        if offset < log.start_offset:
-            # Deleted while the fetch was held.
-            answer = FetchAnswer(leader.high_watermark, log.start_offset, Code.OFFSET_OUT_OF_RANGE)
-            self.broker.send(sender, FetchReply(call.number, self.key, answer))
-            return
-        batches = log.read(offset, _MOST_BATCHES, log.end_offset)
-        first_offset = batches[0].base_offset if batches else None
-        answer = FetchAnswer(leader.high_watermark, log.start_offset, first_offset=first_offset)
-        leader.on_answer_sent(sender, leader.high_watermark)
-        self.broker.world.judge.on_high_watermark_sent(self, sender, leader.high_watermark)
-        self.broker.send(sender, FetchReply(call.number, self.key, answer, batches))
+    def on_high_watermark_sent(self) -> None:
         self.is_touched = True
-        self.on_high_watermark_sent()
-
-    def _refuse_fetch(self, sender: int, call: FetchCall) -> None:
-        answer = FetchAnswer(-1, -1, Code.NOT_LEADER_OR_FOLLOWER)
-        self.broker.send(sender, FetchReply(call.number, self.key, answer))
+        super().on_high_watermark_sent()
 
     # Producers
 

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.controller import Controller
+from shoal.lite.partitions.sessions.fetch_session import FetchSession
+from shoal.lite.partitions.sessions.replica_session import ReplicaSession
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.replication.replica import PartitionReplica
 from shoal.lite.simulation.disk import QuorumDisk
@@ -18,6 +20,8 @@ class Parts:
 
     raft_node: type[RaftNode] = RaftNode
     replica: type[PartitionReplica] = PartitionReplica
+    fetch_session: type[FetchSession] = FetchSession
+    replica_session: type[ReplicaSession] = ReplicaSession
     quorum_disk: type[QuorumDisk] = QuorumDisk
 
     def controller(self, world: "World", state: ClusterState) -> Controller:

@@ -14,6 +14,9 @@ from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.changes import Changes
 from shoal.lite.metadata.rules.controller import Controller, ControllerResult, ControllerSettings
 from shoal.lite.metadata.rules.partitions import in_replica_order
+from shoal.lite.partitions.partition import PartitionShell
+from shoal.lite.partitions.sessions.fetch_session import FetchSession
+from shoal.lite.partitions.sessions.replica_session import Answers, ReplicaSession
 from shoal.lite.raft.leader import RaftLeader
 from shoal.lite.raft.model import StoredState
 from shoal.lite.raft.node import RaftNode, RaftRole
@@ -167,6 +170,33 @@ class WrongSet(Parts):
     replica = _CarelessReplica
 
 
+# Fetch sessions
+
+
+class _EagerSession(ReplicaSession):
+    """Releases acknowledgements before the answer with the high watermark is sent."""
+
+    def _take_answers(self) -> Answers:
+        answers = super()._take_answers()
+        self.release_acks()
+        return answers
+
+
+class AnswerAfterAcknowledgement(Parts):
+    replica_session = _EagerSession
+
+
+class _ResignedSession(FetchSession):
+    """Does not fetch a partition again after an error."""
+
+    def _retry_later(self, key: tuple[int, int], partition: PartitionShell[Any]) -> None:
+        pass
+
+
+class NoRetry(Parts):
+    fetch_session = _ResignedSession
+
+
 # The quorum
 
 
@@ -226,6 +256,8 @@ SABOTAGES: dict[str, tuple[type[Parts], CrashModel | None]] = {
     "early-acknowledgement": (EarlyAcknowledgement, None),
     "unannounced-commit": (UnannouncedCommit, None),
     "wrong-set": (WrongSet, None),
+    "answer-after-acknowledgement": (AnswerAfterAcknowledgement, None),
+    "no-retry": (NoRetry, None),
     "forgotten-vote": (ForgottenVote, None),
     "old-epochs-committed": (OldEpochsCommitted, None),
     "kept-in-sync": (KeptInSync, CrashModel.POWER),

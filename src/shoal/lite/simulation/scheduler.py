@@ -1,10 +1,8 @@
 """The scheduler of a simulated process, by its own clock; it calls nothing between two events."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from shoal.lite.simulation.process import Process
+from functools import partial
+from typing import Any
 
 
 class _SimulatedTimer:
@@ -27,21 +25,24 @@ class _SimulatedTimer:
 class SimulatedScheduler:
     """The `Scheduler` of the partitions of a simulated broker."""
 
-    def __init__(self, process: "Process") -> None:
-        self._process = process
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is the clock of the process."""
+        self.now_ms = now_ms
         # In the order in which they were made.
         self._timers: dict[_SimulatedTimer, None] = {}
-        self._soon: list[Callable[[], None]] = []
-
-    def now_ms(self) -> int:
-        return self._process.now_ms
+        self._soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def call_at_ms(self, when_ms: int, call: Callable[[], None]) -> _SimulatedTimer:
         return _SimulatedTimer(self._timers, when_ms, call)
 
-    def call_soon(self, call: Callable[[], None]) -> None:
+    def call_later_ms(
+        self, delay_ms: int, call: Callable[..., None], *arguments: Any
+    ) -> _SimulatedTimer:
+        return self.call_at_ms(self.now_ms() + delay_ms, partial(call, *arguments))
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
         """Make the call at the end of this event."""
-        self._soon.append(call)
+        self._soon.append((call, arguments))
 
     call_soon_threadsafe = call_soon
 
@@ -59,5 +60,5 @@ class SimulatedScheduler:
         """Make the calls that were to be made soon."""
         while self._soon:
             soon, self._soon = self._soon, []
-            for call in soon:
-                call()
+            for call, arguments in soon:
+                call(*arguments)

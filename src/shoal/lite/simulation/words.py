@@ -9,10 +9,12 @@ from shoal.lite.simulation.messages import (
     ControllerCall,
     ControllerReply,
     FetchCall,
+    FetchRelease,
     FetchReply,
     ProduceCall,
     ProduceReply,
 )
+from shoal.wire.fetch import FetchRequest, PartitionAnswer
 
 
 def describe(message: Any) -> str | None:
@@ -22,13 +24,11 @@ def describe(message: Any) -> str | None:
     if isinstance(message, ControllerReply):
         return _describe_answer(message)
     if isinstance(message, FetchCall):
-        fetch = message.fetch
-        return (
-            f"fetch p{message.key[1]} from {fetch.offset} after e{fetch.last_fetched_epoch}, "
-            f"leader epoch {fetch.leader_epoch}, broker epoch {message.broker_epoch}"
-        )
+        return _describe_fetch(message.request)
     if isinstance(message, FetchReply):
         return _describe_fetched(message)
+    if isinstance(message, FetchRelease):
+        return "do not hold the fetch"
     if isinstance(message, ProduceCall):
         header = message.header
         return (
@@ -72,14 +72,30 @@ def _describe_part(part: Any) -> str:
     return f"in sync for p{part.index}: {part.code.name}{now}"
 
 
+def _describe_fetch(fetch: FetchRequest) -> str:
+    partitions = [
+        f"p{each.partition} from {each.offset} after e{each.last_fetched_epoch}, leader epoch "
+        f"{each.leader_epoch}"
+        for each in fetch.partitions
+    ]
+    partitions += [f"p{gone.partition} no longer" for gone in fetch.forgotten]
+    session = f"session epoch {fetch.session_epoch}, broker epoch {fetch.replica_epoch}"
+    return f"fetch {'; '.join(partitions) or 'what is new'}, {session}"
+
+
 def _describe_fetched(reply: FetchReply) -> str:
-    answer = reply.answer
-    words = f"fetched p{reply.key[1]}: "
-    if answer.code != Code.NONE:
-        return words + f"{answer.code.name}, log from {answer.log_start_offset}"
-    if answer.diverging is not None:
-        return words + f"diverges, {answer.diverging}, log from {answer.log_start_offset}"
-    batches = " ".join(map(str, reply.batches)) or "nothing"
+    if reply.code != Code.NONE:
+        return f"fetched: {reply.code.name}"
+    return f"fetched {'; '.join(map(_describe_fetched_partition, reply.answers)) or 'nothing'}"
+
+
+def _describe_fetched_partition(answer: PartitionAnswer[Any]) -> str:
+    words = f"p{answer.partition}: "
+    if answer.error_code:
+        return words + f"{Code(answer.error_code).name}, log from {answer.log_start_offset}"
+    if answer.diverging_epoch is not None:
+        return words + f"diverges, {answer.diverging_epoch}, log from {answer.log_start_offset}"
+    batches = " ".join(map(str, answer.records)) or "nothing"
     return words + f"{batches}, high watermark {answer.high_watermark}"
 
 
