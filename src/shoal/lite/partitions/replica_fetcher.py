@@ -26,8 +26,8 @@ from shoal.client.transport.connection import Connection
 from shoal.lite.base.codes import Code
 from shoal.lite.base.dial import NodeAddress, connect_to_node
 from shoal.lite.base.hooks.request_faults import NODE_CLIENT_PREFIX
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.scheduler import monotonic_ms
 from shoal.lite.replication.fetch_sessions import FULL_EPOCH, LAST_EPOCH
 from shoal.lite.replication.messages import EpochEndOffset, FetchAnswer, ReplicaFetch
 from shoal.lite.storage.header import HEADER_SIZE

@@ -29,6 +29,7 @@ from uuid import UUID
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.configs import Layers, TopicConfig, resolve_topic_config
 from shoal.lite.base.dial import NodeAddress
+from shoal.lite.base.scheduler import EventLoopScheduler
 from shoal.lite.base.sliced_work import MIN_AT_ONCE, SlicedWork
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
@@ -38,7 +39,6 @@ from shoal.lite.partitions.housekeeping import Housekeeper
 from shoal.lite.partitions.log_opening import LogOpener, OpenJob, topic_id_in
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.partitions.replica_fetcher import FetcherIdentity, ReplicaFetcher
-from shoal.lite.partitions.scheduler import EventLoopScheduler
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 from shoal.lite.storage.cleaning.folder_removal import FolderRemover, is_marked_for_deletion

@@ -2,12 +2,12 @@
 
 Violation         an invariant does not hold: what the simulation looks for
 ProcessKilled     a process is killed in the middle of its work; the simulation continues
+
+Neither is an `Exception`: the shells of production handle those, and would go on.
 """
 
-from shoal.model.errors import ShoalError
 
-
-class Violation(ShoalError):
+class Violation(BaseException):
     """An invariant does not hold. `invariant` is its name in `invariants`."""
 
     def __init__(self, invariant: str, detail: str) -> None:
@@ -19,5 +19,5 @@ class Violation(ShoalError):
         return Violation, (self.invariant, self.detail)
 
 
-class ProcessKilled(Exception):
+class ProcessKilled(BaseException):
     """A process ends between two writes. Never leaves the world."""

@@ -223,9 +223,9 @@ class Mischief:
             self._ask(requests.Reassign(placement.plan_share(world.judge.state, newest)))
 
     def _snapshot(self) -> None:
-        controller = self._any_controller()
+        controller = self._one_of(self._world.live_controllers())
         if controller is not None and not self._is_paused(controller):
-            self._world.let(controller, controller.save_snapshot)  # type: ignore[attr-defined]
+            self._world.let(controller, controller.node.save_snapshot)
 
     # Faults
 
@@ -325,13 +325,13 @@ class Mischief:
     def _resign_controller(self) -> None:
         active = self._world.active_controller()
         if active is not None and not self._is_paused(active):
-            self._world.let(active, active.resign)
+            self._world.let(active, active.node.resign)
 
     def _alarm_controller(self) -> None:
         """A controller hears, rightly or not, that its leader's process has ended."""
         controller = self._one_of(self._world.live_controllers())
         if controller is not None and not self._is_paused(controller):
-            self._world.let(controller, controller.alarm)
+            self._world.let(controller, controller.node.alarm)
 
     # Power
 

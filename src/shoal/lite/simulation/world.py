@@ -42,7 +42,7 @@ FIRST_PRODUCER = 1001
 _NEVER_COPIED = (ControllerCall, ControllerReply, ProduceCall, ProduceReply)
 
 
-class ControllerNode:
+class ControllerMachine:
     """A controller's place: its disk and its clock."""
 
     def __init__(self, node_id: int, world: "World", clock: Clock) -> None:
@@ -152,7 +152,7 @@ class World:
         self._records: dict[bytes, Record] = {}
         controller_ids = range(FIRST_CONTROLLER, FIRST_CONTROLLER + setup.controllers)
         self.voters = Voters(Voter(node_id, UUID(int=node_id)) for node_id in controller_ids)
-        self.controllers = {i: ControllerNode(i, self, self._clock()) for i in controller_ids}
+        self.controllers = {i: ControllerMachine(i, self, self._clock()) for i in controller_ids}
         self.brokers: dict[int, BrokerNode] = {}
         self.judge = Judge(self)
         self.administrator = Administrator(self, ADMINISTRATOR, self._clock())
@@ -366,4 +366,4 @@ class World:
         return ProduceReply(call.number, code)
 
 
-__all__ = ["BrokerNode", "ControllerNode", "Violation", "World"]
+__all__ = ["BrokerNode", "ControllerMachine", "Violation", "World"]

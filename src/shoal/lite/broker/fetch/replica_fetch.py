@@ -23,11 +23,11 @@ import random
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.hooks.held_answers import HeldAnswer
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encode_answer, error_answer
 from shoal.lite.broker.registry import Answer, RawRequest
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.scheduler import monotonic_ms
 from shoal.lite.replication.fetch_sessions import (
     FINAL_EPOCH,
     FULL_EPOCH,
