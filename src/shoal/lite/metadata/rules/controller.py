@@ -188,6 +188,8 @@ class Controller:
                 brokers.fence(changes, [heartbeat.broker_id])
             elif broker.fenced and is_caught_up:
                 brokers.unfence(changes, heartbeat.broker_id)
+                # A broker reports the ends of its logs before it is unfenced.
+                self._end_unclean_elections(changes)
         broker = self.state.brokers[heartbeat.broker_id]
         return requests.HeartbeatAnswer(is_caught_up, broker.fenced, broker.shutting_down)
 
