@@ -102,7 +102,11 @@ class Controller:
             changes.emit(ClusterRecord(cluster_id))
         self._record_cluster_configs(changes)
         for partition in self.state.partitions():
-            partitions.update_partition(changes, partition)
+            if partition.recovering:
+                # The former controller had the log ends. Brokers report them again after a change.
+                partitions.update_with_new_epoch(changes, partition)
+            else:
+                partitions.update_partition(changes, partition)
         self._recoveries.track(self.state.partitions(), now_ms)
         for broker in self.state.brokers.values():
             if not broker.fenced:
