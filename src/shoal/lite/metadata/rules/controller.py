@@ -119,6 +119,9 @@ class Controller:
         self._begin(now_ms)
         changes = Changes(self.state)
         answer = self._handlers[type(request)](changes, request)
+        # Here too, not only in `tick`: a broker that reported its log ends may just have been
+        # unfenced, and a deadline that has passed by now is no longer one of `next_deadline_ms`.
+        self._end_unclean_elections(changes)
         return self._outcome(changes, answer)
 
     def tick(self, now_ms: int) -> ControllerResult[None]:
@@ -192,8 +195,6 @@ class Controller:
                 brokers.fence(changes, [heartbeat.broker_id])
             elif broker.fenced and is_caught_up:
                 brokers.unfence(changes, heartbeat.broker_id)
-                # A broker reports the ends of its logs before it is unfenced.
-                self._end_unclean_elections(changes)
         broker = self.state.brokers[heartbeat.broker_id]
         return requests.HeartbeatAnswer(is_caught_up, broker.fenced, broker.shutting_down)
 
@@ -301,7 +302,6 @@ class Controller:
     def _report_log_ends(self, changes: Changes, report: requests.ReportLogEnds) -> None:
         self._require_current_epoch(report.broker_id, report.broker_epoch)
         self._recoveries.add_log_ends(report.broker_id, report.broker_epoch, report.ends)
-        self._end_unclean_elections(changes)
 
     def _reassign(
         self, changes: Changes, request: requests.Reassign
