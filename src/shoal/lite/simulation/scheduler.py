@@ -1,10 +1,14 @@
 """The scheduler of a simulated process, by its own clock; it calls nothing between two events."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from shoal.lite.simulation.process import Process
+
+class HasClock(Protocol):
+    """A simulated process, which has a clock of its own."""
+
+    @property
+    def now_ms(self) -> int: ...
 
 
 class _SimulatedTimer:
@@ -25,9 +29,9 @@ class _SimulatedTimer:
 
 
 class SimulatedScheduler:
-    """The `Scheduler` of the partitions of a simulated broker."""
+    """The `Scheduler` of a simulated broker or controller."""
 
-    def __init__(self, process: "Process") -> None:
+    def __init__(self, process: HasClock) -> None:
         self._process = process
         # In the order in which they were made.
         self._timers: dict[_SimulatedTimer, None] = {}
