@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from shoal.lite.base.dial import NodeAddress
 from shoal.lite.base.hooks import tracer
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.metadata.data.requests import ControllerRequest, ReportBrokerExits
 from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.data.state import ClusterState
@@ -94,7 +95,7 @@ class EmbeddedController:
         """The quorum as JSON: this controller, and the brokers that observe it."""
         raft = self._host.node.raft
         end_offset = raft.log.end_offset
-        wall_ms, now_ms = time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000
+        wall_ms, now_ms = time.time_ns() // 1_000_000, monotonic_ms()
         own = QuorumReplica(raft.id, self._host.node.key.directory, end_offset, wall_ms)
         observers = tuple(
             QuorumReplica(key.id, key.directory, progress.end_offset, wall_ms - now_ms + fetched_ms)

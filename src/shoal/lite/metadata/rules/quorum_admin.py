@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.metadata.server.node import ControllerNode
 from shoal.lite.metadata.server.port import Answer, answer_when_replied
 from shoal.lite.raft.leader import ReplicaProgress
@@ -81,7 +82,7 @@ def _describe_quorum(node: ControllerNode) -> dict[str, Any]:
         "observers": [],
     }
     if raft.is_leader:
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = monotonic_ms()
         voters = [_replica(node, voter.key, now_ms) for voter in raft.voters]
         observers = [
             _replica(node, progress.key, now_ms)
