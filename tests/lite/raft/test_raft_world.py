@@ -6,79 +6,40 @@ the proof does not need a switch in the code that it proves.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from shoal.lite.raft.election import Ballot
 from shoal.lite.raft.leader import RaftLeader
 from shoal.lite.raft.log import RaftLog
-from shoal.lite.raft.model import RaftEpochEnd, RaftSnapshotId, StoredState
-from support.raft.world import Weather, World, first_violation
+from shoal.lite.raft.model import RaftEpochEnd, RaftSnapshotId
+from shoal.lite.simulation.sabotage import ForgottenVote
+from support.raft.histories import HASTY, HUNTED, WORLDS, QuorumWorld
 
-# Leaders are hunted: each is cut off or killed soon after its election.
-HUNTED = Weather(
-    hunt=0.9,
-    crash=0.05,
-    down_ms=900,
-    late_ms=800,
-    torn=0.3,
-    fetch_max_bytes=1,
-    propose=0.1,
-    snapshot=0,
-    cut=0.03,
-    cut_ms=2000,
-)
-# Messages are so slow that several ask for an election at once, and starts are quick.
-HASTY = Weather(
-    delay_ms=300,
-    lateness=0.1,
-    crash=0.15,
-    down_ms=100,
-    cut=0,
-    fetch_max_bytes=1,
-    propose=0.02,
-    snapshot=0,
-)
-WEATHERS = {
-    "ordinary": Weather(),
-    "hunted leaders": HUNTED,
-    "hasty elections": HASTY,
-    "five voters, two observers": Weather(voters=5, observers=2, snapshot=0.02),
-    "two voters": Weather(voters=2, observers=1, snapshot=0.03),
-    "changing voters": Weather(voters=3, observers=2, change_voters=0.05),
-    "from one voter on": Weather(voters=1, observers=2, change_voters=0.03),
-}
+# Of each history, before it heals.
+EVENTS = 500
 
 
-@pytest.mark.parametrize("name", WEATHERS)
+@pytest.mark.parametrize("name", WORLDS)
 def test_invariants_hold_and_the_quorum_finds_itself_again(name: str) -> None:
     counts: Counter[str] = Counter()
     for seed in range(25):
-        world = World(seed, WEATHERS[name])
-        world.run(steps=500)
-        world.calm_down()
-        counts += world.counts
+        outcome = WORLDS[name].play(seed, EVENTS)
+        assert outcome.violation is None, (seed, outcome.violation)
+        counts += outcome.counters
     # Trivial histories would prove nothing.
-    assert counts["leaders"] > 30
-    assert counts["crashes"] > 50
-    assert counts["committed"] > 50
+    assert counts["quorum elections"] > 30
+    assert counts["kills"] + counts["kills between writes"] > 50
+    assert counts["metadata entries"] > 50
+    assert ("voter changes" in counts) == ("change-voters" in WORLDS[name].weights)
 
 
 def test_a_history_is_the_same_again() -> None:
-    first, second = World(7, HUNTED), World(7, HUNTED)
-    first.run(steps=500)
-    second.run(steps=500)
-    assert first.trace == second.trace
-    assert first.counts == second.counts
-
-
-class ForgetfulWorld(World):
-    """Whoever starts again has forgotten its vote."""
-
-    def load_state(self, node_id: int) -> StoredState:
-        stored = super().load_state(node_id)
-        return replace(stored, quorum=replace(stored.quorum, voted_for=None))
+    first: list[str] = []
+    second: list[str] = []
+    outcomes = [HUNTED.play(7, EVENTS, trace=trace.append) for trace in (first, second)]
+    assert first == second
+    assert outcomes[0].counters == outcomes[1].counters
 
 
 def wins_with_a_double_vote(ballot: Ballot) -> bool:
@@ -97,12 +58,12 @@ def compares_only_lengths(
     return None if offset <= log.end_offset else log.end_of_epoch(last_epoch)
 
 
-PATCHES: dict[str, tuple[type, str, Callable[..., object] | property, Weather]] = {
+PATCHES: dict[str, tuple[type, str, Callable[..., object] | property, QuorumWorld]] = {
     "own vote counts twice": (
         Ballot,
         "is_won",
         property(wins_with_a_double_vote),
-        WEATHERS["ordinary"],
+        WORLDS["ordinary"],
     ),
     "entries of an older epoch are committed": (
         RaftLeader,
@@ -116,10 +77,10 @@ PATCHES: dict[str, tuple[type, str, Callable[..., object] | property, Weather]] 
 
 @pytest.mark.parametrize("name", PATCHES)
 def test_sabotage_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, attribute, sabotage, weather = PATCHES[name]
+    target, attribute, sabotage, world = PATCHES[name]
     monkeypatch.setattr(target, attribute, sabotage)
-    assert first_violation(range(500), weather, steps=500) is not None
+    assert world.first_violation(range(500), EVENTS) is not None
 
 
 def test_a_forgotten_vote_is_found() -> None:
-    assert first_violation(range(500), HASTY, 500, ForgetfulWorld) is not None
+    assert HASTY.first_violation(range(500), EVENTS, ForgottenVote) is not None

@@ -1,16 +1,18 @@
 """A cluster of which only the controller is real: brokers do nothing but beat and obey.
 
-Every record goes through its bytes to an observer, as a broker would follow the log. After
-each call the observer's state must be the controller's own, and the rules that hold for
-metadata alone must hold.
+The controller is the node of production, alone in its quorum, on a simulated clock and disk.
+Every record that it writes goes to an observer, as a broker would follow the log. After each
+call the observer's state must be the controller's own, and the rules that hold for metadata
+alone must hold.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import TypeVar
 from uuid import UUID
 
-from shoal.lite.metadata.data.records import PartitionRecord, Record, decode_record, encode_record
+from shoal.lite.metadata.data.records import PartitionRecord, Record, decode_record
 from shoal.lite.metadata.data.requests import (
     NO_EPOCH,
     AlterPartitions,
@@ -24,8 +26,15 @@ from shoal.lite.metadata.data.requests import (
     RegisterBroker,
     ReportBrokerExits,
 )
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.lite.metadata.rules.controller import Controller, ControllerResult, ControllerSettings
+from shoal.lite.metadata.rules.controller import Controller, ControllerSettings
+from shoal.lite.metadata.server.node import ControllerNode
+from shoal.lite.raft.actions import AppendEntries, StorageAction
+from shoal.lite.raft.model import EntryKind, RaftEntry, ReplicaKey, Voter, Voters
+from shoal.lite.raft.node import RaftNode
+from shoal.lite.simulation.disk import Fuse, QuorumDisk
+from shoal.lite.simulation.scheduler import SimulatedScheduler
 from shoal.model.topics import TopicPartition
 from support.controller.rules import check_change, check_state
 
@@ -35,6 +44,9 @@ SESSION_MS = 3_000
 BEAT_MS = 500
 FIRST_BOOT = "monday"
 FIRST = TopicPartition("t", 0)
+# So few that a controller that takes over often starts from a snapshot.
+SNAPSHOT_RECORDS = 30
+_KEY = ReplicaKey(100, UUID(int=100))
 
 
 @dataclass
@@ -46,6 +58,23 @@ class Process:
     epoch: int = -1
     # Whether it sends heartbeats.
     is_heard: bool = True
+
+
+class _Disk(QuorumDisk):
+    """A disk whose new entries can be taken."""
+
+    def __init__(self) -> None:
+        super().__init__(Voters([Voter(*_KEY)]), Fuse())
+        self._new: list[RaftEntry] = []
+
+    def perform(self, action: StorageAction) -> None:
+        super().perform(action)
+        if isinstance(action, AppendEntries):
+            self._new += [entry for entry in action.entries if entry.kind is EntryKind.DATA]
+
+    def take_new(self) -> list[RaftEntry]:
+        new, self._new = self._new, []
+        return new
 
 
 class ControllerCluster:
@@ -78,33 +107,58 @@ class ControllerCluster:
         self._starts = 0
         self._topics = 0
         self._next_beat_ms = self.now_ms
-        self.controller = Controller(ClusterState(), self._settings)
-        self._follow(self.controller.activate(self.now_ms, "cluster"))
+        self._disk = _Disk()
+        self._start_controller()
         for broker_id in range(1, brokers + 1):
             self.start(broker_id)
 
     @property
     def state(self) -> ClusterState:
-        return self.controller.state
+        assert self._node.controller is not None
+        return self._node.controller.state
 
     def partition(self, name: str = "t", index: int = 0) -> PartitionRecord:
         return self.state.topics[name].partitions[index]
 
     # What goes to the controller
 
+    def _start_controller(self) -> None:
+        stored = self._disk.load_state()
+        self._scheduler = SimulatedScheduler(lambda: self.now_ms)
+        self._node = ControllerNode(
+            RaftNode(_KEY, stored, now_ms=self.now_ms, random=Random(1)),
+            self._disk,
+            stored,
+            cluster_id="cluster",
+            new_controller=lambda state: Controller(state, self._settings),
+            scheduler=self._scheduler,
+            send=lambda _to, _message: None,
+            on_failed=_fail,
+            snapshot_records=SNAPSHOT_RECORDS,
+        )
+        self._node.start()
+        self._follow()
+
     def ask(self, request: ControllerRequest[A]) -> A:
-        outcome = self.controller.handle(self.now_ms, request)
-        self._follow(outcome)
-        return outcome.answer
+        replies: list[Reply] = []
+        self._node.submit(request, replies.append)
+        self._follow()
+        [reply] = replies
+        if reply.refused is not None:
+            raise reply.refused
+        answer: A = reply.answer
+        return answer
 
     def tick(self) -> None:
-        self._follow(self.controller.tick(self.now_ms))
+        """Let the controller do what is due."""
+        self._scheduler.call_due(self.now_ms)
+        self._follow()
 
     def wait(self, duration_ms: int) -> None:
         """Let time pass: whoever is heard beats, and the controller is called when it wants."""
         end_ms = self.now_ms + duration_ms
         while True:
-            deadline_ms = self.controller.next_deadline_ms()
+            deadline_ms = self._scheduler.next_deadline_ms()
             times = [end_ms, self._next_beat_ms]
             times += [] if deadline_ms is None else [deadline_ms]
             self.now_ms = max(self.now_ms, min(times))
@@ -118,27 +172,25 @@ class ControllerCluster:
 
     def fail_over(self) -> None:
         """Another controller takes over, with what is committed and nothing else."""
-        state = ClusterState()
-        for record in self.observer.snapshot():
-            state.apply(decode_record(encode_record(record)))
-        assert state.snapshot() == self.observer.snapshot()
-        self.controller = Controller(state, self._settings)
-        self._follow(self.controller.activate(self.now_ms, "cluster"))
+        self._start_controller()
 
-    def _follow(self, outcome: ControllerResult[A]) -> None:
-        if not outcome.records:
-            return
-        self.entries.append(outcome.records)
-        for record in outcome.records:
-            if isinstance(record, PartitionRecord):
-                before = None
-                if record.partition in self._partitions_of(record.topic_id):
-                    before = self.observer.partition(*record.key)
-                check_change(self.observer, before, record)
-            self.observer.apply(decode_record(encode_record(record)))
-            self._tell(record)
+    def _follow(self) -> None:
+        for entry in self._disk.take_new():
+            records = tuple(decode_record(data) for data in entry.records)
+            self.entries.append(records)
+            for record in records:
+                self._observe(record)
         assert self.observer.snapshot() == self.state.snapshot()
         check_state(self.state)
+
+    def _observe(self, record: Record) -> None:
+        if isinstance(record, PartitionRecord):
+            before = None
+            if record.partition in self._partitions_of(record.topic_id):
+                before = self.observer.partition(*record.key)
+            check_change(self.observer, before, record)
+        self.observer.apply(record)
+        self._tell(record)
 
     def _partitions_of(self, topic_id: UUID) -> Mapping[int, PartitionRecord]:
         return self.observer.topics[self.observer.topic_names[topic_id]].partitions
@@ -247,3 +299,7 @@ class ControllerCluster:
         in_sync = self.partition(*partition).in_sync
         answer = self.propose((*in_sync, *members), partition)
         assert answer.partition is not None, answer.code
+
+
+def _fail(reason: str) -> None:
+    raise AssertionError(reason)

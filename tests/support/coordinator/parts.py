@@ -5,10 +5,10 @@ from pathlib import Path
 from uuid import UUID
 
 from shoal.lite.base.configs import Layers, resolve_topic_config
+from shoal.lite.base.scheduler import EventLoopScheduler, monotonic_ms
 from shoal.lite.coordinator import LoadedShard
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.scheduler import EventLoopScheduler, monotonic_ms
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, ReplicaFetch, ReplicationSettings
 from shoal.lite.storage.header import BatchHeader

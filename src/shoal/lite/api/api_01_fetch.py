@@ -24,13 +24,13 @@ import asyncio
 
 from shoal.lite.api.new_leaders import current_leader, endpoints
 from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.fetch.fetch_answers import Fetched, encode_answer
 from shoal.lite.broker.fetch.preferred_replica import select_preferred_replica
 from shoal.lite.broker.fetch.replica_fetch import answer_replica_fetch
 from shoal.lite.broker.registry import Answer, RawRequest, register
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.scheduler import monotonic_ms
 from shoal.lite.replication.fetch_sessions import FetchContext, error_answer
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition

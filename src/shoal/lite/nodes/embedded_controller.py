@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 from shoal.lite.base.dial import NodeAddress
 from shoal.lite.base.hooks import tracer
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.metadata.data.requests import ControllerRequest, ReportBrokerExits
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.server.host import ControllerHost
 from shoal.lite.nodes.cluster_folder import ClusterFolder
@@ -72,26 +74,28 @@ class EmbeddedController:
 
     def on_brokers_exited(self, incarnations: Mapping[int, str]) -> None:
         """Report ended broker processes; those seen together are reported together."""
-        if incarnations:
-            # A single controller commits at once; an error would be a bug, and is logged.
-            future = self._host.node.submit(ReportBrokerExits(dict(incarnations)))
-            error = future.exception() if future.done() else None
-            if error is not None:
+
+        def on_reply(reply: Reply) -> None:
+            # An error would be a bug: a single controller is always active.
+            if reply.refused is not None:
                 _logger.error(
                     "could not record the exit of broker processes %s: %s",
                     list(incarnations),
-                    error,
+                    reply.refused,
                 )
+
+        if incarnations:
+            self._host.node.submit(ReportBrokerExits(dict(incarnations)), on_reply)
 
     async def submit(self, request: ControllerRequest[A]) -> A:
         """The answer, once its records are committed; `ApiError` if the request fails."""
-        return (await self._host.node.submit(request)).answer
+        return await self._host.submit(request)
 
     async def describe_as_json(self) -> dict[str, Any]:
         """The quorum as JSON: this controller, and the brokers that observe it."""
         raft = self._host.node.raft
         end_offset = raft.log.end_offset
-        wall_ms, now_ms = time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000
+        wall_ms, now_ms = time.time_ns() // 1_000_000, monotonic_ms()
         own = QuorumReplica(raft.id, self._host.node.key.directory, end_offset, wall_ms)
         observers = tuple(
             QuorumReplica(key.id, key.directory, progress.end_offset, wall_ms - now_ms + fetched_ms)

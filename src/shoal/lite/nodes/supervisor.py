@@ -609,6 +609,11 @@ def _answer_owner(answer: dict[str, Any]) -> None:
     os.close(null)
 
 
+async def _supervise(spec: SupervisorSpec, folder: ClusterFolder, forks: ForkServer) -> None:
+    # Created in the event loop: the embedded controller takes its timers from it.
+    await ClusterSupervisor(spec, folder, forks).run(_answer_owner)
+
+
 def main() -> None:
     spec = SupervisorSpec.from_json(sys.stdin.readline())
     if spec.owner_pid is None and os.fork():
@@ -623,7 +628,7 @@ def main() -> None:
         folder.load()
         forks = ForkServer()
         try:
-            asyncio.run(ClusterSupervisor(spec, folder, forks).run(_answer_owner))
+            asyncio.run(_supervise(spec, folder, forks))
         finally:
             forks.close()
     except ShoalError as error:

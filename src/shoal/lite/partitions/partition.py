@@ -24,6 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.configs import TopicConfig
 from shoal.lite.base.hooks import tracer
+from shoal.lite.base.scheduler import Scheduler, Timer
 from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.metadata.data.status import why_offline
 from shoal.lite.partitions.admission.decisions import (
@@ -32,7 +33,6 @@ from shoal.lite.partitions.admission.decisions import (
     admit_next,
 )
 from shoal.lite.partitions.admission.guards import VerificationGuard, VerificationGuards
-from shoal.lite.partitions.scheduler import Scheduler, Timer
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
     AckResult,

@@ -20,8 +20,8 @@ from shoal.client.errors import ClientError, ConnectionLost
 from shoal.client.transport.connection import Connection
 from shoal.lite.base.dial import NodeAddress, connect_to_node
 from shoal.lite.base.hooks.request_faults import NODE_CLIENT_PREFIX
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.scheduler import monotonic_ms
 from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity, FetchSession
 from shoal.lite.storage.header import HEADER_SIZE
 from shoal.runtime.tasks import keep_running

@@ -29,19 +29,20 @@ from uuid import UUID
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.configs import Layers, TopicConfig, resolve_topic_config
 from shoal.lite.base.dial import NodeAddress
+from shoal.lite.base.scheduler import EventLoopScheduler
 from shoal.lite.base.sliced_work import MIN_AT_ONCE, SlicedWork
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.partitions.cleaner import LogCleaner
 from shoal.lite.partitions.housekeeping import Housekeeper
 from shoal.lite.partitions.log_opening import LogOpener, OpenJob, topic_id_in
 from shoal.lite.partitions.partition import Partition
 from shoal.lite.partitions.replica_fetcher import ReplicaFetcher
-from shoal.lite.partitions.scheduler import EventLoopScheduler
+from shoal.lite.partitions.reports import ControllerReports
 from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity
-from shoal.lite.replication.leader import LeaderPartition
-from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
+from shoal.lite.replication.messages import ReplicationSettings
 from shoal.lite.storage.cleaning.folder_removal import FolderRemover, is_marked_for_deletion
 from shoal.lite.storage.offline import FILE_ERRORS, LogOffline
 from shoal.lite.storage.partition_log import PartitionLog
@@ -67,6 +68,12 @@ _UPDATE_INTERVAL_S = 0.5
 _SUSPICION_S = 0.2
 # A new leader may learn of its election later than its followers do, and writes wait for them.
 _FETCH_BACKOFF_MS = 20
+# The background tasks that send reports to the controller.
+_REPORT_NAMES: dict[type[Any], str] = {
+    requests.AlterPartitions: "in-sync set proposal",
+    requests.ReportFailures: "report of a failed log",
+    requests.ReportLogEnds: "report of a log end",
+}
 _logger = logging.getLogger(__name__)
 
 Submit = Callable[[requests.ControllerRequest[Any]], Awaitable[Any]]
@@ -107,7 +114,8 @@ class Replicas:
         self.on_opened: Callable[[], None] = lambda: None
         self._end_marks: LogEndFile
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failed: set[tuple[UUID, int]] = set()
+        self._reports = ControllerReports(self, self._send_report)
+        self.propose = self._reports.propose
         self._lost: list[Partition] = []
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._by_leader: dict[int, list[Partition]] = {}
@@ -293,7 +301,7 @@ class Replicas:
                 partition.log.go_offline("used", error)
             else:
                 self.offline[key] = f"{key} is offline: {error!r}"
-                self._report_failure(record.key)
+                self._reports.report_failure(record.key)
 
     def _apply_partition(
         self, key: TopicPartition, record: PartitionRecord, job: OpenJob | None
@@ -321,7 +329,7 @@ class Replicas:
         partition.configure(rules)
         partition.assign(record, settings)
         if record.recovering and record.leader == NO_LEADER:
-            self._report_log_end(partition)
+            self._reports.report_log_end(partition)
 
     def _open_log(
         self, key: TopicPartition, record: PartitionRecord, job: OpenJob | None
@@ -339,7 +347,7 @@ class Replicas:
         if error is not None:
             self.offline[key] = f"{key} is offline: {error}"
             _logger.error("cannot open the log of %s", key, exc_info=error)
-            self._report_failure(record.key)
+            self._reports.report_failure(record.key)
         return job.log
 
     def _release_deleted_topics(self) -> None:
@@ -390,70 +398,28 @@ class Replicas:
 
     # For partitions
 
-    def propose(self, partition: Partition, leader: LeaderPartition, proposal: AlterIsr) -> None:
-        """Send a leader's ISR proposal to the controller."""
-
-        def on_failure(_: Exception) -> None:
-            # The leader proposes again only after an answer.
-            failed = IsrAnswer(Code.UNKNOWN_SERVER_ERROR)
-            partition.on_isr_answer(leader, proposal, failed)
-
-        work = self._propose(partition, leader, proposal)
-        self._spawn("in-sync set proposal", work, on_failure)
-
-    async def _propose(
-        self, partition: Partition, leader: LeaderPartition, proposal: AlterIsr
-    ) -> None:
-        change = requests.InSyncChange(
-            *partition.record.key, proposal.leader_epoch, proposal.partition_epoch, proposal.isr
-        )
-        request = requests.AlterPartitions(self.broker_id, self.broker_epoch, [change])
-        try:
-            [answer] = await self._submit(request)
-            code, record = answer.code, answer.partition
-        except ApiError as error:
-            code, record = error.code, None
-        granted = IsrAnswer(code)
-        if record is not None:
-            granted = IsrAnswer(code, record.leader_epoch, record.partition_epoch, record.in_sync)
-        partition.on_isr_answer(leader, proposal, granted)
-
     def on_became_follower(self, partition: Partition) -> None:
         self._leaders_to_refetch.add(partition.record.leader)
 
     def on_log_failed(self, partition: Partition) -> None:
         if not partition.is_removed:
-            self._report_failure(partition.record.key)
+            self._reports.report_failure(partition.record.key)
 
-    def _report_failure(self, key: tuple[UUID, int]) -> None:
-        if key not in self._failed:
-            self._failed.add(key)
+    def _send_report(
+        self, request: requests.ControllerRequest[Any], on_reply: Callable[[Reply], object]
+    ) -> None:
+        async def send() -> None:
+            try:
+                reply = Reply(await self._submit(request), None, 0)
+            except ApiError as error:
+                reply = Reply(None, error, 0)
+            on_reply(reply)
 
-            def on_failure(_: Exception) -> None:
-                self._failed.discard(key)
+        def on_failure(error: Exception) -> None:
+            refused = ApiError(Code.UNKNOWN_SERVER_ERROR, f"internal error: {error!r}")
+            on_reply(Reply(None, refused, 0))
 
-            self._spawn("report of a failed log", self._send_failure_report(key), on_failure)
-
-    async def _send_failure_report(self, key: tuple[UUID, int]) -> None:
-        request = requests.ReportFailures(self.broker_id, self.broker_epoch, [key])
-        if not await self._submit_report(request):
-            # The next check that finds the failure reports it again.
-            self._failed.discard(key)
-
-    def _report_log_end(self, partition: Partition) -> None:
-        record, log = partition.record, partition.log
-        end = requests.LogEnd(*record.key, record.leader_epoch, log.epochs.latest, log.end_offset)
-        report = requests.ReportLogEnds(self.broker_id, self.broker_epoch, [end])
-        # If it fails, the election waits for its time-out.
-        self._spawn("report of a log end", self._submit_report(report), log_only)
-
-    async def _submit_report(self, request: requests.ControllerRequest[None]) -> bool:
-        try:
-            await self._submit(request)
-        except ApiError as error:
-            _logger.warning("a report to the controller failed: %s", error)
-            return False
-        return True
+        self._spawn(_REPORT_NAMES[type(request)], send(), on_failure)
 
     def _spawn(self, name: str, work: Any, on_failure: OnFailure) -> None:
         task = run_once(name, work, on_failure=on_failure)

@@ -122,6 +122,10 @@ class RaftNode:
     # State
 
     @property
+    def key(self) -> ReplicaKey:
+        return self._replica.key
+
+    @property
     def id(self) -> int:
         return self._replica.key.id
 

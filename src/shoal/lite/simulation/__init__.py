@@ -3,15 +3,16 @@
     python -m shoal.lite.simulation --seeds 0:1000 --steps 1000
 
 Network, disks, clocks, processes and clients are simulated, and follow from a seed; everything
-that decides is `RaftNode`, `Controller` and `PartitionShell` as they run in production. After every
-event the invariants are checked. A failure is reported with its seed, and with the shortest
+that decides is `ControllerNode`, `RaftNode` and `PartitionShell` as they run in production. After
+every event the invariants are checked. A failure is reported with its seed, and with the shortest
 trace found that still fails.
 
     setup            what follows from a seed: the cluster, the weather, the steps
     world            nodes, network and time
     network, disk, log, process   what the world is made of
-    controllers, brokers          the shells around the state machines
-    partition, scheduler          production's shell of a replica, with its messages and its time
+    controllers, partition        production's shells of a controller and a replica, with messages
+    scheduler        their time
+    brokers          a shell of a broker, with production's reports to the controller
     clients          producers, consumer, administrator
     mischief         the steps: faults, and what an administrator does
     judge            the invariants: quorum_judge, partition_judge

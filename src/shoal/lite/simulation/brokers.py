@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.base.codes import Code
+from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.metadata.data import requests
-from shoal.lite.metadata.data.records import ConfigRecord, PartitionRecord
+from shoal.lite.metadata.data.records import NO_LEADER, ConfigRecord, PartitionRecord
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.partitions.reports import ControllerReports
 from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, SendToPeer
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState
 from shoal.lite.raft.storage.driver import perform_actions
 from shoal.lite.raft.storage.memory import MemoryStorage
-from shoal.lite.replication.leader import LeaderPartition
-from shoal.lite.replication.messages import NO_LEADER, AlterIsr, IsrAnswer
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.fetching import FetchServer, SimulatedFetcher
 from shoal.lite.simulation.messages import (
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from shoal.lite.simulation.world import BrokerNode, World
 
 _RETRY_MS = 40
+# A request, or its answer, may be lost.
+_LOST_CODES = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
 OnReply = Callable[[ControllerReply], None]
 
 
@@ -92,6 +94,8 @@ class BrokerProcess(Process):
         # the logs are open.
         self._unreported: list[Key] | None = None
         self._asked: dict[int, _Asked] = {}
+        self._reports = ControllerReports(self, self._send_report)
+        self.propose = self._reports.propose
         self._heartbeat_at_ms: int | None = self.now_ms
         # What the metadata says that was not followed yet.
         self._has_new_metadata = False
@@ -219,6 +223,7 @@ class BrokerProcess(Process):
     def _on_registered(self, reply: ControllerReply) -> None:
         if reply.code == Code.NONE:
             self.broker_epoch = reply.answer.broker_epoch
+            self._follow_if_registered()
             self._update_fetchers()
             self._beat()
         elif reply.code == Code.INVALID_REGISTRATION:
@@ -258,58 +263,46 @@ class BrokerProcess(Process):
             return
         # Until it counts, it wants to count soon.
         self._heartbeat_at_ms = now_ms + (_RETRY_MS if answer.is_fenced else HEARTBEAT_MS)
-        self._report_failures()
-        self._report_log_ends()
-
-    def _report_failures(self) -> None:
-        """Tell of failed logs until the metadata has it."""
-        failed = [
-            key
-            for key, hosted in self.hosted.items()
-            if hosted.has_failed and self.id not in self.state.partition(*key).failed
-        ]
-        if failed:
-            request = requests.ReportFailures(self.id, self.broker_epoch, failed)
-            self._ask(request, lambda _: None)
-
-    def _report_log_ends(self) -> None:
-        ends = []
-        for key, hosted in self.hosted.items():
-            record = self.state.partition(*key)
-            if record.recovering and not hosted.has_failed:
-                log = hosted.log
-                ends.append(
-                    requests.LogEnd(*key, record.leader_epoch, log.epochs.latest, log.end_offset)
-                )
-        if ends:
-            request = requests.ReportLogEnds(self.id, self.broker_epoch, ends)
-            self._ask(request, lambda _: None)
+        # As housekeeping does.
+        for hosted in self.hosted.values():
+            if hosted.has_failed:
+                self.on_log_failed(hosted)
 
     # For partitions
 
-    def propose(self, hosted: SimulatedPartition, leader: LeaderPartition, wish: AlterIsr) -> None:
-        """Pass a leader's proposal on."""
-        change = requests.InSyncChange(
-            *hosted.key, wish.leader_epoch, wish.partition_epoch, wish.isr
-        )
-        request = requests.AlterPartitions(self.id, self.broker_epoch, [change])
+    def _send_report(
+        self, request: requests.ControllerRequest[Any], on_reply: Callable[[Reply], object]
+    ) -> None:
+        """Ask; what may be lost is asked again, except for proposals, as production does."""
 
-        def on_reply(reply: ControllerReply) -> None:
-            hosted.on_isr_answer(leader, wish, _in_sync_answer(reply))
+        def on_answer(reply: ControllerReply) -> None:
+            if reply.code == Code.NONE:
+                on_reply(Reply(reply.answer, None, 0))
+            elif reply.code in _LOST_CODES and not isinstance(request, requests.AlterPartitions):
+                self.scheduler.call_at_ms(
+                    self.now_ms + _RETRY_MS, lambda: self._ask(request, on_answer)
+                )
+            else:
+                on_reply(Reply(None, ApiError(reply.code, "refused"), 0))
 
-        self._ask(request, on_reply)
+        self._ask(request, on_answer)
 
     def on_became_follower(self, hosted: SimulatedPartition) -> None:
         self._leaders_to_refetch.add(hosted.record.leader)
 
     def on_log_failed(self, hosted: SimulatedPartition) -> None:
-        """Nothing: failed logs are reported after each heartbeat until the metadata has them."""
+        if not hosted.is_removed:
+            self._reports.report_failure(hosted.key)
 
     # Metadata
 
     def _settle_raft(self) -> None:
         perform_actions(self.raft, self._storage, self._perform, self.now_ms)
-        if self._has_new_metadata and self.is_current:
+        self._follow_if_registered()
+
+    def _follow_if_registered(self) -> None:
+        is_registered = self.broker_epoch != requests.NO_EPOCH
+        if self._has_new_metadata and is_registered and self.is_current:
             self._has_new_metadata = False
             self._follow()
 
@@ -368,6 +361,8 @@ class BrokerProcess(Process):
         if hosted is None:
             hosted = self.hosted[record.key] = SimulatedPartition(self, record, min_insync)
         hosted.follow(record, min_insync)
+        if record.recovering and record.leader == NO_LEADER:
+            self._reports.report_log_end(hosted)
 
     def followers_of(self, leader_id: int) -> list[SimulatedPartition]:
         """The replicas that follow a leader."""
@@ -401,13 +396,3 @@ class BrokerProcess(Process):
     @property
     def has_failed_logs(self) -> bool:
         return any(hosted.has_failed for hosted in self.hosted.values())
-
-
-def _in_sync_answer(reply: ControllerReply) -> IsrAnswer:
-    if reply.code != Code.NONE:
-        return IsrAnswer(reply.code)
-    [answer] = reply.answer
-    if answer.partition is None:
-        return IsrAnswer(answer.code)
-    record = answer.partition
-    return IsrAnswer(answer.code, record.leader_epoch, record.partition_epoch, record.in_sync)

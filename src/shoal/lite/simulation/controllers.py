@@ -1,59 +1,73 @@
-"""A controller's process: a member of the quorum, and the active controller while it leads.
+"""A controller's process: the node of production, and the messages and the disk around it.
 
-A thin shell over `RaftNode` and `Controller`, by the rules that these have for their shells:
-records are proposed as they are decided, answers leave when everything before them is
-committed, and a controller is made from what is committed and thrown away with its leadership.
+Rules of this file:
+- What production's `ControllerNode` does is not done here: the quorum, the active controller, the
+  replies and their timers are its own.
+- Here are the calls of brokers and clients, the judge, and what mischief does to a controller.
 """
 
-from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.base.codes import ApiError, Code
-from shoal.lite.metadata.data.records import encode_record
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data.requests import ReportBrokerExits
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.lite.raft.actions import (
-    Action,
-    BecameLeader,
-    Committed,
-    LoadSnapshot,
-    ResignedLeader,
-    SendToPeer,
-)
-from shoal.lite.raft.model import EntryKind
-from shoal.lite.raft.storage.codec import decode_snapshot
-from shoal.lite.raft.storage.driver import perform_actions
+from shoal.lite.metadata.rules.controller import Controller
+from shoal.lite.metadata.server.node import ControllerNode
+from shoal.lite.raft.actions import Action, Committed, StorageAction, VoterRejected
+from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.messages import ControllerCall, ControllerReply
 from shoal.lite.simulation.process import Process
+from shoal.lite.simulation.scheduler import SimulatedScheduler
 
 if TYPE_CHECKING:
-    from shoal.lite.metadata.rules.controller import Controller
-    from shoal.lite.simulation.world import ControllerNode, World
+    from shoal.lite.simulation.world import ControllerMachine, World
 
 CLUSTER_ID = "simulated"
 
 
 class ControllerProcess(Process):
-    """One start of a controller."""
+    """One start of a controller. The storage of its node, which the judge sees through."""
 
-    def __init__(self, world: "World", node: "ControllerNode", random: Random) -> None:
-        super().__init__(world, node.id, node.clock)
-        self.disk = node.disk
+    def __init__(self, world: "World", machine: "ControllerMachine", random: Random) -> None:
+        super().__init__(world, machine.id, machine.clock)
+        self.disk = machine.disk
+        self.scheduler = SimulatedScheduler(lambda: self.now_ms)
         stored = self.disk.load_state()
         self.raft = world.parts.raft_node(
-            node.key, stored, now_ms=self.now_ms, random=random, config=world.setup.raft
+            machine.key, stored, now_ms=self.now_ms, random=random, config=world.setup.raft
         )
-        self.state = ClusterState()
-        if stored.snapshot is not None:
-            self._load(decode_snapshot(stored.snapshot.data).records)
-        self.controller: Controller | None = None
-        self._must_begin = False
-        # Answers, by the end of the log that must be committed first.
-        self._answers: deque[tuple[int, int, ControllerReply]] = deque()
+        self.node = _JudgedNode(
+            self,
+            self.raft,
+            self,
+            stored,
+            cluster_id=CLUSTER_ID,
+            new_controller=self._new_controller,
+            scheduler=self.scheduler,
+            send=self.send,
+            on_failed=self._on_failed,
+        )
+
+    @property
+    def state(self) -> ClusterState:
+        """What is committed, as far as this controller knows."""
+        return self.node.state
+
+    @property
+    def controller(self) -> Controller | None:
+        return self.node.controller
 
     def start(self) -> None:
-        """Do what the node wants at its start."""
-        self._settle()
+        self.node.start()
+
+    def _new_controller(self, state: ClusterState) -> Controller:
+        self.world.judge.on_controller_active(self)
+        return self.world.parts.controller(self.world, state)
+
+    def _on_failed(self, reason: str) -> None:
+        raise Violation("NoException", f"controller {self.id} has failed: {reason}")
 
     # Events
 
@@ -61,133 +75,73 @@ class ControllerProcess(Process):
         if isinstance(message, ControllerCall):
             self._on_call(sender, message)
         elif not isinstance(message, ControllerReply):
-            self.raft.receive(self.now_ms, sender, message)
-        self._settle()
-
-    def wake(self) -> None:
-        now_ms = self.now_ms
-        deadline_ms = self.raft.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= now_ms:
-            self.raft.tick(now_ms)
-            self._settle()
-        controller = self.controller
-        if controller is not None:
-            deadline_ms = controller.next_deadline_ms()
-            if deadline_ms is not None and deadline_ms <= now_ms:
-                self._propose(controller.tick(now_ms).records)
-                self._settle()
-
-    def next_deadline_ms(self) -> int | None:
-        deadline_ms = self.raft.next_deadline_ms()
-        if self.controller is not None:
-            other_ms = self.controller.next_deadline_ms()
-            if deadline_ms is None or (other_ms is not None and other_ms < deadline_ms):
-                return other_ms
-        return deadline_ms
-
-    def resign(self) -> None:
-        """Stop leading the quorum, if it does."""
-        self.raft.resign(self.now_ms)
-        self._settle()
-
-    def alarm(self) -> None:
-        """Take the leader for dead; without one, ask for an election now."""
-        leader_id = self.raft.leader_id
-        if leader_id is None:
-            self.raft.campaign(self.now_ms)
-        else:
-            self.raft.on_unreachable(self.now_ms, leader_id)
-        self._settle()
-
-    def save_snapshot(self) -> None:
-        """Keep the state instead of the log so far."""
-        if self.raft.high_watermark > self.raft.log.start_offset:
-            records = [encode_record(record) for record in self.state.snapshot()]
-            self.raft.save_snapshot(self.raft.high_watermark, records)
-            self._settle()
-
-    # The active controller
+            self.node.receive(sender, message)
 
     def _on_call(self, sender: int, call: ControllerCall) -> None:
-        if self.controller is None:
-            self.send(sender, ControllerReply(call.number, Code.NOT_CONTROLLER))
-            return
-        try:
-            outcome = self.controller.handle(self.now_ms, call.request)
-        except ApiError as refused:
-            reply = ControllerReply(call.number, refused.code)
-        else:
-            self._propose(outcome.records)
-            reply = ControllerReply(call.number, Code.NONE, outcome.answer)
-        self._answers.append((self.raft.log.end_offset, sender, reply))
+        def on_reply(reply: Reply) -> None:
+            code = Code.NONE if reply.refused is None else reply.refused.code
+            self.send(sender, ControllerReply(call.number, code, reply.answer))
 
-    def on_broker_died(self, request: Any) -> None:
+        self.node.submit(call.request, on_reply)
+
+    def on_broker_died(self, request: ReportBrokerExits) -> None:
         """The embedded controller has seen a process end."""
-        if self.controller is not None:
-            self._propose(self.controller.handle(self.now_ms, request).records)
-            self._settle()
 
-    def _propose(self, records: tuple[Any, ...]) -> None:
-        if records:
-            self.raft.propose(self.now_ms, [encode_record(record) for record in records])
+        def on_reply(reply: Reply) -> None:
+            if reply.refused is not None and reply.refused.code != Code.NOT_CONTROLLER:
+                raise reply.refused
 
-    def _begin(self) -> None:
-        state = ClusterState()
-        for record in self.state.snapshot():
-            state.apply(record)
-        self.controller = self.world.parts.controller(self.world, state)
-        self.world.judge.on_controller_active(self)
-        self._propose(self.controller.activate(self.now_ms, CLUSTER_ID).records)
+        self.node.submit(request, on_reply)
 
-    def _on_resigned(self) -> None:
-        self.controller = None
-        self._must_begin = False
-        while self._answers:
-            _, sender, reply = self._answers.popleft()
-            self.send(sender, ControllerReply(reply.number, Code.NOT_CONTROLLER))
+    def wake(self) -> None:
+        self.scheduler.call_due(self.now_ms)
 
-    # What the member of the quorum wants done
+    def next_deadline_ms(self) -> int | None:
+        return self.scheduler.next_deadline_ms()
 
-    def _settle(self) -> None:
-        perform_actions(self.raft, self, self._perform, self.now_ms)
-        while self._must_begin:
-            self._must_begin = False
-            self._begin()
-            perform_actions(self.raft, self, self._perform, self.now_ms)
-        committed = self.raft.high_watermark
-        while self._answers and self._answers[0][0] <= committed:
-            _, sender, reply = self._answers.popleft()
-            self.send(sender, reply)
+    # The storage
 
     @property
     def end_offset(self) -> int:
         return self.disk.end_offset
 
-    def perform(self, action: Any) -> None:
+    def perform(self, action: StorageAction) -> None:
         """Put something on the disk."""
         self.world.judge.will_store(self, action)
         self.disk.perform(action)
 
-    def _perform(self, action: Action) -> None:
-        match action:
-            case SendToPeer(to, message):
-                self.send(to, message)
-            case Committed(base_offset, entries):
-                self.world.judge.on_committed(self, base_offset, entries)
-                for entry in entries:
-                    if entry.kind is EntryKind.DATA:
-                        for data in entry.records:
-                            self.state.apply(self.world.decode_record(data))
-            case LoadSnapshot(_, records):
-                self.state = ClusterState()
-                self._load(records)
-            case BecameLeader():
-                self._must_begin = True
-            case ResignedLeader():
-                self._on_resigned()
-            case _:
-                self.world.judge.on_unexpected_action(self, action)
 
-    def _load(self, records: tuple[bytes, ...]) -> None:
+class _JudgedNode(ControllerNode):
+    """The node of production, with a judge who hears what is committed."""
+
+    def __init__(self, process: ControllerProcess, *arguments: Any, **named: Any) -> None:
+        self._process = process
+        super().__init__(*arguments, **named)
+
+    def alarm(self) -> None:
+        """Take the leader for dead; without one, ask for an election now."""
+        leader_id = self.raft.leader_id
+        if leader_id is not None:
+            self.on_unreachable(leader_id)
+        else:
+            self.raft.campaign(self._now_ms())
+            self._process_actions()
+
+    def save_snapshot(self) -> None:
+        """Keep the state instead of the log so far."""
+        if self.raft.high_watermark > self.raft.log.start_offset:
+            self._save_snapshot()
+            self._process_actions()
+
+    def _perform(self, action: Action) -> None:
+        judge = self._process.world.judge
+        if isinstance(action, Committed):
+            judge.on_committed(self._process, action.base_offset, action.entries)
+        elif isinstance(action, VoterRejected):
+            judge.on_unexpected_action(self._process, action)
+        super()._perform(action)
+
+    def _apply_encoded(self, records: tuple[bytes, ...]) -> None:
+        # Each record is decoded once in a history.
         for data in records:
-            self.state.apply(self.world.decode_record(data))
+            self.state.apply(self._process.world.decode_record(data))

@@ -57,10 +57,13 @@ class Judge:
     # The metadata
 
     def on_committed(
-        self, process: Process, base_offset: int, entries: tuple[RaftEntry, ...]
+        self,
+        process: BrokerProcess | ControllerProcess,
+        base_offset: int,
+        entries: tuple[RaftEntry, ...],
     ) -> None:
         """A member of the quorum, or an observer, got committed entries."""
-        for entry in self.quorum.on_committed(process.id, base_offset, entries):
+        for entry in self.quorum.on_committed(process, base_offset, entries):
             if entry.kind is EntryKind.DATA:
                 self._apply(entry)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.rules import placement
+from shoal.lite.raft.model import Voter
 from shoal.lite.raft.node import RaftRole
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.disk import Key
@@ -67,6 +69,7 @@ class Mischief:
             "cut-controller": lambda: self._isolate(self._any_controller()),
             "resign-controller": self._resign_controller,
             "alarm-controller": self._alarm_controller,
+            "change-voters": self._change_voters,
             "power-broker": lambda: self._lose_power([self._random.choice(list(world.brokers))]),
             "power-leader": self._power_leader,
             "power-some": self._power_some,
@@ -223,9 +226,9 @@ class Mischief:
             self._ask(requests.Reassign(placement.plan_share(world.judge.state, newest)))
 
     def _snapshot(self) -> None:
-        controller = self._any_controller()
+        controller = self._one_of(self._world.live_controllers())
         if controller is not None and not self._is_paused(controller):
-            self._world.let(controller, controller.save_snapshot)  # type: ignore[attr-defined]
+            self._world.let(controller, controller.node.save_snapshot)
 
     # Faults
 
@@ -325,13 +328,30 @@ class Mischief:
     def _resign_controller(self) -> None:
         active = self._world.active_controller()
         if active is not None and not self._is_paused(active):
-            self._world.let(active, active.resign)
+            self._world.let(active, active.node.resign)
 
     def _alarm_controller(self) -> None:
         """A controller hears, rightly or not, that its leader's process has ended."""
         controller = self._one_of(self._world.live_controllers())
         if controller is not None and not self._is_paused(controller):
-            self._world.let(controller, controller.alarm)
+            self._world.let(controller, controller.node.alarm)
+
+    def _change_voters(self) -> None:
+        """Someone gives a controller a vote, or takes it away."""
+        active = self._world.active_controller()
+        if active is None or self._is_paused(active):
+            self._is_idle = True
+            return
+        key = self._one_of(self._world.controllers.values()).key
+
+        def on_reply(reply: Reply) -> None:
+            outcome = "voter changes" if reply.refused is None else "voter changes refused"
+            self._world.counters[outcome] += 1
+
+        if active.raft.voters.has(key):
+            self._world.let(active, active.node.remove_voter, key, on_reply)
+        else:
+            self._world.let(active, active.node.add_voter, Voter(*key), on_reply)
 
     # Power
 

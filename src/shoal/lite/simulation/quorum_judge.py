@@ -13,8 +13,9 @@ MembersAreKnown                 nobody is taken for somebody else
 from typing import TYPE_CHECKING, Any
 
 from shoal.lite.raft.actions import AppendEntries, LoadSnapshot, TruncateEntries
-from shoal.lite.raft.model import RaftEntry
+from shoal.lite.raft.model import RaftEntry, Voters
 from shoal.lite.raft.node import RaftRole
+from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.controllers import ControllerProcess
 from shoal.lite.simulation.errors import Violation
 
@@ -91,7 +92,10 @@ class QuorumJudge:
             self._world.counters["snapshots loaded"] += 1
 
     def on_committed(
-        self, node_id: int, base_offset: int, entries: tuple[RaftEntry, ...]
+        self,
+        process: BrokerProcess | ControllerProcess,
+        base_offset: int,
+        entries: tuple[RaftEntry, ...],
     ) -> list[RaftEntry]:
         """A node got committed entries; returns those that no node had before."""
         news = []
@@ -102,16 +106,18 @@ class QuorumJudge:
                 self._committed_by[offset] = self.latest_epoch
                 self._end_offset += entry.count
                 news.append(entry)
-                self._check_majority(offset, entry)
+                self._world.counters["metadata entries"] += 1
+                # The first node that gets an entry leads, and its voters are those that count.
+                self._check_majority(process.raft.voters, offset, entry)
             elif self._committed.get(offset) != entry:
-                detail = f"{node_id} got another committed entry at {offset}"
+                detail = f"{process.id} got another committed entry at {offset}"
                 raise Violation("ConsistentCommittedData", detail)
             offset += entry.count
         return news
 
-    def _check_majority(self, offset: int, entry: RaftEntry) -> None:
-        nodes = self._world.controllers.values()
-        count = sum(node.disk.holds(offset, entry) for node in nodes)
-        if count < self._world.voters.majority:
+    def _check_majority(self, voters: Voters, offset: int, entry: RaftEntry) -> None:
+        machines = self._world.controllers
+        count = sum(machines[node_id].disk.holds(offset, entry) for node_id in voters.ids)
+        if count < voters.majority:
             detail = f"offset {offset} is committed, and on {count} disks"
             raise Violation("MajorityReachedHighWatermark", detail)

@@ -23,7 +23,7 @@ class _SimulatedTimer:
 
 
 class SimulatedScheduler:
-    """The `Scheduler` of the partitions of a simulated broker."""
+    """The `Scheduler` of a simulated broker or controller."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """`now_ms` is the clock of the process."""

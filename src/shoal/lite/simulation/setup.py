@@ -93,7 +93,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A cluster in its weather. With one controller it is embedded: it sees processes end."""
+    """A cluster in its weather."""
 
     seed: int
     crash: CrashModel
@@ -111,6 +111,13 @@ class Setup:
     # How much faster or slower clocks may run than time does.
     drift: float
     raft: RaftConfig
+    # Controllers that have no vote at first.
+    observers: int = 0
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the only controller sees processes end."""
+        return self.controllers == 1 and not self.observers
 
 
 # How often each step is taken, in relation to the others, in one history and another.
@@ -213,7 +220,7 @@ def make_steps(setup: Setup) -> Iterator[Step]:
     controller_faults = random.choice([0.3, 1.0, 2.0])
     if setup.focus is Focus.QUORUM:
         broker_faults = 0.0
-    elif setup.focus is Focus.BROKERS or setup.controllers == 1:
+    elif setup.focus is Focus.BROKERS or setup.is_embedded:
         controller_faults = 0.1
     clients = 0.3 if setup.focus is Focus.QUORUM else 1.0
     weights = {verb: weight * clients for verb, weight in {**_CLIENTS, **_CARE}.items()}
@@ -224,6 +231,11 @@ def make_steps(setup: Setup) -> Iterator[Step]:
     if setup.crash is CrashModel.POWER:
         weights |= {verb: weight * broker_faults for verb, weight in _POWER_FAULTS.items()}
     steps_per_s = _STEPS_PER_S * (5 if setup.focus is Focus.QUORUM else 1)
+    return draw_steps(random, weights, steps_per_s)
+
+
+def draw_steps(random: Random, weights: Mapping[str, float], steps_per_s: int) -> Iterator[Step]:
+    """Steps by how often each is taken in relation to the others."""
     count = _HORIZON_MS // 1000 * steps_per_s
     at_ms = 0.0
     for verb in random.choices(list(weights), list(weights.values()), k=count):

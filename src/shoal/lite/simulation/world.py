@@ -42,7 +42,7 @@ FIRST_PRODUCER = 1001
 _NEVER_COPIED = (ControllerCall, ControllerReply, ProduceCall, ProduceReply)
 
 
-class ControllerNode:
+class ControllerMachine:
     """A controller's place: its disk and its clock."""
 
     def __init__(self, node_id: int, world: "World", clock: Clock) -> None:
@@ -150,9 +150,13 @@ class World:
         self._batches = 0
         self._calls = 0
         self._records: dict[bytes, Record] = {}
-        controller_ids = range(FIRST_CONTROLLER, FIRST_CONTROLLER + setup.controllers)
-        self.voters = Voters(Voter(node_id, UUID(int=node_id)) for node_id in controller_ids)
-        self.controllers = {i: ControllerNode(i, self, self._clock()) for i in controller_ids}
+        first_observer = FIRST_CONTROLLER + setup.controllers
+        controller_ids = range(FIRST_CONTROLLER, first_observer + setup.observers)
+        # Those of the beginning.
+        self.voters = Voters(
+            Voter(node_id, UUID(int=node_id)) for node_id in controller_ids[: setup.controllers]
+        )
+        self.controllers = {i: ControllerMachine(i, self, self._clock()) for i in controller_ids}
         self.brokers: dict[int, BrokerNode] = {}
         self.judge = Judge(self)
         self.administrator = Administrator(self, ADMINISTRATOR, self._clock())
@@ -321,7 +325,7 @@ class World:
         process.end()
         if isinstance(process, BrokerProcess):
             process.node.process = None
-            if self.setup.controllers == 1:
+            if self.setup.is_embedded:
                 death = ReportBrokerExits({process.id: process.incarnation})
                 self.after(1, self._see_death, death)
         else:
@@ -366,4 +370,4 @@ class World:
         return ProduceReply(call.number, code)
 
 
-__all__ = ["BrokerNode", "ControllerNode", "Violation", "World"]
+__all__ = ["BrokerNode", "ControllerMachine", "Violation", "World"]

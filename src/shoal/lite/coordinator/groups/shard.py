@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.coordinator.groups.group import ClassicGroup, ClassicGroupState
 from shoal.lite.coordinator.groups.machine import GroupMachine
 from shoal.lite.coordinator.groups.messages import (
@@ -47,7 +48,6 @@ from shoal.lite.coordinator.groups.settings import group_settings, offsets_reten
 from shoal.lite.coordinator.host import CoordinatorBroker
 from shoal.lite.coordinator.loaded_shard import LoadedShard, NewRecord
 from shoal.lite.partitions.admission.guards import VerificationGuard
-from shoal.lite.partitions.scheduler import monotonic_ms
 from shoal.lite.storage.header import BatchHeader
 from shoal.runtime.tasks import RepeatingCall, call_every, log_only, run_once
 from shoal.wire.errors import WireError

@@ -102,7 +102,11 @@ class Controller:
             changes.emit(ClusterRecord(cluster_id))
         self._record_cluster_configs(changes)
         for partition in self.state.partitions():
-            partitions.update_partition(changes, partition)
+            if partition.recovering:
+                # The former controller had the log ends. Brokers report them again after a change.
+                partitions.update_with_new_epoch(changes, partition)
+            else:
+                partitions.update_partition(changes, partition)
         self._recoveries.track(self.state.partitions(), now_ms)
         for broker in self.state.brokers.values():
             if not broker.fenced:
@@ -115,6 +119,9 @@ class Controller:
         self._begin(now_ms)
         changes = Changes(self.state)
         answer = self._handlers[type(request)](changes, request)
+        # Here too, not only in `tick`: a broker that reported its log ends may just have been
+        # unfenced, and a deadline that has passed by now is no longer one of `next_deadline_ms`.
+        self._end_unclean_elections(changes)
         return self._outcome(changes, answer)
 
     def tick(self, now_ms: int) -> ControllerResult[None]:
@@ -295,7 +302,6 @@ class Controller:
     def _report_log_ends(self, changes: Changes, report: requests.ReportLogEnds) -> None:
         self._require_current_epoch(report.broker_id, report.broker_epoch)
         self._recoveries.add_log_ends(report.broker_id, report.broker_epoch, report.ends)
-        self._end_unclean_elections(changes)
 
     def _reassign(
         self, changes: Changes, request: requests.Reassign

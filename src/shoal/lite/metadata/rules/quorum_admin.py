@@ -10,12 +10,14 @@ up as an observer, with its current directory id: a voter that lost its disk is 
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from shoal.lite.base.codes import ApiError, Code
-from shoal.lite.metadata.server.node import CommittedAnswer, ControllerNode
-from shoal.lite.metadata.server.port import Answer
+from shoal.lite.base.scheduler import monotonic_ms
+from shoal.lite.metadata.server.node import ControllerNode
+from shoal.lite.metadata.server.port import Answer, answer_when_replied
 from shoal.lite.raft.leader import ReplicaProgress
 from shoal.lite.raft.model import ReplicaKey, Voter
 from shoal.lite.raft.wire import TOPIC
@@ -47,30 +49,24 @@ def answer(
     body: Any = decode_body(request, cls, header.body_position)
     if header.api_key == ApiKey.DESCRIBE_QUORUM:
         return _encode_response(header, _describe_quorum(node))
+    directory = body.voter_directory_id or UUID(int=0)
     if header.api_key == ApiKey.ADD_RAFT_VOTER:
         if not body.listeners:
             raise Malformed("AddRaftVoter names no listener of the voter")
         listener = body.listeners[0]
-        directory = body.voter_directory_id or UUID(int=0)
-        changed = node.add_voter(Voter(body.voter_id, directory, listener.host, listener.port))
+        voter = Voter(body.voter_id, directory, listener.host, listener.port)
+        change = partial(node.add_voter, voter)
     else:
-        directory = body.voter_directory_id or UUID(int=0)
-        changed = node.remove_voter(ReplicaKey(body.voter_id, directory))
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def on_done(done: "asyncio.Future[CommittedAnswer[None]]") -> None:
-        if not future.done():
-            future.set_result(_encode_response(header, _change_values(done.exception())))
-
-    changed.add_done_callback(on_done)
-    return future
+        change = partial(node.remove_voter, ReplicaKey(body.voter_id, directory))
+    return answer_when_replied(
+        change, lambda reply: _encode_response(header, _change_values(reply.refused))
+    )
 
 
-def _change_values(error: BaseException | None) -> dict[str, Any]:
-    code = error.code if isinstance(error, ApiError) else Code.UNKNOWN_SERVER_ERROR
-    if error is None:
+def _change_values(refused: ApiError | None) -> dict[str, Any]:
+    if refused is None:
         return {"error_code": Code.NONE, "error_message": None}
-    return {"error_code": code, "error_message": str(error)}
+    return {"error_code": refused.code, "error_message": str(refused)}
 
 
 def _describe_quorum(node: ControllerNode) -> dict[str, Any]:
@@ -86,7 +82,7 @@ def _describe_quorum(node: ControllerNode) -> dict[str, Any]:
         "observers": [],
     }
     if raft.is_leader:
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = monotonic_ms()
         voters = [_replica(node, voter.key, now_ms) for voter in raft.voters]
         observers = [
             _replica(node, progress.key, now_ms)

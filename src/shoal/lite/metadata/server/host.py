@@ -7,12 +7,17 @@ returns; of several, each finds the others at the addresses that it is given, or
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import Random
+from typing import TypeVar
 
 from shoal.lite.base.configs import Layers
 from shoal.lite.base.dial import NodeAddress
 from shoal.lite.base.hooks import tracer
 from shoal.lite.base.hooks.frames import merge_request_clock, stamp_answer
-from shoal.lite.metadata.rules.controller import ControllerSettings
+from shoal.lite.base.scheduler import EventLoopScheduler
+from shoal.lite.metadata.data.requests import ControllerRequest
+from shoal.lite.metadata.data.rpc import Reply
+from shoal.lite.metadata.rules.controller import Controller, ControllerSettings
 from shoal.lite.metadata.server.joining import request_vote, retry_until
 from shoal.lite.metadata.server.node import SNAPSHOT_RECORDS, ControllerNode
 from shoal.lite.metadata.server.peers import LocalNode, Peers
@@ -20,7 +25,11 @@ from shoal.lite.metadata.server.port import Answer, ControllerServer
 from shoal.lite.metadata.server.request_dispatcher import RequestDispatcher
 from shoal.lite.raft.messages import RaftMessage, RaftRequest
 from shoal.lite.raft.model import Voter
+from shoal.lite.raft.node import RaftNode
+from shoal.lite.raft.storage.storage import FileStorage
 from shoal.runtime.tasks import keep_running
+
+A = TypeVar("A")
 
 # How long to wait after a resignation, so that EndQuorumEpoch reaches the others.
 _RESIGN_NOTICE_S = 0.05
@@ -50,10 +59,17 @@ class ControllerHost:
         settings = ControllerSettings(
             session_timeout_ms=layers.integer("broker.session.timeout.ms"), properties=properties
         )
+        scheduler = EventLoopScheduler()
+        self._storage, stored = FileStorage.open(folder)
+        random = Random()  # noqa: S311 - spreads elections, keeps no secrets
+        raft = RaftNode(self._storage.key, stored, now_ms=scheduler.now_ms(), random=random)
         self.node = ControllerNode(
-            folder,
-            cluster_id,
-            settings,
+            raft,
+            self._storage,
+            stored,
+            cluster_id=cluster_id,
+            new_controller=lambda state: Controller(state, settings),
+            scheduler=scheduler,
             send=self._send,
             on_failed=on_failed,
             snapshot_records=snapshot_records,
@@ -113,12 +129,28 @@ class ControllerHost:
         else:
             self._dispatcher.respond(to, message)
 
+    async def submit(self, request: ControllerRequest[A]) -> A:
+        """Return the answer once its records are committed; `ApiError` if the request fails."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def on_reply(reply: Reply) -> None:
+            if not future.done():
+                future.set_result(reply)
+
+        self.node.submit(request, on_reply)
+        reply = await future
+        if reply.refused is not None:
+            raise reply.refused
+        answer: A = reply.answer
+        return answer
+
     async def close(self) -> None:
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.gather(self._joining, return_exceptions=True)
         await self._server.close()
         self.node.close()
+        self._storage.close()
         if self._peers is not None:
             await self._peers.close()
 

@@ -15,7 +15,6 @@ Rules of this file:
 import asyncio
 import heapq
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
@@ -27,6 +26,7 @@ from shoal.client.errors import ClientError, ConnectionLost
 from shoal.client.transport.connection import Connection
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.dial import NodeAddress, connect_to_node
+from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.metadata.data.records import Record, decode_record
 from shoal.lite.metadata.data.requests import AlterPartitions, ControllerRequest, Heartbeat
 from shoal.lite.metadata.data.rpc import Reply, api_key_of, decode_reply, encode_call
@@ -74,7 +74,7 @@ class ControllerLink:
         # Directory ids matter for votes only, and an observer does not vote.
         voters = Voters(Voter(p.node_id, _NO_DIRECTORY, p.host, p.port) for p in controllers)
         random = Random()  # noqa: S311 - spreads requests, keeps no secrets
-        self._raft = RaftNode(key, StoredState(voters), now_ms=_now_ms(), random=random)
+        self._raft = RaftNode(key, StoredState(voters), now_ms=monotonic_ms(), random=random)
         self._storage = MemoryStorage()
         self._peers = Peers(
             LocalNode(key.id, cluster_id),
@@ -217,24 +217,24 @@ class ControllerLink:
 
     def _on_answer(self, sender: int, message: RaftResponse) -> None:
         if not self._is_closed:
-            self._raft.receive(_now_ms(), sender, message)
+            self._raft.receive(monotonic_ms(), sender, message)
             self._process_actions()
 
     def _on_unreachable(self, peer: int) -> None:
         if not self._is_closed:
-            self._raft.on_unreachable(_now_ms(), peer)
+            self._raft.on_unreachable(monotonic_ms(), peer)
             self._process_actions()
 
     def _tick(self) -> None:
         try:
-            self._raft.tick(_now_ms())
+            self._raft.tick(monotonic_ms())
             self._process_actions()
         except Exception as error:  # noqa: BLE001 - without ticks no controller would be found
             record_failure("metadata observer", error, "it is called again soon")
             self._arm(_RETRY_S)
 
     def _process_actions(self) -> None:
-        perform_actions(self._raft, self._storage, self._perform, _now_ms())
+        perform_actions(self._raft, self._storage, self._perform, monotonic_ms())
         if self._raft.leader_id != self._leader_id:
             self._leader_id = self._raft.leader_id
             self._leader_changed.set()
@@ -244,7 +244,7 @@ class ControllerLink:
             if not future.done():
                 future.set_result(None)
         deadline_ms = self._raft.next_deadline_ms()
-        self._arm(None if deadline_ms is None else max(1, deadline_ms - _now_ms()) / 1000)
+        self._arm(None if deadline_ms is None else max(1, deadline_ms - monotonic_ms()) / 1000)
 
     def _arm(self, delay_s: float | None) -> None:
         if self._timer is not None:
@@ -282,7 +282,3 @@ class ControllerLink:
 
 def _unreachable_error() -> ApiError:
     return ApiError(Code.NOT_CONTROLLER, "no active controller can be reached")
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

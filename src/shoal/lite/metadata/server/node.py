@@ -1,10 +1,12 @@
 """A controller's node: a member of the metadata quorum, and the active controller while it leads.
 
-A thin shell over `RaftNode`, its files and `Controller`. A single node leads at once: that is the
+A thin shell over `RaftNode`, its storage and `Controller`. A single node leads at once: that is the
 controller inside a supervisor. Messages arrive by `receive` and leave by `send`.
 
 Rules of this file:
-- Records are proposed as they are decided. An answer is sent when everything before it is
+- Clock, timers, storage and network are given from outside, so that a simulation can drive the
+  node; nothing here knows an event loop.
+- Records are proposed as they are decided. A reply is given when everything before it is
   committed, errors too: they are based on records that may yet be lost.
 - A `Controller` is created from the committed state when the node becomes leader, and discarded
   when it no longer leads; pending requests get NOT_CONTROLLER.
@@ -12,22 +14,20 @@ Rules of this file:
   is called, and the process should end.
 """
 
-import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.base.hooks import tracer
+from shoal.lite.base.scheduler import Scheduler, Timer
 from shoal.lite.metadata.data.records import Record, decode_record, encode_record
 from shoal.lite.metadata.data.requests import ControllerRequest
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.lite.metadata.rules.controller import Controller, ControllerSettings
+from shoal.lite.metadata.rules.controller import Controller
 from shoal.lite.metadata.server.decisions import trace_decisions
 from shoal.lite.raft.actions import (
     Action,
@@ -37,49 +37,29 @@ from shoal.lite.raft.actions import (
     ResignedLeader,
     SendToPeer,
 )
-from shoal.lite.raft.config import DEFAULT_CONFIG, RaftConfig
 from shoal.lite.raft.errors import NotLeader, StorageFailed, VoterChangeRefused
 from shoal.lite.raft.messages import RaftMessage
-from shoal.lite.raft.model import EntryKind, ReplicaKey, Voter
+from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.raft.storage.codec import decode_snapshot
-from shoal.lite.raft.storage.driver import perform_actions
-from shoal.lite.raft.storage.storage import FileStorage
+from shoal.lite.raft.storage.driver import Storage, perform_actions
 from shoal.model.errors import SystemFailure
 from shoal.runtime.tasks import record_failure
 
-A = TypeVar("A")
 MessageSender = Callable[[int, RaftMessage], None]
+OnReply = Callable[[Reply], None]
 
 # A snapshot is saved after so many records.
 SNAPSHOT_RECORDS = 20_000
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedAnswer(Generic[A]):
-    """An answer, and the end of the metadata log on which it is based."""
-
-    answer: A
-    end_offset: int
-
-
-class CommittedError(ApiError):
-    """An error, and the end of the metadata log on which it is based."""
-
-    def __init__(self, refused: ApiError, end_offset: int) -> None:
-        super().__init__(refused.code, str(refused))
-        self.end_offset = end_offset
-
-
 @dataclass(slots=True)
-class _PendingAnswer:
-    """An answer that is sent when the log is committed up to `end_offset`."""
+class _PendingReply:
+    """A reply that is given when the log is committed up to its `end_offset`."""
 
-    end_offset: int
-    future: "asyncio.Future[CommittedAnswer[Any]]"
-    answer: Any = None
-    refused: ApiError | None = None
+    reply: Reply
+    on_reply: OnReply
 
 
 class _RejectedByQuorum(SystemFailure):
@@ -87,23 +67,29 @@ class _RejectedByQuorum(SystemFailure):
 
 
 class ControllerNode:
-    """The running node. Lives in the event loop in which `start` was called."""
+    """The running node. An `on_reply` is called within a method of it, and must not call it."""
 
     def __init__(
         self,
-        folder: Path,
-        cluster_id: str,
-        settings: ControllerSettings,
+        raft: RaftNode,
+        storage: Storage,
+        stored: StoredState,
         *,
+        cluster_id: str,
+        new_controller: Callable[[ClusterState], Controller],
+        scheduler: Scheduler,
         send: MessageSender,
         on_failed: Callable[[str], None] | None = None,
-        raft_config: RaftConfig = DEFAULT_CONFIG,
         snapshot_records: int = SNAPSHOT_RECORDS,
     ) -> None:
-        """Open the disk. `send` delivers a message to a member or an observer, or loses it."""
-        self._storage, stored = FileStorage.open(folder)
+        """`raft` was made from `stored`. `send` delivers a message to a member or an observer, or
+        loses it."""
+        self.raft = raft
+        self._storage = storage
         self._cluster_id = cluster_id
-        self._settings = settings
+        self._new_controller = new_controller
+        self._scheduler = scheduler
+        self._now_ms = scheduler.now_ms
         self._send = send
         self._on_failed = on_failed
         self._snapshot_records = snapshot_records
@@ -111,27 +97,24 @@ class ControllerNode:
         self.state = ClusterState()
         if stored.snapshot is not None:
             self._apply_encoded(decode_snapshot(stored.snapshot.data).records)
-        random = Random()  # noqa: S311 - spreads elections, keeps no secrets
-        self.raft = RaftNode(
-            self._storage.key, stored, now_ms=_now_ms(), random=random, config=raft_config
-        )
         self.controller: Controller | None = None
         # A former leader, or the first voter of a new quorum, asks for an election at once.
-        is_first = self.raft.epoch == 0 and self.key.id == min(self.raft.voters.ids)
-        self._should_campaign = is_first or stored.quorum.leader_id == self.key.id
+        is_first = raft.epoch == 0 and raft.id == min(raft.voters.ids)
+        self._should_campaign = is_first or stored.quorum.leader_id == raft.id
         self._must_activate = False
-        self._waiting: deque[_PendingAnswer] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._pending: deque[_PendingReply] = deque()
+        self._timer: Timer | None = None
+        self._timer_ms = 0
         self._failure: str | None = None
 
     @property
     def key(self) -> ReplicaKey:
-        return self._storage.key
+        return self.raft.key
 
     def start(self) -> None:
         """Start; a single node leads when this returns."""
         if self._should_campaign:
-            self.raft.campaign(_now_ms())
+            self.raft.campaign(self._now_ms())
         self._process_actions()
         if self._failure is not None:
             raise SystemFailure(self._failure)
@@ -145,71 +128,66 @@ class ControllerNode:
         if self._timer is not None:
             self._timer.cancel()
         self._deactivate()
-        self._storage.close()
 
     # Input
 
-    def submit(self, request: ControllerRequest[A]) -> "asyncio.Future[CommittedAnswer[A]]":
-        """A future of the answer, set once its records are committed; or of `CommittedError`."""
-        future: asyncio.Future[CommittedAnswer[A]] = asyncio.get_running_loop().create_future()
+    def submit(self, request: ControllerRequest[Any], on_reply: OnReply) -> None:
+        """Handle a request; `on_reply` gets the reply once its records are committed."""
         if self.controller is None:
             message = self._failure or "this controller is not active"
-            refused = ApiError(Code.NOT_CONTROLLER, message)
-            future.set_exception(CommittedError(refused, self.raft.high_watermark))
-            return future
-        waiting = _PendingAnswer(0, future)
+            self._refuse(Code.NOT_CONTROLLER, message, on_reply)
+            return
+        answer, error = None, None
         try:
-            outcome = self.controller.handle(_now_ms(), request)
+            outcome = self.controller.handle(self._now_ms(), request)
         except ApiError as refused:
-            waiting.refused = refused
+            error = refused
         else:
-            waiting.answer = outcome.answer
+            answer = outcome.answer
             self._propose(outcome.records)
-        waiting.end_offset = self.raft.log.end_offset
-        self._waiting.append(waiting)
+        reply = Reply(answer, error, self.raft.log.end_offset)
+        self._pending.append(_PendingReply(reply, on_reply))
         self._process_actions()
-        return future
 
-    def add_voter(self, voter: Voter) -> "asyncio.Future[CommittedAnswer[None]]":
+    def add_voter(self, voter: Voter, on_reply: OnReply) -> None:
         """Make a caught-up observer a voter; done when the change is committed."""
-        return self._change_voters(lambda: self.raft.add_voter(_now_ms(), voter))
+        self._change_voters(lambda now_ms: self.raft.add_voter(now_ms, voter), on_reply)
 
-    def remove_voter(self, key: ReplicaKey) -> "asyncio.Future[CommittedAnswer[None]]":
-        """Remove a voter. A leader that is to remove itself resigns and returns an error."""
+    def remove_voter(self, key: ReplicaKey, on_reply: OnReply) -> None:
+        """Remove a voter. A leader that is to remove itself resigns and gives an error."""
         if key == self.key:
             self.resign()
-        return self._change_voters(lambda: self.raft.remove_voter(_now_ms(), key))
+        self._change_voters(lambda now_ms: self.raft.remove_voter(now_ms, key), on_reply)
 
-    def _change_voters(self, change: Callable[[], int]) -> "asyncio.Future[CommittedAnswer[None]]":
-        future: asyncio.Future[CommittedAnswer[None]] = asyncio.get_running_loop().create_future()
+    def _change_voters(self, change: Callable[[int], int], on_reply: OnReply) -> None:
         try:
-            end_offset = change()
-        except (NotLeader, VoterChangeRefused) as error:
-            is_leader = isinstance(error, VoterChangeRefused)
-            code = Code.INVALID_REQUEST if is_leader else Code.NOT_CONTROLLER
-            future.set_exception(
-                CommittedError(ApiError(code, str(error)), self.raft.high_watermark)
-            )
-            return future
-        self._waiting.append(_PendingAnswer(end_offset, future))
-        self._process_actions()
-        return future
+            end_offset = change(self._now_ms())
+        except VoterChangeRefused as error:
+            self._refuse(Code.INVALID_REQUEST, str(error), on_reply)
+        except NotLeader as error:
+            self._refuse(Code.NOT_CONTROLLER, str(error), on_reply)
+        else:
+            self._pending.append(_PendingReply(Reply(None, None, end_offset), on_reply))
+            self._process_actions()
+
+    def _refuse(self, code: Code, message: str, on_reply: OnReply) -> None:
+        on_reply(Reply(None, ApiError(code, message), self.raft.high_watermark))
 
     def resign(self) -> None:
         """Stop being the active controller, if this one is."""
-        self.raft.resign(_now_ms())
+        self.raft.resign(self._now_ms())
         self._process_actions()
 
     def receive(self, sender: int, message: RaftMessage) -> None:
         """Handle a message of another member or of an observer."""
         if self._failure is None:
-            self.raft.receive(_now_ms(), sender, message)
+            self.raft.receive(self._now_ms(), sender, message)
             self._process_actions()
 
     def on_unreachable(self, peer: int) -> None:
         """A connection to a member was refused or lost."""
         if self._failure is None:
-            self.raft.on_unreachable(_now_ms(), peer)
+            self.raft.on_unreachable(self._now_ms(), peer)
             self._process_actions()
 
     def _on_timer(self) -> None:
@@ -220,7 +198,7 @@ class ControllerNode:
             self._fail_unexpectedly(error)
 
     def _run_due_work(self) -> None:
-        now_ms = _now_ms()
+        now_ms = self._now_ms()
         deadline_ms = self.raft.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
             self.raft.tick(now_ms)
@@ -238,15 +216,15 @@ class ControllerNode:
         if tracer.current is not None:
             trace_decisions(tracer.current, self.state, records)
         if records:
-            self.raft.propose(_now_ms(), [encode_record(record) for record in records])
+            self.raft.propose(self._now_ms(), [encode_record(record) for record in records])
 
     def _process_actions(self) -> None:
         try:
-            perform_actions(self.raft, self._storage, self._perform, _now_ms())
+            self._perform_actions()
             while self._must_activate:
                 self._must_activate = False
                 self._activate()
-                perform_actions(self.raft, self._storage, self._perform, _now_ms())
+                self._perform_actions()
             self._save_snapshot_if_due()
         except (StorageFailed, _RejectedByQuorum) as error:
             self._fail(str(error))
@@ -254,8 +232,11 @@ class ControllerNode:
         except Exception as error:  # noqa: BLE001 - see _fail_unexpectedly
             self._fail_unexpectedly(error)
             return
-        self._answer()
+        self._give_committed_replies()
         self._arm()
+
+    def _perform_actions(self) -> None:
+        perform_actions(self.raft, self._storage, self._perform, self._now_ms())
 
     def _fail_unexpectedly(self, error: Exception) -> None:
         """Fail-stop: the state in memory may differ from what the quorum has committed."""
@@ -273,49 +254,47 @@ class ControllerNode:
         state = ClusterState()
         for record in self.state.snapshot():
             state.apply(record)
-        self.controller = Controller(state, self._settings)
-        self._propose(self.controller.activate(_now_ms(), self._cluster_id).records)
+        self.controller = self._new_controller(state)
+        self._propose(self.controller.activate(self._now_ms(), self._cluster_id).records)
 
     def _deactivate(self) -> None:
         self.controller = None
         self._must_activate = False
-        refused = ApiError(Code.NOT_CONTROLLER, "this controller is no longer active")
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.future.done():
-                waiting.future.set_exception(CommittedError(refused, self.raft.high_watermark))
+        while self._pending:
+            on_reply = self._pending.popleft().on_reply
+            self._refuse(Code.NOT_CONTROLLER, "this controller is no longer active", on_reply)
 
-    def _answer(self) -> None:
+    def _give_committed_replies(self) -> None:
         committed = self.raft.high_watermark
-        while self._waiting and self._waiting[0].end_offset <= committed:
-            waiting = self._waiting.popleft()
-            if waiting.future.done():
-                continue
-            if waiting.refused is not None:
-                refused = CommittedError(waiting.refused, waiting.end_offset)
-                waiting.future.set_exception(refused)
-            else:
-                waiting.future.set_result(CommittedAnswer(waiting.answer, waiting.end_offset))
+        while self._pending and self._pending[0].reply.end_offset <= committed:
+            pending = self._pending.popleft()
+            pending.on_reply(pending.reply)
 
     def _arm(self) -> None:
         """Set one timer for the earlier deadline of Raft and the controller."""
-        times = [self.raft.next_deadline_ms()]
+        deadline_ms = self.raft.next_deadline_ms()
         if self.controller is not None:
-            times.append(self.controller.next_deadline_ms())
-        deadline_ms = min((time_ms for time_ms in times if time_ms is not None), default=None)
+            other_ms = self.controller.next_deadline_ms()
+            if deadline_ms is None or (other_ms is not None and other_ms < deadline_ms):
+                deadline_ms = other_ms
         if self._timer is not None:
+            if deadline_ms == self._timer_ms:
+                return
             self._timer.cancel()
             self._timer = None
         if deadline_ms is not None:
-            delay_s = max(1, deadline_ms - _now_ms()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+            self._timer_ms = deadline_ms
+            when_ms = max(deadline_ms, self._now_ms() + 1)
+            self._timer = self._scheduler.call_at_ms(when_ms, self._on_timer)
 
     def _save_snapshot_if_due(self) -> None:
-        raft = self.raft
-        if raft.high_watermark - raft.log.start_offset >= self._snapshot_records:
-            records = [encode_record(record) for record in self.state.snapshot()]
-            raft.save_snapshot(raft.high_watermark, records)
-            perform_actions(raft, self._storage, self._perform, _now_ms())
+        if self.raft.high_watermark - self.raft.log.start_offset >= self._snapshot_records:
+            self._save_snapshot()
+
+    def _save_snapshot(self) -> None:
+        records = [encode_record(record) for record in self.state.snapshot()]
+        self.raft.save_snapshot(self.raft.high_watermark, records)
+        self._perform_actions()
 
     # Actions of the quorum member
 
@@ -345,7 +324,3 @@ class ControllerNode:
     def _apply_encoded(self, records: tuple[bytes, ...]) -> None:
         for data in records:
             self.state.apply(decode_record(data))
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -12,7 +12,9 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from shoal.lite.metadata.data.rpc import Reply
 from shoal.net.ports import bind_port
+from shoal.runtime.tasks import record_failure
 from shoal.wire.errors import WireError
 from shoal.wire.framing import FrameDecoder, Part, frame
 
@@ -26,6 +28,25 @@ _logger = logging.getLogger(__name__)
 
 Answer = Sequence[Part]
 AnswerFunction = Callable[[memoryview], "Answer | asyncio.Future[Answer]"]
+
+
+def answer_when_replied(
+    submit: Callable[[Callable[[Reply], None]], None], encode: Callable[[Reply], Answer]
+) -> "asyncio.Future[Answer]":
+    """Return the encoded reply, which `submit` gives to its function now or later."""
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def on_reply(reply: Reply) -> None:
+        if answer.done():
+            return
+        try:
+            answer.set_result(encode(reply))
+        except Exception as error:  # noqa: BLE001 - the node, which calls this, has done its part
+            record_failure("answer of a controller", error, "its connection is closed")
+            answer.cancel()
+
+    submit(on_reply)
+    return answer
 
 
 class ControllerServer:
@@ -127,7 +148,7 @@ class _ControllerConnection(asyncio.BufferedProtocol):
                 if not answer.done():
                     return
                 if answer.cancelled():
-                    # The request was replaced by a newer one and gets no answer.
+                    # The request was replaced by a newer one, or its answer is not encodable.
                     self.abort()
                     return
                 answer = answer.result()

@@ -18,8 +18,8 @@ from shoal.lite.metadata.data import rpc
 from shoal.lite.metadata.data.requests import ControllerIdentity, ExchangeVoterIds
 from shoal.lite.metadata.rules import quorum_admin
 from shoal.lite.metadata.server.joining import wrong_cluster_error
-from shoal.lite.metadata.server.node import CommittedAnswer, CommittedError, ControllerNode
-from shoal.lite.metadata.server.port import Answer
+from shoal.lite.metadata.server.node import ControllerNode
+from shoal.lite.metadata.server.port import Answer, answer_when_replied
 from shoal.lite.raft import wire
 from shoal.lite.raft.messages import (
     BeginQuorumEpochResponse,
@@ -108,30 +108,16 @@ class RequestDispatcher:
             return rpc.encode_reply(header, rpc.Reply(None, refused, 0))
         if isinstance(call, ExchangeVoterIds):
             return rpc.encode_reply(header, self._exchange_voter_ids(node, call))
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def on_done(future: "asyncio.Future[CommittedAnswer[Any]]") -> None:
-            if not answer.done():
-                answer.set_result(rpc.encode_reply(header, _reply(future)))
-
-        node.submit(call).add_done_callback(on_done)
-        return answer
+        return answer_when_replied(
+            lambda on_reply: node.submit(call, on_reply),
+            lambda reply: rpc.encode_reply(header, reply),
+        )
 
     def _exchange_voter_ids(self, node: ControllerNode, call: ExchangeVoterIds) -> rpc.Reply:
         if call.cluster_id != self._cluster_id:
             return rpc.Reply(None, wrong_cluster_error(self._cluster_id), 0)
         voters = tuple((voter.id, voter.directory) for voter in node.raft.voters)
         return rpc.Reply(ControllerIdentity(*node.key, voters, is_member=True), None, 0)
-
-
-def _reply(future: "asyncio.Future[CommittedAnswer[Any]]") -> rpc.Reply:
-    error = future.exception()
-    if error is None:
-        answered = future.result()
-        return rpc.Reply(answered.answer, None, answered.end_offset)
-    if isinstance(error, CommittedError):
-        return rpc.Reply(None, error, error.end_offset)
-    return rpc.Reply(None, ApiError(Code.UNKNOWN_SERVER_ERROR, str(error)), 0)
 
 
 def _versions_of(api_key: ApiKey) -> range:

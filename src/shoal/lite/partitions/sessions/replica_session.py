@@ -23,8 +23,8 @@ from random import Random
 from typing import Any, Protocol
 
 from shoal.lite.base.codes import ApiError, Code
+from shoal.lite.base.scheduler import Scheduler, Timer
 from shoal.lite.partitions.partition import PartitionShell
-from shoal.lite.partitions.scheduler import Scheduler, Timer
 from shoal.lite.replication.fetch_sessions import (
     FINAL_EPOCH,
     FULL_EPOCH,

@@ -1,7 +1,7 @@
-"""The clock and timers of partitions: those of the event loop; a simulation has others.
+"""The clock and timers of partitions and controllers: those of the event loop or of a simulation.
 
 Rules of this file:
-- A partition knows no other time than that of its `Scheduler`, so a simulation decides about it.
+- A shell knows no other time than that of its `Scheduler`, so that a simulation can drive it.
 - All times are in milliseconds of one monotonic clock, which is that of the event loop.
 """
 
