@@ -64,7 +64,7 @@ def test_sequences_follow_each_other_and_the_checksum_holds() -> None:
 def test_sequences_wrap() -> None:
     queue = make_line()
     established(queue)
-    queue._next_sequence = (1 << 31) - 1
+    queue.next_sequence = (1 << 31) - 1
     last, first = add(queue), add(queue)
     send_all(queue)
     assert [last.batch.base_sequence, first.batch.base_sequence] == [(1 << 31) - 1, 1]
@@ -125,7 +125,7 @@ def test_an_unknown_outcome_ends_the_identity_and_takes_the_doubtful_with_it() -
     decided = queue.expire(6.0)
     assert decided == [first, second]
     assert {pending.result.outcome for pending in decided if pending.result} == {Outcome.UNKNOWN}
-    assert queue.needs_identity
+    assert queue.needs_broker_state
     assert queue.next_to_send(6.0) is None
     queue.set_identity(ProducerIdentity(8, 0))
     assert send_all(queue, now=6.0) == [third]
@@ -138,7 +138,7 @@ def test_out_of_sequence_at_the_head_is_sent_again_under_a_new_identity() -> Non
     first = add(queue)
     send_all(queue)
     assert queue.on_result(first, refused(Code.UNKNOWN_PRODUCER_ID), 0.0) == []
-    assert queue.needs_identity
+    assert queue.needs_broker_state
     queue.set_identity(ProducerIdentity(9, 0))
     assert send_all(queue) == [first]
     assert first.batch.base_sequence == 0
