@@ -43,11 +43,10 @@ class ManyInFlightWithoutBrokerState(PartitionQueue):
 
 
 class LostResponsesAreFailures(PartitionQueue):
-    def on_answer(self, pending: PendingBatch, result: ProduceResult) -> Decision:
-        is_lost = result.outcome is Outcome.UNKNOWN
-        return super().on_answer(
-            pending, result._replace(outcome=Outcome.FAILED) if is_lost else result
-        )
+    def on_answer(self, pending: PendingBatch, result: ProduceResult, now: float) -> Decision:
+        if result.outcome is Outcome.UNKNOWN:
+            result = result._replace(outcome=Outcome.FAILED)
+        return super().on_answer(pending, result, now)
 
 
 class OnlyTheLastAttemptCounts(PartitionQueue):

@@ -376,6 +376,21 @@ def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
     assert "another mirror with the same name is ahead" in str(mirror.parked)
 
 
+def test_a_last_sequence_that_arrives_after_the_batches_were_dropped_changes_nothing() -> None:
+    """The partition is released while the query is on its way."""
+    mirror = _mirror()
+    second, third = _sent_two(mirror)
+    mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    assert mirror.delivery.needs_last_sequence
+    mirror.forget_unsent()
+    for last in (2, 1000, None):
+        mirror.delivery.on_last_sequence(last, now=0.0)
+    assert (mirror.parked, mirror.suspicion, mirror.done) == (None, None, 1)
+    _feed(mirror, stored_batch(1, 1))
+    assert [out.base_sequence for out in _send_all(mirror, now=9.0)] == [1]
+
+
 def _resumed(target: SequencedTarget, *, written: int) -> IdempotentMirror:
     tail = Batch(memoryview(bytearray(target.batches[-1])))
     backoff = Backoff(100, 1000, chance=lambda: 0.5)

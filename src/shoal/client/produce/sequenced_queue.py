@@ -13,7 +13,8 @@ Rules of this file:
   flight are answered: the batches behind a refused one are answered as out of sequence, and are
   sent again in order.
 - Until a broker has acknowledged a batch of a producer, exactly one is in flight: a broker without
-  state of a producer accepts any first sequence, so two batches in flight could leave a gap.
+  state of a producer accepts any first sequence, so two batches in flight could leave a gap. The
+  same holds once the broker may have forgotten the producer (`forgotten_at`).
 - Out of sequence says something about the oldest batch only: the others follow a batch that failed.
   If the oldest one is, the broker's state of the producer is not the expected one, and the policy
   says what follows. Without sequences it is a refusal as any other: no broker answers so.
@@ -21,6 +22,7 @@ Rules of this file:
 - All batches that failed in one recovery wait once.
 """
 
+import math
 from collections import deque
 from enum import Enum, auto
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -91,6 +93,7 @@ class SequencedQueue(Generic[BatchT]):
         "_is_backing_off",
         "backoff",
         "batches",
+        "forgotten_at",
         "in_flight",
         "is_established",
         "is_halted",
@@ -99,6 +102,7 @@ class SequencedQueue(Generic[BatchT]):
         "next_sequence",
         "not_before",
         "policy",
+        "remembered_s",
     )
 
     def __init__(self, policy: SendPolicy, *, max_in_flight: int, backoff: Backoff) -> None:
@@ -109,8 +113,10 @@ class SequencedQueue(Generic[BatchT]):
         self.in_flight = 0
         self.next_sequence = 0
         self.not_before = 0.0
-        # Whether the broker is known to have state of the producer; always, without sequences.
+        # Whether a broker has had state of the producer; always, without sequences.
         self.is_established = not policy.has_sequences
+        self.remembered_s = math.inf  # how long it surely keeps that state after an acknowledgement
+        self.forgotten_at = math.inf
         self.is_halted = False
         self.is_recovering = False  # a batch has failed, and none was sent since
         self._is_backing_off = False
@@ -131,7 +137,8 @@ class SequencedQueue(Generic[BatchT]):
         in_flight = self.in_flight
         if in_flight and self.is_recovering:
             return None
-        if in_flight >= (self.max_in_flight if self.is_established else 1):
+        is_known = self.is_established and now < self.forgotten_at
+        if in_flight >= (self.max_in_flight if is_known else 1):
             return None
         for queued in self.batches:
             if not (queued.is_in_flight or queued.is_acknowledged):
@@ -144,7 +151,7 @@ class SequencedQueue(Generic[BatchT]):
         queued.is_in_flight = True
         self.in_flight += 1
 
-    def on_answer(self, queued: BatchT, result: ProduceResult) -> Decision:
+    def on_answer(self, queued: BatchT, result: ProduceResult, now: float) -> Decision:
         """Process the result of one attempt; the owner acts on the decision."""
         queued.is_in_flight = False
         self.in_flight -= 1
@@ -152,6 +159,7 @@ class SequencedQueue(Generic[BatchT]):
         if result.outcome is Outcome.OK or result.error_code == Code.NONE:
             queued.is_acknowledged = True
             self.is_established = True
+            self.forgotten_at = now + self.remembered_s
             self.backoff.reset()
             return Decision.ACKNOWLEDGED
         self.is_recovering = True

@@ -160,7 +160,7 @@ class PartitionQueue(SequencedQueue[PendingBatch]):
         """Process the result of one attempt; returns the batches that it decides."""
         if pending.result is not None:
             return []  # given up while it was in flight
-        decision = self.on_answer(pending, result)
+        decision = self.on_answer(pending, result, now)
         if decision is Decision.ACKNOWLEDGED:
             decided = self._on_acknowledged(pending, result)
         else:

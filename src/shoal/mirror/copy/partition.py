@@ -415,7 +415,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
 
     def on_produce_result(self, outgoing: Outgoing, result: ProduceResult, *, now: float) -> None:
         """Process the result of one attempt to produce a batch."""
-        decision = self.queue.on_answer(outgoing, result)
+        decision = self.queue.on_answer(outgoing, result, now)
         if decision is Decision.ACKNOWLEDGED:
             outgoing.target_offset = result.base_offset
             if outgoing.is_re_encoded and result.base_offset != self.delivery.due_offset(outgoing):

@@ -11,12 +11,14 @@ Rules:
 - A mirror that resumes skips the records that the target already has, by their count. The last of
   them must equal the target's last record.
 - A batch so old that the target does not remember its producer is sent alone: without producer
-  state any sequence is accepted, and a lost batch would leave a gap.
+  state any sequence is accepted, and a lost batch would leave a gap. So is the next one, and the
+  first one after a pause in which the target may have forgotten the producer.
 """
 
 import logging
+import math
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from shoal.client.produce.sequenced_queue import BrokerState, Decision, SendPolicy
 from shoal.client.produce.sequencing import ProducerIdentity
@@ -33,6 +35,10 @@ from shoal.mirror.offsets.offset_map import OffsetSpan, split_spans
 from shoal.wire.batch import Batch, sequence_after
 
 _log = logging.getLogger(__name__)
+
+# After such a pause the target may have forgotten the producer: it expires producers by the
+# timestamps of their last batch, which may be nearly as old as producer.id.expiration.ms allows.
+_REMEMBERED_S: Final = 600.0
 
 
 @dataclass(slots=True)
@@ -58,6 +64,10 @@ class IdempotentDelivery(Delivery):
         queue = self.mirror.queue
         queue.next_sequence = self.first_sequence
         queue.is_established = self.is_known_at_start
+        queue.remembered_s = _REMEMBERED_S
+        if self.producer_expiration_ms:
+            queue.remembered_s = min(_REMEMBERED_S, self.producer_expiration_ms / 2000)
+            queue.forgotten_at = -math.inf  # the age of its last record is not known
 
     def accept(self, group: BatchGroup) -> bool:
         spans = group.spans
@@ -144,6 +154,8 @@ class IdempotentDelivery(Delivery):
     def on_acknowledged(self, outgoing: Outgoing) -> None:
         """Advance the target offset; a gap means that another producer writes there."""
         mirror = self.mirror
+        if outgoing.is_old:
+            mirror.queue.forgotten_at = -math.inf
         if outgoing.target_offset not in (-1, mirror.target_offset):
             if outgoing.target_offset < mirror.target_offset:
                 mirror.suspect_loss(outgoing.target_offset)
