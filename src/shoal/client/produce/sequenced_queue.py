@@ -127,7 +127,7 @@ class SequencedQueue(Generic[BatchT]):
     def number(self, queued: BatchT, count: int) -> int:
         """Give a batch the next `count` sequences; returns the first."""
         sequence = queued.base_sequence = self.next_sequence
-        self.next_sequence = sequence_after(sequence, count)
+        self.next_sequence = (sequence + count) & SEQUENCE_MASK
         return sequence
 
     def next_in_order(self, now: float) -> BatchT | None:

@@ -100,7 +100,7 @@ class Outgoing(QueuedBatch):
         is_re_encoded: bool = False,
         spans: Sequence[OffsetSpan] = (),
     ) -> None:
-        super().__init__(batch)
+        QueuedBatch.__init__(self, batch)  # faster than super(), for each batch
         self.source_offset = source_offset  # at or below its first record
         self.spans = spans  # the source offsets of its records
         # Not the first piece of a split source batch: no resume point here.
