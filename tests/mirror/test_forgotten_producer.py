@@ -99,3 +99,18 @@ def test_a_target_that_answers_in_time_gets_batches_without_waiting() -> None:
         mirror.mark_sent(outgoing)
         sent.append(outgoing)
     assert len(sent) == 2
+
+
+def test_the_pieces_of_an_old_batch_go_alone_too() -> None:
+    target, mirror = SequencedTarget(), _mirror()
+    _feed(mirror, 0, age_ms=0)
+    _send(mirror, target, 0.0)
+    _feed(mirror, 4, age_ms=EXPIRATION_MS + 1000)
+    whole = mirror.next_batch(30.0)
+    assert whole is not None
+    mirror.mark_sent(whole)
+    too_large = ProduceResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE)
+    mirror.on_produce_result(whole, too_large, now=30.0)
+    target.forget_producer()
+    _send(mirror, target, 40.0, refuses_first=True)
+    assert (_values(target), mirror.done, mirror.parked) == (list(range(8)), 8, None)

@@ -128,6 +128,7 @@ class Outgoing(QueuedBatch):
                 spans=some,
             )
             piece.tries, piece.may_be_written = self.tries, self.may_be_written
+            piece.is_old = self.is_old
             pieces.append(piece)
         return pieces
 
