@@ -33,6 +33,9 @@ from shoal.client.transport.backoff import Backoff
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, SEQUENCE_MASK, Batch, sequence_after
 
+# After such a pause a broker may have forgotten a producer: it expires producers by the timestamps
+# of their last batch, which may be nearly as old as producer.id.expiration.ms (a day) allows.
+REMEMBERED_S: Final = 600.0
 OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
 
 
@@ -115,7 +118,8 @@ class SequencedQueue(Generic[BatchT]):
         self.not_before = 0.0
         # Whether a broker has had state of the producer; always, without sequences.
         self.is_established = not policy.has_sequences
-        self.remembered_s = math.inf  # how long it surely keeps that state after an acknowledgement
+        # How long it surely keeps that state after an acknowledgement.
+        self.remembered_s = REMEMBERED_S if policy.has_sequences else math.inf
         self.forgotten_at = math.inf
         self.is_halted = False
         self.is_recovering = False  # a batch has failed, and none was sent since

@@ -17,6 +17,7 @@ Rules of this file:
   well; under another identity they could be written twice.
 """
 
+import math
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -218,6 +219,8 @@ class PartitionQueue(SequencedQueue[PendingBatch]):
             decision = Decision.GIVE_UP
         if decision is Decision.GIVE_UP:
             return self._give_up(pending, result)
+        if decision is Decision.AWAIT_LATER:
+            self.forgotten_at = math.inf  # it has state, and those behind must be sent too
         return self._end_identity() if decision is Decision.CHANGE_IDENTITY else []
 
     def is_oldest(self, pending: PendingBatch) -> bool:

@@ -18,9 +18,9 @@ Rules:
 import logging
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, TypeAlias
 
-from shoal.client.produce.sequenced_queue import BrokerState, Decision, SendPolicy
+from shoal.client.produce.sequenced_queue import REMEMBERED_S, BrokerState, Decision, SendPolicy
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.mirror.copy.partition import (
     IN_FLIGHT_LIMIT,
@@ -35,10 +35,6 @@ from shoal.mirror.offsets.offset_map import OffsetSpan, split_spans
 from shoal.wire.batch import Batch, sequence_after
 
 _log = logging.getLogger(__name__)
-
-# After such a pause the target may have forgotten the producer: it expires producers by the
-# timestamps of their last batch, which may be nearly as old as producer.id.expiration.ms allows.
-_REMEMBERED_S: Final = 600.0
 
 
 @dataclass(slots=True)
@@ -64,9 +60,8 @@ class IdempotentDelivery(Delivery):
         queue = self.mirror.queue
         queue.next_sequence = self.first_sequence
         queue.is_established = self.is_known_at_start
-        queue.remembered_s = _REMEMBERED_S
         if self.producer_expiration_ms:
-            queue.remembered_s = min(_REMEMBERED_S, self.producer_expiration_ms / 2000)
+            queue.remembered_s = min(REMEMBERED_S, self.producer_expiration_ms / 2000)
             queue.forgotten_at = -math.inf  # the age of its last record is not known
 
     def accept(self, group: BatchGroup) -> bool:
