@@ -187,7 +187,7 @@ class SequencedQueue(Generic[BatchT]):
         """Wait before the next attempt; once for all batches that failed together."""
         if not self._is_backing_off:
             self._is_backing_off = True
-            self.not_before = now + self.backoff.next_wait_s()
+            self.not_before = max(self.not_before, now + self.backoff.next_wait_s())
 
     @property
     def needs_broker_state(self) -> bool:
