@@ -160,12 +160,12 @@ class SequencedQueue(Generic[BatchT]):
         queued.is_in_flight = False
         self.in_flight -= 1
         # Without acks the outcome is unknown, and no other answer follows.
-        if result.outcome is Outcome.OK or result.error_code == Code.NONE:
+        if result.outcome is _OK or result.error_code == Code.NONE:
             queued.is_acknowledged = True
             self.is_established = True
             self.forgotten_at = now + self.remembered_s
             self.backoff.reset()
-            return Decision.ACKNOWLEDGED
+            return _ACKNOWLEDGED
         self.is_recovering = True
         queued.may_be_written |= result.outcome is Outcome.UNKNOWN
         decision = decide(
@@ -245,4 +245,7 @@ def _is_at_or_before(sequence: int, other: int) -> bool:
     return ((other - sequence) & SEQUENCE_MASK) < SEQUENCE_MASK // 2
 
 
+# Looking up a member of an enum takes as long as a call, for each batch.
+_OK: Final = Outcome.OK
+_ACKNOWLEDGED: Final = Decision.ACKNOWLEDGED
 _HALTING: Final = frozenset({Decision.CHANGE_IDENTITY, Decision.QUERY_LAST_SEQUENCE})

@@ -162,7 +162,7 @@ class PartitionQueue(SequencedQueue[PendingBatch]):
         if pending.result is not None:
             return []  # given up while it was in flight
         decision = self.on_answer(pending, result, now)
-        if decision is Decision.ACKNOWLEDGED:
+        if pending.is_acknowledged:
             decided = self._on_acknowledged(pending, result)
         else:
             decided = self._on_error(pending, result, decision, now)

@@ -417,7 +417,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
     def on_produce_result(self, outgoing: Outgoing, result: ProduceResult, *, now: float) -> None:
         """Process the result of one attempt to produce a batch."""
         decision = self.queue.on_answer(outgoing, result, now)
-        if decision is Decision.ACKNOWLEDGED:
+        if outgoing.is_acknowledged:
             outgoing.target_offset = result.base_offset
             if outgoing.is_re_encoded and result.base_offset != self.delivery.due_offset(outgoing):
                 self.declare_at(result.base_offset)
