@@ -66,7 +66,7 @@ def test_sequences_follow_each_other_and_the_checksum_holds() -> None:
 def test_sequences_wrap() -> None:
     queue = make_line()
     established(queue)
-    queue._next_sequence = (1 << 31) - 1
+    queue.next_sequence = (1 << 31) - 1
     last, first = add(queue), add(queue)
     send_all(queue)
     assert [last.batch.base_sequence, first.batch.base_sequence] == [(1 << 31) - 1, 1]
@@ -78,6 +78,43 @@ def test_one_in_flight_until_a_broker_knows_the_producer() -> None:
     assert send_all(queue) == [first]
     queue.on_result(first, OK, 0.0)
     assert send_all(queue) == [second]
+
+
+def test_no_batch_is_lost_or_overtaken_after_a_day_without_any() -> None:
+    """A broker forgets a producer after producer.id.expiration.ms, and accepts any sequence."""
+    queue, written = make_line(), []
+    established(queue)
+    parcels = [add(queue, deadline=1e9) for _ in range(3)]
+    last_sequence: int | None = None  # forgotten
+    refusals = [Code.NOT_LEADER_OR_FOLLOWER]
+    for now in range(86_400, 86_410):
+        for pending in send_all(queue, now=now):
+            batch = pending.batch
+            if refusals:
+                code = refusals.pop()
+            elif last_sequence not in (None, batch.base_sequence - 1):
+                code = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+            else:
+                code, last_sequence = Code.NONE, batch.last_sequence
+                written.append(pending)
+            queue.on_result(pending, refused(code), now)
+    assert written == parcels
+    assert {pending.result.outcome for pending in parcels if pending.result} == {Outcome.OK}
+
+
+def test_a_batch_in_doubt_after_a_long_outage_is_decided_by_those_behind_it() -> None:
+    queue = make_line()
+    established(queue)
+    first, second = add(queue, deadline=1e9), add(queue, deadline=1e9)
+    send_all(queue)
+    for pending in (first, second):
+        queue.on_result(pending, LOST, 0.0)
+    assert send_all(queue, now=86_400.0) == [first]
+    out_of_sequence = refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert queue.on_result(first, out_of_sequence, 86_400.0) == []
+    assert send_all(queue, now=86_401.0) == [first, second]  # the broker has not forgotten
+    queue.on_result(first, out_of_sequence, 86_401.0)
+    assert queue.on_result(second, OK, 86_401.0) == [first, second]
 
 
 def test_five_in_flight_after_that() -> None:
@@ -127,7 +164,7 @@ def test_an_unknown_outcome_ends_the_identity_and_takes_the_doubtful_with_it() -
     decided = queue.expire(6.0)
     assert decided == [first, second]
     assert {pending.result.outcome for pending in decided if pending.result} == {Outcome.UNKNOWN}
-    assert queue.needs_identity
+    assert queue.needs_broker_state
     assert queue.next_to_send(6.0) is None
     queue.set_identity(ProducerIdentity(8, 0))
     assert send_all(queue, now=6.0) == [third]
@@ -140,7 +177,7 @@ def test_out_of_sequence_at_the_head_is_sent_again_under_a_new_identity() -> Non
     first = add(queue)
     send_all(queue)
     assert queue.on_result(first, refused(Code.UNKNOWN_PRODUCER_ID), 0.0) == []
-    assert queue.needs_identity
+    assert queue.needs_broker_state
     queue.set_identity(ProducerIdentity(9, 0))
     assert send_all(queue) == [first]
     assert first.batch.base_sequence == 0

@@ -9,9 +9,11 @@ from itertools import product
 
 import pytest
 
-from shoal.client.produce.sequencing import UNSENT, PartitionQueue, PendingBatch, ProducerIdentity
+from shoal.client.produce.sequenced_queue import OUT_OF_SEQUENCE, Decision
+from shoal.client.produce.sequencing import PartitionQueue, PendingBatch, ProducerIdentity
 from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
+from shoal.wire.batch import NO_SEQUENCE
 from support.client.partition import World
 
 SEEDS = range(400)
@@ -20,31 +22,31 @@ FAULT_RATES = (0.0, 0.1, 0.2)
 
 class NewSequenceForEachAttempt(PartitionQueue):
     def _on_error(
-        self, pending: PendingBatch, result: ProduceResult, now: float
+        self, pending: PendingBatch, result: ProduceResult, decision: Decision, now: float
     ) -> list[PendingBatch]:
-        decided = super()._on_error(pending, result, now)
-        pending.base_sequence = UNSENT
+        decided = super()._on_error(pending, result, decision, now)
+        pending.base_sequence = NO_SEQUENCE
         return decided
 
 
 class OvertakesRetries(PartitionQueue):
     def next_to_send(self, now: float) -> PendingBatch | None:
         pending = super().next_to_send(now)
-        fresh = (p for p in self._batches if not p.is_in_flight and p.base_sequence == UNSENT)
+        fresh = (p for p in self.batches if not p.is_in_flight and p.base_sequence == NO_SEQUENCE)
         return None if pending is None else next(fresh, pending)
 
 
 class ManyInFlightWithoutBrokerState(PartitionQueue):
     def set_identity(self, identity: ProducerIdentity) -> None:
         super().set_identity(identity)
-        self._is_established = True
+        self.is_established = True
 
 
 class LostResponsesAreFailures(PartitionQueue):
-    def _on_error(
-        self, pending: PendingBatch, result: ProduceResult, now: float
-    ) -> list[PendingBatch]:
-        return super()._on_error(pending, result._replace(outcome=Outcome.FAILED), now)
+    def on_answer(self, pending: PendingBatch, result: ProduceResult, now: float) -> Decision:
+        if result.outcome is Outcome.UNKNOWN:
+            result = result._replace(outcome=Outcome.FAILED)
+        return super().on_answer(pending, result, now)
 
 
 class OnlyTheLastAttemptCounts(PartitionQueue):
@@ -55,12 +57,12 @@ class OnlyTheLastAttemptCounts(PartitionQueue):
 
 
 class OutOfSequenceMeansWritten(PartitionQueue):
-    def _on_out_of_sequence(
-        self, pending: PendingBatch, result: ProduceResult
+    def _on_error(
+        self, pending: PendingBatch, result: ProduceResult, decision: Decision, now: float
     ) -> list[PendingBatch]:
-        if not pending.may_be_written:
-            return super()._on_out_of_sequence(pending, result)
-        self._batches.remove(pending)
+        if not pending.may_be_written or result.error_code not in OUT_OF_SEQUENCE:
+            return super()._on_error(pending, result, decision, now)
+        self.batches.remove(pending)
         pending.result = ProduceResult(Outcome.OK)
         return [pending]
 
@@ -73,13 +75,14 @@ class KeepsItsIdentity(PartitionQueue):
 class DoubtfulUnderANewIdentity(PartitionQueue):
     def _end_identity(self) -> list[PendingBatch]:
         self._identity = None
+        self.is_halted = True
         self._rejected = None
         return []
 
 
 class FreesSequencesTooSoon(PartitionQueue):
     def _free_sequences_from(self, refused: PendingBatch) -> None:
-        for pending in self._batches:
+        for pending in self.batches:
             if pending.serial > refused.serial:
                 pending.may_be_written = False
         super()._free_sequences_from(refused)

@@ -83,7 +83,7 @@ def test_bits_that_belong_to_the_source_are_cleared() -> None:
 
 def test_sequences_count_records_and_wrap() -> None:
     mirror = _mirror()
-    mirror.delivery.next_sequence = (1 << 31) - 3
+    mirror.queue.next_sequence = (1 << 31) - 3
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 3), stored_batch(5, 1))
     assert [out.base_sequence for out in _send_all(mirror)] == [(1 << 31) - 3, (1 << 31) - 1, 2]
 
@@ -226,7 +226,7 @@ def test_one_batch_is_in_flight_until_the_first_is_acknowledged_then_five() -> N
         assert outgoing is not None
         mirror.mark_sent(outgoing)
     assert mirror.next_batch(0.0) is None
-    assert (mirror.in_flight, mirror.done, mirror.lag) == (5, 1, 999)
+    assert (mirror.queue.in_flight, mirror.done, mirror.lag) == (5, 1, 999)
 
 
 def _sent_two(mirror: IdempotentMirror) -> tuple[Outgoing, Outgoing]:
@@ -376,11 +376,26 @@ def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
     assert "another mirror with the same name is ahead" in str(mirror.parked)
 
 
+def test_a_last_sequence_that_arrives_after_the_batches_were_dropped_changes_nothing() -> None:
+    """The partition is released while the query is on its way."""
+    mirror = _mirror()
+    second, third = _sent_two(mirror)
+    mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    assert mirror.delivery.needs_last_sequence
+    mirror.forget_unsent()
+    for last in (2, 1000, None):
+        mirror.delivery.on_last_sequence(last, now=0.0)
+    assert (mirror.parked, mirror.suspicion, mirror.done) == (None, None, 1)
+    _feed(mirror, stored_batch(1, 1))
+    assert [out.base_sequence for out in _send_all(mirror, now=9.0)] == [1]
+
+
 def _resumed(target: SequencedTarget, *, written: int) -> IdempotentMirror:
     tail = Batch(memoryview(bytearray(target.batches[-1])))
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
     delivery = IdempotentDelivery(
-        IDENTITY, already_there=written, is_producer_known=True, tail=tail
+        IDENTITY, already_there=written, is_known_at_start=True, tail=tail
     )
     return PartitionCopier(Intake(PARTITION), delivery, 0, backoff)
 

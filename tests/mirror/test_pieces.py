@@ -98,10 +98,10 @@ def test_a_mirror_that_was_killed_among_pieces_goes_on(pieces: int, batches: lis
     there = len(target.values) - mark.target_offset
     heir = _mirror(
         mark.source_offset,
-        next_sequence=mark.sequence,
+        first_sequence=mark.sequence,
         target_offset=mark.target_offset,
         already_there=there,
-        is_producer_known=bool(target.values),
+        is_known_at_start=bool(target.values),
         tail=Batch(memoryview(bytearray(target.batches[-1]))) if there else None,
     )
     _feed(heir, *stored)
@@ -115,7 +115,7 @@ def test_batches_that_were_cut_otherwise_are_the_same_records() -> None:
     _feed(mirror, stored_batch(0, 3), stored_batch(3, 3))
     _send(mirror, target)
     tail = Batch(memoryview(bytearray(target.batches[-1])))
-    heir = _mirror(already_there=6, is_producer_known=True, tail=tail)
+    heir = _mirror(already_there=6, is_known_at_start=True, tail=tail)
     _feed(heir, stored_batch(0, 4), stored_batch(4, 5))
     _send(heir, target)
     assert (heir.parked, _values(target)) == (None, list(range(9)))
@@ -226,8 +226,8 @@ def test_a_deep_mirror_that_was_killed_goes_on(sent: int, size: int) -> None:
     mark = killed.resume_point
     there = len(target.values) - mark.target_offset
     heir = _deep(size, handler=_only_even)
-    heir.position, heir.delivery.next_sequence, heir.target_offset = mark
-    heir.delivery.already_there, heir.delivery.is_producer_known = there, bool(target.values)
+    heir.position, heir.queue.next_sequence, heir.target_offset = mark
+    heir.delivery.already_there, heir.queue.is_established = there, bool(target.values)
     if there:
         heir.delivery.tail = Batch(memoryview(bytearray(target.batches[-1])))
     _feed(heir, *stored)
@@ -267,19 +267,20 @@ def test_raw_on_one_side_only_is_refused() -> None:
 
 
 def test_a_batch_too_old_to_be_remembered_is_alone_in_flight() -> None:
-    mirror = _mirror(is_producer_known=True, producer_expiration_ms=1000)
+    mirror = _mirror(is_known_at_start=True, producer_expiration_ms=1000)
     batches = [stored_batch(first, 2) for first in range(0, 12, 2)]
-    # Of the times that `records_of` gives them, the first two are too old.
+    # Of the times that `records_of` gives them, the first two are too old. The third is alone too:
+    # the target may have forgotten the producer by the age of the second.
     now_ms = 1_700_000_000_000 + 1000 + 4
     mirror.on_fetched(record_set(*batches), aborted=(), last_stable_offset=12, now_ms=now_ms)
     target = SequencedTarget()
     in_flight = []
-    for _ in range(3):
+    for _ in range(4):
         while (outgoing := mirror.next_batch(0.0)) is not None:
             mirror.mark_sent(outgoing)
             in_flight.append(outgoing)
         if len(in_flight) > 1:
             break
         mirror.on_produce_result(in_flight[0], target.append(in_flight.pop().batch), now=0.0)
-    assert [out.source_offset for out in in_flight] == [4, 6, 8, 10]
+    assert [out.source_offset for out in in_flight] == [6, 8, 10]
     assert mirror.counts.unshielded == 2

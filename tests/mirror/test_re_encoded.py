@@ -82,7 +82,7 @@ def test_a_trimmed_batch_is_declared_before_it_is_sent() -> None:
 
 
 def test_pieces_are_declared_where_they_will_be() -> None:
-    mirror, declared = _mirror(target_offset=10, is_producer_known=True)
+    mirror, declared = _mirror(target_offset=10, is_known_at_start=True)
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 6))
     first = mirror.next_batch(0.0)
     assert first is not None

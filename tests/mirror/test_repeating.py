@@ -14,6 +14,7 @@ from support.mirror.batches import record_set, stored_batch
 
 UNSURE = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 FAILED = ProduceResult(Outcome.FAILED, Code.THROTTLING_QUOTA_EXCEEDED)
+OUT_OF_SEQUENCE = (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID)
 
 
 def _mirror() -> PartitionMirror:
@@ -50,3 +51,16 @@ def test_what_is_before_a_batch_is_of_somebody_else_unless_it_may_be_a_copy_of_i
     tries: tuple[ProduceResult, ...], offset: int, displaced: int
 ) -> None:
     assert _place(_mirror(), 0, offset, *tries) == displaced
+
+
+@pytest.mark.parametrize("code", OUT_OF_SEQUENCE)
+def test_out_of_sequence_without_sequences_stops_the_partition_with_the_reason(code: Code) -> None:
+    """No broker answers so to a batch without a producer id: there is no sequence to ask for."""
+    mirror = _mirror()
+    mirror.on_fetched(record_set(stored_batch(0, 10)), aborted=(), last_stable_offset=1000)
+    outgoing = mirror.next_batch(0.0)
+    assert outgoing is not None
+    mirror.mark_sent(outgoing)
+    mirror.on_produce_result(outgoing, ProduceResult(Outcome.FAILED, code), now=0.0)
+    assert code.name in str(mirror.parked)
+    assert (mirror.queue.is_halted, mirror.done) == (False, 0)

@@ -43,7 +43,7 @@ def test_what_was_taken_counts_when_it_is_committed() -> None:
     _write(mirror, mirror.delivery.take(ROOM), 21)  # behind the marker
     mirror.delivery.on_committed()
     assert (mirror.done, mirror.counts.displaced, mirror.target_offset) == (50, 0, 51)
-    assert (mirror.queued_bytes, mirror.delivery.has_more, mirror.in_flight) == (0, False, 0)
+    assert (mirror.queued_bytes, mirror.delivery.has_more, mirror.queue.in_flight) == (0, False, 0)
 
 
 def test_a_batch_that_stands_elsewhere_tells_of_another_writer() -> None:

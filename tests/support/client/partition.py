@@ -115,7 +115,7 @@ class World:
         self.now += self.random.random() * 0.01
         if self.to_add and self.random.random() < 0.5:
             self._add()
-        if self.queue.needs_identity and not self.queue.in_flight:
+        if self.queue.needs_broker_state:
             self.identities += 1
             self.queue.set_identity(ProducerIdentity(self.identities, 0))
         self._send()

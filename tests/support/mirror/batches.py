@@ -80,6 +80,11 @@ class SequencedTarget:
         """Of what it remembers only the last batch is left."""
         self._cached = self._cached[-1:]
 
+    def forget_producer(self) -> None:
+        """As after producer.id.expiration.ms: the next batch may have any sequence."""
+        self._cached = []
+        self.last_sequence = None
+
 
 def pass_slowly(partition: TopicPartition, batch: Batch) -> Batch:
     """A handler that makes a mirror slow."""

@@ -207,7 +207,7 @@ class Sender:
         if not is_current:
             self._start("metadata", self._find_leaders)
         for tp, queue in self._active.items():
-            if queue.needs_identity and not queue.in_flight and self._get_identity is not None:
+            if queue.needs_broker_state and self._get_identity is not None:
                 self._start("identity", self._fetch_identity)
             pending = queue.next_to_send(now)
             if pending is None:
@@ -349,7 +349,7 @@ class Sender:
             return
         self._identity = await self._get_identity()
         for queue in self._queues.values():
-            if queue.needs_identity and not queue.in_flight:
+            if queue.needs_broker_state:
                 queue.set_identity(self._identity)
 
     # Time

@@ -9,9 +9,8 @@ and leader epochs. `Intake` (`shoal.mirror.copy.intake`) is the source side. A `
 the promises differ in, one module each in `shoal.mirror.copy.delivery`.
 
 Rules:
-- Batches are sent in source order, and retries are byte-identical.
-- After a failure nothing is sent until all requests in flight are answered. Batches behind a
-  failed batch are sent again in order.
+- Batches are sent in source order, and retries are byte-identical. Order and retries are those of
+  `shoal.client.produce.sequenced_queue`; a delivery chooses the policy.
 - A batch that is too large for the target is split and re-encoded. Resume points are only at the
   boundaries of source batches.
 - `done` is the source offset below which everything is at the target or was dropped on purpose.
@@ -26,14 +25,19 @@ Rules:
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from shoal.client.codes import Code, facts_of
+from shoal.client.codes import Code
 from shoal.client.consume.isolation import AbortedFilter
+from shoal.client.produce.sequenced_queue import (
+    Decision,
+    QueuedBatch,
+    SendPolicy,
+    SequencedQueue,
+)
 from shoal.client.results import ProduceResult
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.copy.intake import Counts, HandlerFailed, Intake
@@ -44,9 +48,8 @@ from shoal.mirror.run.remedies import LIMIT_REMEDY, remedy_for
 from shoal.mirror.watch.divergence import ReadEpochs
 from shoal.mirror.watch.generations import Lineage
 from shoal.model.errors import ShoalError, SystemFailure, WireError
-from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import LOG_APPEND_TIME, NO_SEQUENCE, Batch
+from shoal.wire.batch import LOG_APPEND_TIME, Batch
 from shoal.wire.errors import CorruptBatch
 from shoal.wire.records.message_sets import read_batches
 
@@ -75,15 +78,10 @@ class ResumePoint(NamedTuple):
 NO_RESUME_POINT: Final = ResumePoint(-1, 0, -1)
 
 
-class Outgoing:
+class Outgoing(QueuedBatch):
     """One batch that is queued or in flight."""
 
     __slots__ = (
-        "acknowledged",
-        "base_sequence",
-        "batch",
-        "has_unknown_outcome",
-        "in_flight",
         "is_later_piece",
         "is_old",
         "is_re_encoded",
@@ -102,27 +100,19 @@ class Outgoing:
         is_re_encoded: bool = False,
         spans: Sequence[OffsetSpan] = (),
     ) -> None:
-        self.batch = batch
+        QueuedBatch.__init__(self, batch)  # faster than super(), for each batch
         self.source_offset = source_offset  # at or below its first record
         self.spans = spans  # the source offsets of its records
         # Not the first piece of a split source batch: no resume point here.
         self.is_later_piece = is_later_piece
         self.is_re_encoded = is_re_encoded  # not the bytes of the source
         self.is_old = False  # the target may expire its producer at any time
-        self.base_sequence = NO_SEQUENCE
         self.target_offset = -1  # of its first record, once it is acknowledged
-        self.in_flight = False
-        self.has_unknown_outcome = False  # it may have been written although no response arrived
-        self.acknowledged = False
         self.tries = 0
 
     @property
-    def last_sequence(self) -> int:
-        return self.batch.last_sequence
-
-    @property
-    def may_be_written(self) -> bool:
-        return self.in_flight or self.has_unknown_outcome or self.acknowledged
+    def may_be_at_target(self) -> bool:
+        return self.is_in_flight or self.may_be_written or self.is_acknowledged
 
     def halve(self) -> list["Outgoing"]:
         """Split it into two batches, whose headers are not written yet."""
@@ -137,7 +127,8 @@ class Outgoing:
                 is_re_encoded=True,
                 spans=some,
             )
-            piece.tries, piece.has_unknown_outcome = self.tries, self.has_unknown_outcome
+            piece.tries, piece.may_be_written = self.tries, self.may_be_written
+            piece.is_old = self.is_old
             pieces.append(piece)
         return pieces
 
@@ -152,12 +143,14 @@ class Delivery:
     __slots__ = ("mirror",)
 
     keeps_offsets: ClassVar[bool] = False  # batches are stored at their source offsets
+    # Of batches that `PartitionCopier.next_batch` sends. What may be at the target is retried
+    # until it certainly is: a mirror leaves nothing out.
+    policy: ClassVar[SendPolicy] = SendPolicy(has_sequences=False, retries_unknown=True)
+    max_in_flight: ClassVar[int] = 0
     mirror: "PartitionMirror"  # set by the partition
 
-    @property
-    def in_flight_limit(self) -> int:
-        """How many batches may be in flight; 0 if `PartitionCopier.next_batch` sends none now."""
-        return 0
+    def set_start(self) -> None:
+        """Set the state of the queue in which the partition starts."""
 
     # Which batches are queued, and with which header.
 
@@ -185,17 +178,13 @@ class Delivery:
 
         -1 while it is unknown.
         """
-        before = takewhile(lambda each: each is not outgoing, self.mirror.queue)
+        before = takewhile(lambda each: each is not outgoing, self.mirror.queue.batches)
         return self.mirror.target_offset + sum(each.batch.record_count for each in before)
 
     # What a result of `PartitionCopier.next_batch` means.
 
     def on_acknowledged(self, outgoing: Outgoing) -> None:
         """Advance the target offset past the first batch of the queue, which is at the target."""
-
-    def on_refused(self, outgoing: Outgoing, code: int) -> bool:
-        """Whether an error only says what the target knows of this producer."""
-        return False
 
     # Restarts.
 
@@ -246,12 +235,10 @@ class PartitionCopier(Generic[DeliveryT_co]):
     )  # leader epochs of the batches read so far
     checked_epoch: int = -1  # leader epoch of the last divergence check
     parked: ShoalError | None = None
-    not_before: float = 0.0
     last_stable_offset: int = -1
     high_watermark: int = -1
-    queue: deque[Outgoing] = field(default_factory=deque)
+    queue: SequencedQueue[Outgoing] = field(init=False)
     queued_bytes: int = 0
-    in_flight: int = 0
     fetched_ms: int = 0  # when the last fetch response arrived
     partition: TopicPartition = field(init=False)  # of the source
     counts: Counts = field(init=False)
@@ -259,14 +246,17 @@ class PartitionCopier(Generic[DeliveryT_co]):
     last_resume_point: ResumePoint = NO_RESUME_POINT
     damaged: Outgoing | None = None  # read again once nothing is in flight
     regressed_to: int = -1  # offset of a batch below acknowledged offsets; -1 if none
-    _recovering: bool = False
     _damaged_at: int = -1
     _last_timestamp_ms: int = -1
 
     def __post_init__(self) -> None:
         self.partition = self.intake.partition
         self.counts = self.intake.counts
+        self.queue = SequencedQueue(
+            self.delivery.policy, max_in_flight=self.delivery.max_in_flight, backoff=self.backoff
+        )
         self.delivery.mirror = self
+        self.delivery.set_start()
 
     @property
     def target(self) -> TopicPartition:
@@ -275,9 +265,9 @@ class PartitionCopier(Generic[DeliveryT_co]):
     @property
     def resume_point(self) -> ResumePoint:
         """Where a later start can resume: a boundary of source batches with all below copied."""
-        if not self.queue:
+        if not self.queue.batches:
             return self.delivery.idle_resume_point
-        first = self.queue[0]
+        first = self.queue.batches[0]
         if first.is_later_piece:
             return self.last_resume_point
         return ResumePoint(first.source_offset, first.base_sequence, self.target_offset)
@@ -299,7 +289,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
     @property
     def oldest_timestamp_ms(self) -> int:
         """Of the first batch that is not copied, else of the last copied one; -1 before any."""
-        return _oldest_ms(self.queue[0].batch) if self.queue else self._last_timestamp_ms
+        batches = self.queue.batches
+        return _oldest_ms(batches[0].batch) if batches else self._last_timestamp_ms
 
     @property
     def can_send(self) -> bool:
@@ -372,7 +363,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
         return spans
 
     def enqueue(self, outgoing: Outgoing) -> None:
-        self.queue.append(outgoing)
+        self.queue.add(outgoing)
         self.queued_bytes += outgoing.batch.size
 
     def count_lost_below(self, first: int) -> int:
@@ -405,27 +396,19 @@ class PartitionCopier(Generic[DeliveryT_co]):
 
     def next_batch(self, now: float) -> Outgoing | None:
         """Return the batch to send next, or None if nothing can be sent now."""
-        if not self.can_send or now < self.not_before:
-            return None
-        in_flight = self.in_flight
-        if in_flight and (self._recovering or self.damaged is not None):
-            return None
-        if in_flight >= self.delivery.in_flight_limit:
-            return None
-        for due in self.queue:
-            if not (due.in_flight or due.acknowledged):
-                is_alone = due.is_old or self.queue[0].is_old
-                return None if is_alone and in_flight else due
-        return None
+        queue = self.queue
+        due = queue.next_in_order(now) if self.can_send else None
+        if due is None or not queue.in_flight:
+            return due
+        is_alone = due.is_old or queue.batches[0].is_old
+        return None if is_alone or self.damaged is not None else due
 
     def mark_sent(self, outgoing: Outgoing) -> None:
         if outgoing.is_re_encoded:
             self.declare_at(self.delivery.due_offset(outgoing))
-        self._recovering = False
         self.counts.resent += outgoing.tries > 0
         outgoing.tries += 1
-        outgoing.in_flight = True
-        self.in_flight += 1
+        self.queue.begin_attempt(outgoing)
 
     def declare_at(self, offset: int) -> None:
         if self.declare is not None and offset >= 0:
@@ -433,19 +416,15 @@ class PartitionCopier(Generic[DeliveryT_co]):
 
     def on_produce_result(self, outgoing: Outgoing, result: ProduceResult, *, now: float) -> None:
         """Process the result of one attempt to produce a batch."""
-        outgoing.in_flight = False
-        self.in_flight -= 1
-        if result.is_ok:
-            self.backoff.reset()
+        decision = self.queue.on_answer(outgoing, result, now)
+        if outgoing.is_acknowledged:
             outgoing.target_offset = result.base_offset
             if outgoing.is_re_encoded and result.base_offset != self.delivery.due_offset(outgoing):
                 self.declare_at(result.base_offset)
-            self._acknowledge(outgoing)
-        else:
-            self._recovering = True
-            outgoing.has_unknown_outcome |= result.outcome is Outcome.UNKNOWN
-            self._on_produce_error(outgoing, result, now)
-        if self.damaged is not None and not self.in_flight:
+            self._drop_acknowledged()
+        elif decision is Decision.RETRY or decision is Decision.GIVE_UP:
+            self._on_produce_error(outgoing, result, decision, now)
+        if self.damaged is not None and not self.queue.in_flight:
             self.refetch_damaged()
 
     def park(self, message: str, remedy: str) -> None:
@@ -485,19 +464,19 @@ class PartitionCopier(Generic[DeliveryT_co]):
         """
         self.position = self.intake.forget(self.position)
         unsent = 0
-        for number, outgoing in enumerate(reversed(self.queue), start=1):
-            if outgoing.may_be_written:
+        for number, outgoing in enumerate(reversed(self.queue.batches), start=1):
+            if outgoing.may_be_at_target:
                 break
             if not outgoing.is_later_piece:
                 unsent = number  # whole source batches only, never single pieces
         if unsent:
-            self._drop_queue_from(self.queue[-unsent])
+            self._drop_queue_from(self.queue.batches[-unsent])
         self.delivery.on_dropped(None)
 
     def _drop_queue_from(self, first: Outgoing) -> None:
         """Drop a batch and all behind it from the queue; they are fetched again."""
-        while self.queue:
-            outgoing = self.queue.pop()
+        while self.queue.batches:
+            outgoing = self.queue.batches.pop()
             self.queued_bytes -= outgoing.batch.size
             if outgoing is first:
                 break
@@ -508,13 +487,13 @@ class PartitionCopier(Generic[DeliveryT_co]):
     def refetch_damaged(self) -> None:
         """Drop a damaged batch and all behind it, if there is one; nothing may be in flight."""
         damaged, self.damaged = self.damaged, None
-        if damaged is not None and any(outgoing is damaged for outgoing in self.queue):
+        if damaged is not None and any(out is damaged for out in self.queue.batches):
             self._drop_queue_from(damaged)
 
-    def _acknowledge(self, outgoing: Outgoing) -> None:
-        outgoing.acknowledged = True
-        while self.queue and self.queue[0].acknowledged:
-            first = self.queue[0]
+    def _drop_acknowledged(self) -> None:
+        batches = self.queue.batches
+        while batches and batches[0].is_acknowledged:
+            first = batches[0]
             if not first.is_later_piece:
                 self.last_resume_point = ResumePoint(
                     first.source_offset, first.base_sequence, self.target_offset
@@ -524,7 +503,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
 
     def drop_first(self) -> None:
         """Remove the first batch from the queue: it is at the target."""
-        first = self.queue.popleft()
+        first = self.queue.batches.popleft()
         if self.waiting is not None:
             _log.info(
                 "%s resumes: the target accepts the record that it refused before", self.partition
@@ -548,10 +527,10 @@ class PartitionCopier(Generic[DeliveryT_co]):
         if self.offsets is not None:
             self.offsets.add(spans, self.target_offset)
 
-    def _on_produce_error(self, outgoing: Outgoing, result: ProduceResult, now: float) -> None:
+    def _on_produce_error(
+        self, outgoing: Outgoing, result: ProduceResult, decision: Decision, now: float
+    ) -> None:
         code = result.error_code
-        if self.delivery.on_refused(outgoing, code):
-            return
         if code == Code.CORRUPT_MESSAGE and self.detect_damage(outgoing):
             return
         if code in TOO_LARGE:
@@ -560,14 +539,14 @@ class PartitionCopier(Generic[DeliveryT_co]):
             else:
                 self.wait_for_limit(outgoing, result.error(self.target), now)
             return
-        if result.outcome is Outcome.FAILED and not facts_of(code).retriable:
-            error = result.error(self.target)
-            message = (
-                f"the target refuses the batch at source offset {outgoing.source_offset}: {error}"
-            )
-            self.park(message, remedy_for(code))
+        if decision is Decision.RETRY:
+            self.queue.back_off(now)
             return
-        self.not_before = max(self.not_before, now + self.backoff.next_wait_s())
+        error = result.error(self.target)
+        self.park(
+            f"the target refuses the batch at source offset {outgoing.source_offset}: {error}",
+            remedy_for(code),
+        )
 
     def wait_for_limit(self, outgoing: Outgoing, error: ShoalError, now: float) -> None:
         """Retry a record later that is larger than the target topic allows.
@@ -587,11 +566,11 @@ class PartitionCopier(Generic[DeliveryT_co]):
                 LIMIT_REMEDY,
             )
         self.is_waiting = True
-        self.not_before = now + TRY_LIMIT_EVERY_S
+        self.queue.not_before = now + TRY_LIMIT_EVERY_S
 
     def try_again(self, now: float) -> bool:
         """Stop waiting if the time for a retry has come; returns whether it has."""
-        if not self.is_waiting or now < self.not_before:
+        if not self.is_waiting or now < self.queue.not_before:
             return False
         self.is_waiting = False
         return True
@@ -600,10 +579,11 @@ class PartitionCopier(Generic[DeliveryT_co]):
         """Replace a batch that is too large for the target by two halves."""
         self.learn_limit(outgoing.batch)
         pieces = self.delivery.halve(outgoing)
-        position = self.queue.index(outgoing)
-        del self.queue[position]
+        batches = self.queue.batches
+        position = batches.index(outgoing)
+        del batches[position]
         for number, piece in enumerate(pieces):
-            self.queue.insert(position + number, piece)
+            batches.insert(position + number, piece)
             self.queued_bytes += piece.batch.size
         self.queued_bytes -= outgoing.batch.size
         self.counts.split += 1

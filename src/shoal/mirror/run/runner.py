@@ -194,7 +194,7 @@ class MirrorRunner:
             if mirror.parked is None and tp not in self._sending_rest:
                 mirror.forget_unsent()  # includes batches that the target has refused since
             # Do not wait for batches that must not be sent, but for responses to those in flight.
-            is_blocked = not mirror.can_send and not mirror.in_flight
+            is_blocked = not mirror.can_send and not mirror.queue.in_flight
             if mirror.parked or is_blocked or not mirror.queued_bytes:
                 self._remove(mirror)
                 gone.set()
@@ -325,7 +325,7 @@ class MirrorRunner:
         if self._stopping:
             return not any(
                 mirror.parked is None
-                and (mirror.in_flight or (mirror.queued_bytes and mirror.can_send))
+                and (mirror.queue.in_flight or (mirror.queued_bytes and mirror.can_send))
                 for mirror in self._partitions.values()
             )
         parked = [mirror.parked is not None for mirror in self._partitions.values()]
@@ -491,7 +491,9 @@ class MirrorRunner:
 
     def _schedule_pump(self, now: float) -> None:
         """Schedule `_pump` for the end of the next backoff."""
-        times = [m.not_before for m in self._partitions.values() if m.queued_bytes or m.is_waiting]
+        times = [
+            m.queue.not_before for m in self._partitions.values() if m.queued_bytes or m.is_waiting
+        ]
         times += [
             m.intake.rebatcher.due_at
             for m in self._partitions.values()

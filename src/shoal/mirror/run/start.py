@@ -309,10 +309,10 @@ class Starter:
 def _idempotent_delivery(start: Start, expiration_ms: int) -> IdempotentDelivery:
     return IdempotentDelivery(
         start.checkpoint.identity,
-        next_sequence=start.checkpoint.sequence,
+        first_sequence=start.checkpoint.sequence,
         already_there=start.already_there,
         tail=start.tail,
-        is_producer_known=start.is_producer_known,
+        is_known_at_start=start.is_producer_known,
         producer_expiration_ms=expiration_ms,
     )
 

@@ -8,7 +8,7 @@ Rules:
   since then are copied again.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.mirror.copy.partition import Delivery, Outgoing
@@ -23,9 +23,7 @@ class AtLeastOnceDelivery(Delivery):
 
     __slots__ = ()
 
-    @property
-    def in_flight_limit(self) -> int:
-        return 1
+    max_in_flight: ClassVar[int] = 1
 
     def prepare(self, outgoing: Outgoing) -> None:
         prepare(outgoing.batch, _NO_IDENTITY, NO_SEQUENCE)
@@ -48,4 +46,4 @@ class AtLeastOnceDelivery(Delivery):
 def _may_be_own(outgoing: Outgoing, count: int) -> bool:
     """Whether `count` records before a batch can be its own duplicates, one per lost response."""
     copies, rest = divmod(count, outgoing.batch.record_count)
-    return outgoing.has_unknown_outcome and not rest and copies < outgoing.tries
+    return outgoing.may_be_written and not rest and copies < outgoing.tries

@@ -121,10 +121,11 @@ class AppendDelivery(Delivery):
 
     def next_unit(self, now: float, room_bytes: int) -> list[Outgoing]:
         """Return the batches of the next request; empty if none can be sent now."""
-        if not self.mirror.can_send or self.mirror.in_flight or now < self.mirror.not_before:
+        queue = self.mirror.queue
+        if not self.mirror.can_send or queue.in_flight or now < queue.not_before:
             return []
         unit: list[Outgoing] = []
-        for outgoing in self.mirror.queue:
+        for outgoing in queue.batches:
             room_bytes -= outgoing.batch.size
             if unit and room_bytes < 0:
                 break
@@ -140,8 +141,8 @@ class AppendDelivery(Delivery):
     def on_append_result(self, unit: list[Outgoing], result: AppendResult, *, now: float) -> None:
         """Process the result of one request."""
         for outgoing in unit:
-            outgoing.in_flight = False
-        self.mirror.in_flight = 0
+            outgoing.is_in_flight = False
+        self.mirror.queue.in_flight = 0
         end = unit[-1].batch.next_offset
         if result.is_ok:
             self.mirror.backoff.reset()
@@ -151,8 +152,8 @@ class AppendDelivery(Delivery):
         elif result.outcome is Outcome.UNKNOWN:
             self._unknown_ends.add(end)
             for outgoing in unit:
-                outgoing.has_unknown_outcome = True
-            self.mirror.not_before = now + self.mirror.backoff.next_wait_s()
+                outgoing.may_be_written = True
+            self.mirror.queue.back_off(now)
         else:
             self._on_append_error(unit, result, now)
 
@@ -169,7 +170,8 @@ class AppendDelivery(Delivery):
     def _advance_to(self, end: int) -> None:
         self._unknown_ends.clear()
         self.mirror.target_offset = end
-        while self.mirror.queue and self.mirror.queue[0].batch.next_offset <= end:
+        batches = self.mirror.queue.batches
+        while batches and batches[0].batch.next_offset <= end:
             self.mirror.drop_first()
 
     def _on_append_error(self, unit: list[Outgoing], result: AppendResult, now: float) -> None:
@@ -202,7 +204,7 @@ class AppendDelivery(Delivery):
                 remedy_for(code),
             )
             return
-        self.mirror.not_before = now + self.mirror.backoff.next_wait_s()
+        self.mirror.queue.back_off(now)
 
 
 AppendingMirror: TypeAlias = PartitionCopier[AppendDelivery]

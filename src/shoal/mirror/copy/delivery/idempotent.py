@@ -11,14 +11,16 @@ Rules:
 - A mirror that resumes skips the records that the target already has, by their count. The last of
   them must equal the target's last record.
 - A batch so old that the target does not remember its producer is sent alone: without producer
-  state any sequence is accepted, and a lost batch would leave a gap.
+  state any sequence is accepted, and a lost batch would leave a gap. So is the next one, and the
+  first one after a pause in which the target may have forgotten the producer.
 """
 
 import logging
+import math
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import ClassVar, TypeAlias
 
-from shoal.client.codes import Code
+from shoal.client.produce.sequenced_queue import REMEMBERED_S, BrokerState, Decision, SendPolicy
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.mirror.copy.partition import (
     IN_FLIGHT_LIMIT,
@@ -30,30 +32,37 @@ from shoal.mirror.copy.partition import (
 from shoal.mirror.copy.rebatch import BatchGroup
 from shoal.mirror.copy.rewrite import drop_first_records, has_same_ending, prepare
 from shoal.mirror.offsets.offset_map import OffsetSpan, split_spans
-from shoal.wire.batch import SEQUENCE_MASK, Batch, sequence_after
+from shoal.wire.batch import Batch, sequence_after
 
 _log = logging.getLogger(__name__)
-
-_OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
 
 
 @dataclass(slots=True)
 class IdempotentDelivery(Delivery):
     """The sequences of one partition."""
 
+    policy: ClassVar[SendPolicy] = SendPolicy(
+        has_sequences=True,
+        if_not_written=Decision.QUERY_LAST_SEQUENCE,
+        if_maybe_written=Decision.QUERY_LAST_SEQUENCE,
+        retries_unknown=True,
+    )
+    max_in_flight: ClassVar[int] = IN_FLIGHT_LIMIT
+
     identity: ProducerIdentity
-    next_sequence: int = 0
+    first_sequence: int = 0  # at the start
     already_there: int = 0  # records that are still to be skipped: the target has them
     tail: Batch | None = None  # the target's last existing batch, as stored
-    is_producer_known: bool = False  # whether the target's leader has state of this producer
+    is_known_at_start: bool = False  # whether the target's leader has state of this producer
     producer_expiration_ms: int = 0  # of the target; 0 if unknown
-    is_out_of_sequence: bool = False  # the oldest batch is
 
-    @property
-    def in_flight_limit(self) -> int:
-        if self.is_out_of_sequence:
-            return 0
-        return IN_FLIGHT_LIMIT if self.is_producer_known else 1
+    def set_start(self) -> None:
+        queue = self.mirror.queue
+        queue.next_sequence = self.first_sequence
+        queue.is_established = self.is_known_at_start
+        if self.producer_expiration_ms:
+            queue.remembered_s = min(REMEMBERED_S, self.producer_expiration_ms / 2000)
+            queue.forgotten_at = -math.inf  # the age of its last record is not known
 
     def accept(self, group: BatchGroup) -> bool:
         spans = group.spans
@@ -63,7 +72,7 @@ class IdempotentDelivery(Delivery):
                 continue
             if not number:
                 self.mirror.last_resume_point = ResumePoint(
-                    group.source_offset, self.next_sequence, self.mirror.target_offset
+                    group.source_offset, self.mirror.queue.next_sequence, self.mirror.target_offset
                 )
             passed, spans = split_spans(spans, batch.record_count)
             if not self._skip_existing(batch, passed, group.source_offset):
@@ -105,19 +114,19 @@ class IdempotentDelivery(Delivery):
         self.already_there -= count
         self.mirror.counts.already_there += count
         self.mirror.target_offset += count
-        self.next_sequence = sequence_after(self.next_sequence, count)
+        queue = self.mirror.queue
+        queue.next_sequence = sequence_after(queue.next_sequence, count)
 
     def prepare(self, outgoing: Outgoing) -> None:
         batch = outgoing.batch
-        outgoing.base_sequence = self.next_sequence
-        prepare(batch, self.identity, self.next_sequence)
+        sequence = self.mirror.queue.number(outgoing, batch.record_count)
+        prepare(batch, self.identity, sequence)
         if (
             self.producer_expiration_ms
             and batch.max_timestamp < self.mirror.fetched_ms - self.producer_expiration_ms
         ):
             outgoing.is_old = True
             self._count_unshielded()
-        self.next_sequence = sequence_after(batch.last_sequence, 1)
 
     def _count_unshielded(self) -> None:
         if not self.mirror.counts.unshielded:
@@ -139,8 +148,9 @@ class IdempotentDelivery(Delivery):
 
     def on_acknowledged(self, outgoing: Outgoing) -> None:
         """Advance the target offset; a gap means that another producer writes there."""
-        self.is_producer_known = True
         mirror = self.mirror
+        if outgoing.is_old:
+            mirror.queue.forgotten_at = -math.inf
         if outgoing.target_offset not in (-1, mirror.target_offset):
             if outgoing.target_offset < mirror.target_offset:
                 mirror.suspect_loss(outgoing.target_offset)
@@ -151,62 +161,40 @@ class IdempotentDelivery(Delivery):
         mirror.map_spans(outgoing.spans)
         mirror.target_offset += outgoing.batch.record_count
 
-    def on_refused(self, outgoing: Outgoing, code: int) -> bool:
-        if code not in _OUT_OF_SEQUENCE:
-            return False
-        # Only for the oldest batch: others fail because one before them failed, and are sent again.
-        oldest = next((out for out in self.mirror.queue if not out.acknowledged), None)
-        self.is_out_of_sequence |= outgoing is oldest
-        return True
-
     @property
     def needs_last_sequence(self) -> bool:
         """Whether the target's last sequence must be queried before anything is sent."""
-        return self.is_out_of_sequence and not self.mirror.in_flight and self.mirror.can_send
+        return self.mirror.queue.needs_broker_state and self.mirror.can_send
 
     def on_last_sequence(self, last_sequence: int | None, *, now: float) -> None:
-        """Continue after the last sequence that the target has of the mirror's producer.
-
-        The batch with that sequence is sent again: the target detects the duplicate and
-        acknowledges it, and so all batches before it, once it is replicated.
-        """
-        mirror = self.mirror
-        self.is_out_of_sequence = False
-        mirror.not_before = now + mirror.backoff.next_wait_s()
-        if last_sequence is None:
-            if not self.is_producer_known:
-                return  # the target has no producer state, and nothing was acknowledged: start over
-        elif self._resumes_after(last_sequence):
-            for outgoing in mirror.queue:
-                written = _at_or_before(outgoing.last_sequence, last_sequence)
-                outgoing.acknowledged = written and outgoing.last_sequence != last_sequence
-            return
-        if last_sequence is not None and _at_or_before(self.next_sequence, last_sequence):
+        """Continue after the last sequence that the target has of the mirror's producer."""
+        mirror, queue = self.mirror, self.mirror.queue
+        state = queue.on_last_sequence(last_sequence)
+        queue.back_off(now)
+        if state is BrokerState.AHEAD:
             mirror.park(
                 "another mirror with the same name is ahead of this one",
                 "run only one mirror with this name",
             )
-            return
-        mirror.suspect_target(
-            "the target no longer has records that it acknowledged: "
-            f"it expects another sequence than {mirror.queue[0].base_sequence}",
-            "compare both topics with `shoal mirror verify`; if records are lost, mirror into a "
-            "new topic",
-        )
-
-    def _resumes_after(self, last_sequence: int) -> bool:
-        ends = {sequence_after(self.mirror.queue[0].base_sequence, -1)}
-        ends.update(outgoing.last_sequence for outgoing in self.mirror.queue)
-        return last_sequence in ends
+        elif state is BrokerState.BEHIND:
+            mirror.suspect_target(
+                "the target no longer has records that it acknowledged: "
+                f"it expects another sequence than {queue.batches[0].base_sequence}",
+                "compare both topics with `shoal mirror verify`; if records are lost, mirror into "
+                "a new topic",
+            )
 
     @property
     def idle_resume_point(self) -> ResumePoint:
-        return ResumePoint(self.mirror.queued_until, self.next_sequence, self.mirror.target_offset)
+        return ResumePoint(
+            self.mirror.queued_until, self.mirror.queue.next_sequence, self.mirror.target_offset
+        )
 
     def on_dropped(self, first: Outgoing | None) -> None:
+        queue = self.mirror.queue
         if first is not None:
-            self.next_sequence = max(0, first.base_sequence)
-        self.is_out_of_sequence &= bool(self.mirror.queue)
+            queue.next_sequence = max(0, first.base_sequence)
+        queue.is_halted &= bool(queue.batches)
 
     def count_lost_below(self, first: int) -> int:
         return max(0, first - self.mirror.position - self.already_there)
@@ -216,8 +204,3 @@ class IdempotentDelivery(Delivery):
 
 
 IdempotentMirror: TypeAlias = PartitionCopier[IdempotentDelivery]
-
-
-def _at_or_before(sequence: int, other: int) -> bool:
-    """Compare two sequences, which wrap around; they are never far apart."""
-    return ((other - sequence) & SEQUENCE_MASK) < SEQUENCE_MASK // 2

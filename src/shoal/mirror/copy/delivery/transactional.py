@@ -40,21 +40,21 @@ class TransactionalDelivery(Delivery):
 
     @property
     def has_more(self) -> bool:
-        return self.mirror.can_send and len(self.mirror.queue) > self._taken
+        return self.mirror.can_send and len(self.mirror.queue.batches) > self._taken
 
     def take(self, room_bytes: int) -> list[Outgoing]:
         """Take the next batches for the open transaction: at least one, at most `room_bytes`."""
         taken: list[Outgoing] = []
         if not self.mirror.can_send:
             return taken
-        for outgoing in list(self.mirror.queue)[self._taken :]:
+        for outgoing in list(self.mirror.queue.batches)[self._taken :]:
             room_bytes -= outgoing.batch.size
             if taken and room_bytes < 0 and not outgoing.is_later_piece:
                 break
             if self.mirror.detect_damage(outgoing):
                 break
             self.mirror.mark_sent(outgoing)
-            outgoing.has_unknown_outcome = True  # until its transaction ends
+            outgoing.may_be_written = True  # until its transaction ends
             self._taken += 1
             taken.append(outgoing)
         self.mirror.refetch_damaged()
@@ -62,8 +62,8 @@ class TransactionalDelivery(Delivery):
 
     def on_written(self, outgoing: Outgoing, result: ProduceResult) -> None:
         """The target acknowledged a batch of the open transaction."""
-        outgoing.in_flight = False
-        self.mirror.in_flight -= 1
+        outgoing.is_in_flight = False
+        self.mirror.queue.in_flight -= 1
         offset = result.base_offset
         if 0 <= offset < self.mirror.target_offset:
             # The topic may have been recreated: abort the transaction, so that nothing is added.
@@ -94,8 +94,8 @@ class TransactionalDelivery(Delivery):
     @property
     def next_position(self) -> int:
         """The next source offset after the open transaction."""
-        if len(self.mirror.queue) > self._taken:
-            return self.mirror.queue[self._taken].source_offset
+        if len(self.mirror.queue.batches) > self._taken:
+            return self.mirror.queue.batches[self._taken].source_offset
         return self.mirror.position
 
     def extend_map(self) -> MapWriter | None:
@@ -103,7 +103,7 @@ class TransactionalDelivery(Delivery):
         if self.mirror.offsets is None:
             return None
         extended = self.mirror.offsets.copy()
-        for outgoing in list(self.mirror.queue)[: self._taken]:
+        for outgoing in list(self.mirror.queue.batches)[: self._taken]:
             if outgoing.target_offset >= 0:
                 extended.add(outgoing.spans, outgoing.target_offset)
         extended.reach(self.next_position)
@@ -120,10 +120,10 @@ class TransactionalDelivery(Delivery):
 
     def rewind(self, source_offset: int, target_offset: int) -> None:
         """Drop all batches that are not committed."""
-        self.mirror.queue.clear()
+        self.mirror.queue.batches.clear()
         self.mirror.intake.forget(source_offset)
         self.mirror.queued_bytes = 0
-        self._taken = self.mirror.in_flight = 0
+        self._taken = self.mirror.queue.in_flight = 0
         self._expected = -1
         self.mirror.position = source_offset
         self.mirror.target_offset = target_offset
