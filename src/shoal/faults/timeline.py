@@ -195,7 +195,7 @@ def _when(table: Table) -> FaultSchedule:
     if has_every and has_random:
         raise table.error("random", "and every exclude each other", remedy="remove one of them")
     if has_random and until_s is None:
-        raise table.error("until", "is missing", remedy="random needs until")
+        raise table.error("until", "is missing", remedy='random needs it, e.g. until = "60s"')
     if times > MOST_RANDOM:
         raise table.error("random", f"is {times}, above the limit of {MOST_RANDOM}")
     if until_s is not None and until_s < at_s:

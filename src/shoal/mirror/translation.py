@@ -123,9 +123,12 @@ class Translator:
         if why := self._unavailable.get(route.target):
             # Its log start is unknown, so the record may have been deleted.
             return TranslatedOffset(source, offset, route.target, None, why)
-        return TranslatedOffset(source, offset, route.target, self._offset(route.target, offset))
+        return TranslatedOffset(
+            source, offset, route.target, self._translate_offset(route.target, offset)
+        )
 
-    def _offset(self, target: TopicPartition, offset: int) -> int | None:
+    def _translate_offset(self, target: TopicPartition, offset: int) -> int | None:
+        """The offset at the target of a source offset; None if it is not copied yet."""
         checkpoint = self._topic.found[target]
         done, end = checkpoint.source_offset, checkpoint.target_offset
         if checkpoint.delivery == COMPARE_AND_APPEND:

@@ -100,6 +100,7 @@ def _number(where: str, event: Event, name: str) -> int:
 
 
 def _time_us(where: str, event: Event) -> int:
+    """The time of an event, shifted as all times of histories are (lines.py)."""
     return 1000 * _number(where, event, "timestamp") % TIME_SHIFT_US + TIME_SHIFT_US
 
 

@@ -314,10 +314,12 @@ class CellView:
 
     @cached_property
     def in_source(self) -> Bools:
+        """Which messages the scan of the source found."""
         return self._mark(self.source_scan[0])
 
     @cached_property
     def in_target(self) -> Bools:
+        """Which messages the scan of the target found."""
         return self._mark(self.target_scan[0])
 
     @property

@@ -155,7 +155,7 @@ def add_cell(parts: Iterable[TaskPart], totals: Totals | None, summaries: Summar
     round; all other parts of an undecided cell are taken from the second round.
     """
     listed = list(parts)
-    streams = next(_streams(part.label) for part in listed if part.kind == PartKind.STREAMS)
+    streams = next(_streams_of(part.label) for part in listed if part.kind == PartKind.STREAMS)
     for part in listed:
         if part.kind in _SUMMARY_KINDS:
             if summaries is not None:
@@ -168,7 +168,7 @@ def is_undecided(parts: Iterable[TaskPart]) -> bool:
     return any(part.kind == PartKind.UNDECIDED for part in parts)
 
 
-def _streams(label: Iterable[Any]) -> list[Stream]:
+def _streams_of(label: Iterable[Any]) -> list[Stream]:
     return [Stream(*names) for names in label]
 
 

@@ -329,5 +329,7 @@ def _assignors(names: tuple[str, ...]) -> list[Assignor]:
             )
         found.append(ASSIGNORS[short])
     if not found:
-        raise ConfigError("partition.assignment.strategy is empty")
+        raise ConfigError(
+            "partition.assignment.strategy is empty", remedy=f"use one of {', '.join(ASSIGNORS)}"
+        )
     return found

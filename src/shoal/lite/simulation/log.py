@@ -247,7 +247,7 @@ class SimulatedLog:
         kept_end = end_offset = base_offset + len(entries)
         if random.random() > _ALL_KEPT:
             kept_end = random.randint(min(self.synced_end, end_offset), end_offset)
-        self._have(base_offset, entries[: _boundary(entries, kept_end - base_offset)])
+        self._leave_on_disk(base_offset, entries[: _boundary(entries, kept_end - base_offset)])
         self.synced_end = self.end_offset
         self.epochs = EpochHistory()
         self._replay(lambda batch: self.epochs.assign(batch.epoch, batch.base_offset))
@@ -256,7 +256,7 @@ class SimulatedLog:
     def lose_tail(self, offset: int) -> None:
         """The file was cut while no process had it. The log is opened again later."""
         place = _boundary(self.entries, offset - self.base_offset)
-        self._have(self.base_offset, self.entries[:place])
+        self._leave_on_disk(self.base_offset, self.entries[:place])
         self.synced_end = min(self.synced_end, self.end_offset)
 
     def copy(self, source: "SimulatedLog") -> None:
@@ -264,10 +264,10 @@ class SimulatedLog:
         self.start_offset = source.start_offset
         self.epochs = EpochHistory(source.epochs.entries)
         self.synced_end = source.synced_end
-        self._have(source.base_offset, source.entries.copy())
+        self._leave_on_disk(source.base_offset, source.entries.copy())
 
-    def _have(self, base_offset: int, entries: list[Batch]) -> None:
-        """Be what a process will find that opens the log."""
+    def _leave_on_disk(self, base_offset: int, entries: list[Batch]) -> None:
+        """Keep only these batches, as the next process that opens the log finds them."""
         self._revivable = None
         self.base_offset, self.entries = base_offset, entries
         self.end_offset = base_offset + len(entries)

@@ -88,20 +88,20 @@ class Mischief:
 
     # Whom
 
-    def _one_of(self, items: Iterable[Any]) -> Any:
+    def _choose_one(self, items: Iterable[Any]) -> Any:
         found = list(items)
         return self._random.choice(found) if found else None
 
     def _any_broker(self) -> BrokerProcess | None:
-        process: BrokerProcess | None = self._one_of(self._world.live_brokers())
+        process: BrokerProcess | None = self._choose_one(self._world.live_brokers())
         return process
 
     def _any_controller(self) -> Process | None:
-        process: Process | None = self._one_of(self._world.live_controllers())
+        process: Process | None = self._choose_one(self._world.live_controllers())
         return process
 
     def _partition(self) -> PartitionRecord | None:
-        record: PartitionRecord | None = self._one_of(self._world.judge.state.partitions())
+        record: PartitionRecord | None = self._choose_one(self._world.judge.state.partitions())
         return record
 
     def _any_leader(self) -> BrokerProcess | None:
@@ -114,7 +114,7 @@ class Mischief:
     def _any_replica(self) -> SimulatedPartition | None:
         broker = self._any_broker()
         hosted = broker.hosted.values() if broker else ()
-        replica: SimulatedPartition | None = self._one_of(h for h in hosted if not h.has_failed)
+        replica: SimulatedPartition | None = self._choose_one(h for h in hosted if not h.has_failed)
         return replica
 
     def _any_led_replica(self) -> SimulatedPartition | None:
@@ -126,7 +126,7 @@ class Mischief:
             and not hosted.has_failed
             and not self._is_paused(broker)
         ]
-        replica: SimulatedPartition | None = self._one_of(led)
+        replica: SimulatedPartition | None = self._choose_one(led)
         return replica
 
     def _is_paused(self, process: Process) -> bool:
@@ -139,7 +139,7 @@ class Mischief:
     # Clients
 
     def _send(self) -> None:
-        producer = self._one_of(self._world.producers.values())
+        producer = self._choose_one(self._world.producers.values())
         if producer is not None:
             count = self._random.choice((1, 1, 2, 3))
             self._world.let(producer, producer.send_records, count)
@@ -161,7 +161,7 @@ class Mischief:
             broker.write_down()
 
     def _flush(self) -> None:
-        node = self._one_of(self._world.brokers.values())
+        node = self._choose_one(self._world.brokers.values())
         node.disk.flush()
 
     def _delete_records(self) -> None:
@@ -226,7 +226,7 @@ class Mischief:
             self._ask(requests.Reassign(placement.plan_share(world.judge.state, newest)))
 
     def _snapshot(self) -> None:
-        controller = self._one_of(self._world.live_controllers())
+        controller = self._choose_one(self._world.live_controllers())
         if controller is not None and not self._is_paused(controller):
             self._world.let(controller, controller.node.save_snapshot)
 
@@ -271,16 +271,16 @@ class Mischief:
             if vote is not None and vote.id != controller.id:
                 others = [i for e, i in candidates if e == epoch and i != vote.id]
                 voters += [controller] if others else []
-        self._kill(self._one_of(voters), _BLINK_MS)
+        self._kill(self._choose_one(voters), _BLINK_MS)
 
     def _light_broker_fuse(self) -> None:
         """Let a broker die with what it writes next; half of them lead, and nobody else has it."""
         leader = self._any_leader() if self._random.random() < 0.5 else None
-        node = leader.node if leader else self._one_of(self._world.brokers.values())
+        node = leader.node if leader else self._choose_one(self._world.brokers.values())
         node.fuse.writes_left = self._random.choice((1, 1, 2, 3))
 
     def _light_controller_fuse(self) -> None:
-        node = self._one_of(self._world.controllers.values())
+        node = self._choose_one(self._world.controllers.values())
         node.fuse.writes_left = self._random.randint(1, 3)
 
     def _stop_broker(self) -> None:
@@ -332,7 +332,7 @@ class Mischief:
 
     def _alarm_controller(self) -> None:
         """A controller hears, rightly or not, that its leader's process has ended."""
-        controller = self._one_of(self._world.live_controllers())
+        controller = self._choose_one(self._world.live_controllers())
         if controller is not None and not self._is_paused(controller):
             self._world.let(controller, controller.node.alarm)
 
@@ -342,7 +342,7 @@ class Mischief:
         if active is None or self._is_paused(active):
             self._is_idle = True
             return
-        key = self._one_of(self._world.controllers.values()).key
+        key = self._choose_one(self._world.controllers.values()).key
 
         def on_reply(reply: Reply) -> None:
             outcome = "voter changes" if reply.refused is None else "voter changes refused"
@@ -383,7 +383,7 @@ class Mischief:
     # Disks
 
     def _lose_disk(self) -> None:
-        node = self._one_of(self._world.brokers.values())
+        node = self._choose_one(self._world.brokers.values())
         self._rest(node)
         self._world.counters["disks lost"] += 1
         node.lose_disk()
@@ -392,7 +392,7 @@ class Mischief:
     def _damage_log(self) -> None:
         """Damage the log of a stopped broker that may lead when it is back."""
         key, nodes = self._partition_with_candidates()
-        node = self._one_of(n for n in nodes if key in n.disk.logs)
+        node = self._choose_one(n for n in nodes if key in n.disk.logs)
         if node is None:
             self._is_idle = True
             return
@@ -406,7 +406,7 @@ class Mischief:
     def _restore_copy(self) -> None:
         """Give such a broker a folder as it was when an earlier process was killed."""
         key, nodes = self._partition_with_candidates()
-        node = self._one_of(n for n in nodes if n.has_older_copy(key))
+        node = self._choose_one(n for n in nodes if n.has_older_copy(key))
         if node is None:
             self._is_idle = True
             return
@@ -417,7 +417,7 @@ class Mischief:
 
     def _partition_with_candidates(self) -> tuple[Key, list[BrokerNode]]:
         """Some partition, and those who may lead it."""
-        key, judge = self._one_of(self._world.judge.partitions.items())
+        key, judge = self._choose_one(self._world.judge.partitions.items())
         return key, [self._world.brokers[broker_id] for broker_id in judge.candidates]
 
     def _rest_among_others(self, node: BrokerNode) -> None:

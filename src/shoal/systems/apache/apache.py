@@ -175,7 +175,7 @@ class ApacheCluster(StopsOnExit):
         process = self._process(node_id)
         process.stop(STOP_TIMEOUT_S)
         if self._launch is None:
-            raise UsageError(f"cluster {self.name} is not started")
+            raise UsageError(f"cluster {self.name} is not started", remedy="start it first")
         node = next(plan for plan in self._plan if plan.id == node_id)
         if not is_free(node.port):
             raise SystemFailure(

@@ -82,10 +82,14 @@ def decode_snapshot(content: bytes, *, source: str) -> dict[int, ProducerState]:
     (count,) = _COUNT.unpack_from(body)
     if crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
         raise DamagedFile(f"{source} contradicts its checksum or its length")
-    return {fields[0]: _producer(*fields[1:]) for fields in _ENTRY.iter_unpack(body[_COUNT.size :])}
+    return {
+        fields[0]: _build_producer(*fields[1:])
+        for fields in _ENTRY.iter_unpack(body[_COUNT.size :])
+    }
 
 
-def _producer(epoch: int, *rest: int) -> ProducerState:
+def _build_producer(epoch: int, *rest: int) -> ProducerState:
+    """The state of a producer from the fields of an entry, without its producer id."""
     last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, first_offset = rest
     producer = ProducerState(
         epoch,
