@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 STAMP := .venv/.shoal-setup
 BIN := .venv/bin
+# Byte code is kept, whatever the environment says: most tests start processes.
+export PYTHONDONTWRITEBYTECODE :=
 # Half of the time of a test is waiting, for processes and time-outs: two of them for each core.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS := $(shell echo $$(( $(CORES) > 3 ? 8 : 2 * $(CORES) )))

@@ -27,6 +27,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
+    # First, so that its hook is called after those of the others.
+    "support.grouping",
     "support.apache.clusters",
     "support.lite.engines",
     "support.apache.java_gateway",
@@ -200,9 +202,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             not_run[item.nodeid] = f"{', '.join(missing)} is not installed"
             continue
         running.append(item)
-        if item.get_closest_marker("xdist_group") is None:
-            # With several processes the tests of a file stay together, for its fixtures' sake.
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
     config.stash[NOT_RUN] = not_run
     items[:] = running
 

@@ -107,12 +107,12 @@ async def test_a_file_that_resets_to_latest_copies_only_what_comes(
     fill(source, "reset", values("old"))
     (config,) = mirror_file(
         {
-            "clusters": "A,B",
-            "A.bootstrap.servers": source,
-            "B.bootstrap.servers": target,
-            "A->B.enabled": "true",
-            "A->B.topics": "reset",
-            "A.consumer.auto.offset.reset": "latest",
+            "clusters": "R,S",
+            "R.bootstrap.servers": source,
+            "S.bootstrap.servers": target,
+            "R->S.enabled": "true",
+            "R->S.topics": "reset",
+            "R.consumer.auto.offset.reset": "latest",
             "emit.heartbeats.enabled": "false",
         }
     ).flows
@@ -120,7 +120,7 @@ async def test_a_file_that_resets_to_latest_copies_only_what_comes(
         await mirror.until(lambda status: bool(status.positions))
         fill(source, "reset", values("new"))
         await mirror.copied(20)
-    _check_arrived(target, "A.reset", values("new"))
+    _check_arrived(target, "R.reset", values("new"))
 
 
 async def test_a_renamed_topic_goes_on_after_a_stop(source: str, target: str) -> None:

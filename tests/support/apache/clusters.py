@@ -49,6 +49,7 @@ def apache_bootstrap(apache_cluster: ApacheCluster) -> str:
     return apache_cluster.bootstrap
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SHARED_CLUSTER_FIXTURES & set(getattr(item, "fixturenames", ())):

@@ -24,6 +24,7 @@ JVM_FIXTURES = {"java_gateway", "java_records"}
 SOURCE = Path(__file__).with_name("RecordOracle.java")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if JVM_FIXTURES & set(getattr(item, "fixturenames", ())):

@@ -205,6 +205,8 @@ class PythonReader(Reader, kafka.ConsumerRebalanceListener):  # type: ignore[mis
             heartbeat_interval_ms=HEARTBEAT_MS,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            # A member that leads before it knows the topic assigns nothing, until it knows it.
+            metadata_max_age_ms=1000,
         )
         try:
             consumer.subscribe([self.topic], listener=self)
