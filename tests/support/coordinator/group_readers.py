@@ -205,10 +205,11 @@ class PythonReader(Reader, kafka.ConsumerRebalanceListener):  # type: ignore[mis
             heartbeat_interval_ms=HEARTBEAT_MS,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            # A member that leads before it knows the topic assigns nothing, until it knows it.
-            metadata_max_age_ms=1000,
         )
         try:
+            # A member that leads before it knows the topic assigns nothing, for minutes.
+            while not consumer.partitions_for_topic(self.topic) and not self._end.is_set():
+                self._end.wait(_POLL_S)
             consumer.subscribe([self.topic], listener=self)
             while not self._end.is_set():
                 for records in consumer.poll(timeout_ms=int(_POLL_S * 1000)).values():
