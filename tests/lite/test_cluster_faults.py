@@ -18,6 +18,8 @@ from support.lite.batches import batch_of, values_of
 from support.lite.client import HungUp, PlainClient, at
 from support.lite.clusters import (
     Load,
+    await_in_sync,
+    await_values,
     create_topic,
     eventually,
     in_sync,
@@ -87,7 +89,7 @@ def test_a_slow_link_slows_what_waits_for_all_replicas(three: LiteCluster, topic
     with Load(three, topic) as load:
         three.slow_link(leader, slow, 150, one_way=True)
         assert max(load.goes_on() for _ in range(5)) >= 0.05
-        assert in_sync(three, topic) == EVERYONE
+        await_in_sync(three, topic, EVERYONE)
         three.heal()
         load.goes_on()
     load.check(three)
@@ -102,7 +104,7 @@ def test_a_link_stays_cut_when_a_node_is_restarted(own: LiteCluster) -> None:
         own.restart(cut_off)
         for _ in range(10):
             load.goes_on()
-            assert in_sync(own, "t") == {leader, other}
+            assert cut_off not in in_sync(own, "t")
         own.heal()
         eventually(lambda: in_sync(own, "t") == EVERYONE)
     load.check(own)
@@ -117,7 +119,7 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing(three: LiteCluster, topic
     assert outcome == ["_MSG_TIMED_OUT"]
     three.heal()
     assert send(three, topic, b"b") == [None]
-    assert read(three, topic)[0][-1] == b"b"
+    eventually(lambda: read(three, topic)[0][-1:] == [b"b"])
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
@@ -127,7 +129,7 @@ def test_a_failed_disk_costs_the_leadership_and_nothing_else(own: LiteCluster, e
         own.fail_disk(leader, writes=error)
         eventually(lambda: partition_of(own, "t").leader in {first, second})
         load.goes_on()
-        assert leader not in in_sync(own, "t")
+        eventually(lambda: leader not in in_sync(own, "t"))
         own.heal_disk(leader)
         own.restart(leader)
         eventually(lambda: in_sync(own, "t") == EVERYONE)
@@ -167,11 +169,11 @@ def test_a_request_fails_by_a_closed_connection_before_or_after_it_took_effect(
     three.fail_requests(leader.id, ApiKey.PRODUCE, lose_answer=True)
     with PlainClient(address) as client, pytest.raises(HungUp):
         client.produce(topic, batch_of(b"written"))
-    assert read(three, topic)[0] == [b"written"]
+    await_values(three, topic, [b"written"])
     # An idempotent producer that hears nothing sends again, and is not counted twice.
     three.fail_requests(leader.id, ApiKey.PRODUCE, times=3, lose_answer=True)
     assert send(three, topic, b"a", b"b", enable_idempotence=True) == [None, None]
-    assert read(three, topic)[0] == [b"written", b"a", b"b"]
+    await_values(three, topic, [b"written", b"a", b"b"])
 
 
 def test_fetches_of_followers_and_of_other_clients_are_let_through(

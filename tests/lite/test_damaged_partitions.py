@@ -19,10 +19,11 @@ from support.lite.client import PlainClient, at
 from support.lite.clusters import (
     Load,
     admin_of,
+    await_in_sync,
+    await_values,
     eventually,
     in_sync,
     partition_of,
-    read,
     replicas_are_equal,
 )
 
@@ -239,7 +240,7 @@ def test_damage_of_a_leader_stays_in_its_partition(cluster: LiteCluster, name: s
         eventually(lambda: in_sync(cluster, "bystander") == EVERYONE)
     load.check(cluster)
     if situation.meet is not expire:
-        assert read(cluster, "victim")[0] == values
+        await_values(cluster, "victim", values)
     check_reconnects(cluster)
     cluster.restart(LEADER)
     eventually(lambda: in_sync(cluster, "victim") == EVERYONE)
@@ -270,7 +271,7 @@ def test_compaction_finds_damage_and_writes_nothing_of_it(cluster: LiteCluster) 
         load.goes_on()
         assert partition_of(cluster, "bystander").leader == LEADER
     load.check(cluster)
-    assert read(cluster, "victim")[0] == values
+    await_values(cluster, "victim", values)
     cluster.restart(LEADER)
     eventually(lambda: in_sync(cluster, "victim") == EVERYONE)
 
@@ -301,10 +302,10 @@ def test_a_disk_that_cannot_be_read_costs_what_is_read_from_it(cluster: LiteClus
         eventually(lambda: partition_of(cluster, "victim").leader in {SECOND, THIRD})
         eventually(lambda: "victim-0" in offline_at(cluster, LEADER))
         load.goes_on()
-        assert in_sync(cluster, "bystander") == EVERYONE
+        await_in_sync(cluster, "bystander", EVERYONE)
         assert "bystander-0" not in offline_at(cluster, LEADER)
     load.check(cluster)
-    assert read(cluster, "victim")[0] == values
+    await_values(cluster, "victim", values)
     cluster.heal()
     cluster.restart(LEADER)
     eventually(lambda: in_sync(cluster, "victim") == EVERYONE)
@@ -331,7 +332,7 @@ def test_damage_that_is_found_later_is_mended_from_the_others(
         eventually(lambda: in_sync(cluster, "victim") == EVERYONE)
         cluster.move_leader("victim", 0, LEADER)
         consume_all(cluster)
-        assert read(cluster, "victim")[0] == values
+        await_values(cluster, "victim", values)
         load.goes_on()
     load.check(cluster)
 

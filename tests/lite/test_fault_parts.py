@@ -108,7 +108,7 @@ async def connection() -> AsyncIterator[Connection]:
 
 def ask(connection: Connection) -> "asyncio.Future[memoryview]":
     """The answer to a request is the request itself."""
-    return connection.submit(lambda number: [number.to_bytes(4, "big")], name="Echo", timeout_s=20)
+    return connection.submit(lambda number: [number.to_bytes(4, "big")], name="Echo", timeout_s=60)
 
 
 @pytest.mark.parametrize(

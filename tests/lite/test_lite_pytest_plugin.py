@@ -52,7 +52,7 @@ def run_tests(folder: Path, text: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     return done.stdout + done.stderr
@@ -97,7 +97,7 @@ def test_its_markers_are_explained() -> None:
         [sys.executable, "-m", "pytest", "--markers", *plugin_option()],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
         check=True,
         cwd="/",
     )

@@ -104,14 +104,15 @@ def test_an_election_in_between_of_writes(tmp_path: Path) -> None:
         check_rules(cluster.merged_trace())
         cluster.kill(leader)
         assert send(cluster, "t", b"b") == [None]
+        eventually(lambda: partition_of(cluster, "t").leader not in {leader, -1})
+        elected = partition_of(cluster, "t").leader
         cluster.restart(leader)
         eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
-        elected = partition_of(cluster, "t").leader
     command = [sys.executable, "-m", "shoal", "cluster", "trace", "--dir", str(folder)]
     output = tmp_path / "trace.log"
-    subprocess.run([*command, "--output", str(output)], check=True, timeout=60)
+    subprocess.run([*command, "--output", str(output)], check=True, timeout=200)
     events = check_rules(output.read_text())
-    printed = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    printed = subprocess.run(command, check=True, timeout=200, capture_output=True, text=True)
     assert printed.stdout == output.read_text()
     assert {event.host for event in events} == {"b1", "b2", "b3", "c100"}
     old, new = f"b{leader}", f"b{elected}"

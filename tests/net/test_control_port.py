@@ -44,11 +44,11 @@ async def test_each_request_gets_one_line() -> None:
     answer = await exchange(port, line(command="one") + line(command="two"))
     assert answer == b'{"said": "one"}\n{"said": "two"}\n'
     request = {"token": TOKEN, "command": "three"}
-    said = await asyncio.to_thread(request_answer, port, request, timeout_s=10)
+    said = await asyncio.to_thread(request_answer, port, request, timeout_s=60)
     assert said == {"said": "three"}
     await control.close()
     with pytest.raises(ConnectionRefusedError):
-        await asyncio.to_thread(request_answer, port, request, timeout_s=10)
+        await asyncio.to_thread(request_answer, port, request, timeout_s=60)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_a_peer_that_breaks_a_rule_gets_no_answer(
     assert reason in caplog.text
     assert TOKEN not in caplog.text
     with pytest.raises(ControlError, match="ended before the answer"):
-        await asyncio.to_thread(request_answer, port, {"command": "one"}, timeout_s=10)
+        await asyncio.to_thread(request_answer, port, {"command": "one"}, timeout_s=60)
     await control.close()
 
 

@@ -110,7 +110,7 @@ def test_the_wheel_serves_a_machine_without_java() -> None:
     found = java.find_java()
     assert (found.origin, found.major >= java.OLDEST) == (java.WHEEL, True)
     command = [str(spark_java()), "--add-modules=jdk.incubator.vector", "-version"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert answer.returncode == 0, answer.stderr
     assert found.version in answer.stderr
 
@@ -129,7 +129,7 @@ def test_a_lent_java_drops_one_argument_and_keeps_all_others(
     monkeypatch.setenv("JAVA_HOME", str(home))
     odd = ["-Dx=a b", "", "*", "--add-modules=other", "$HOME", "line\nbreak", "--"]
     command = [str(spark_java()), "--add-modules=jdk.incubator.vector", *odd]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     assert answer.stdout.strip() == repr(odd)
 
 

@@ -30,7 +30,9 @@ def test_a_process_is_known_as_long_as_it_lives(sleeper: subprocess.Popen[bytes]
     assert identity.is_alive()
     assert not identity.is_paused()
     assert identity.send(signal.SIGKILL)
-    assert identity.wait_until_ended(5)  # a zombie by now, because its parent has not waited for it
+    assert identity.wait_until_ended(
+        60
+    )  # a zombie by now, because its parent has not waited for it
     assert not identity.send(signal.SIGKILL)
     assert ProcessIdentity.of(sleeper.pid) is None
     assert not identity.pause()

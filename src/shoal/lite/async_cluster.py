@@ -71,6 +71,10 @@ class AsyncLiteCluster:
         """The value for `bootstrap.servers` of clients."""
         return await _run_to_completion(lambda: self.cluster.bootstrap)
 
+    async def metrics_port(self) -> int:
+        """The port on which the supervisor serves metrics; 0 without `metrics`."""
+        return await _run_to_completion(lambda: self.cluster.metrics_port)
+
     async def status(self) -> list[NodeStatus]:
         return await _run_to_completion(self.cluster.status)
 

@@ -40,6 +40,7 @@ from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
 from shoal.model.serialised import from_plain
 from shoal.net.control_port import ControlError, request_answer
+from shoal.telemetry.http_port import EndpointSpec
 
 _START_TIMEOUT_S = READY_TIMEOUT_S + 10
 _COMMAND_TIMEOUT_S = READY_TIMEOUT_S + STOP_TIMEOUT_S + 10
@@ -116,6 +117,8 @@ class LiteCluster:
         advertise: str | None = None,
         detached: bool = False,
         trace: bool = False,
+        metrics: EndpointSpec | None = None,
+        events: Path | None = None,
     ) -> None:
         """`properties` are settings of brokers by Apache Kafka's names; a list of racks in
         `broker.rack` is assigned to the brokers round-robin.
@@ -132,7 +135,9 @@ class LiteCluster:
         `host` is where brokers listen, and the host for clients. With `advertise` that is the host
         for clients, and brokers listen on all addresses, for clients on other machines. A
         `detached` cluster does not end with this process, and needs a folder, by which it is
-        found. With `trace` all nodes write traces, which `merged_trace` merges.
+        found. With `trace` all nodes write traces, which `merged_trace` merges. With `metrics` the
+        supervisor serves Prometheus metrics, see `metrics_port`. The event stream is written to
+        the folder `events`, by default to that of the cluster.
         """
         if brokers is not None and not 1 <= brokers <= MAX_BROKERS:
             raise UsageError(f"{brokers} brokers: a cluster must have 1 to {MAX_BROKERS}")
@@ -154,6 +159,8 @@ class LiteCluster:
         self._advertise = advertise
         self._detached = detached
         self._trace = trace
+        self.metrics = metrics
+        self._events = events
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: ClusterFolder | None = None
 
@@ -184,6 +191,9 @@ class LiteCluster:
             temporary=temporary,
             owner_pid=None if self._detached else os.getpid(),
             trace=self._trace,
+            metrics=self.metrics,
+            name=self.name,
+            events=None if self._events is None else str(Path(self._events).absolute()),
         )
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "shoal.lite.nodes.supervisor"],
@@ -285,6 +295,11 @@ class LiteCluster:
     def bootstrap(self) -> str:
         """The value for `bootstrap.servers` of clients; restarts do not change it."""
         return ",".join(f"{node.host}:{node.port}" for node in self.status())
+
+    @property
+    def metrics_port(self) -> int:
+        """The port on which the supervisor serves metrics; 0 without `metrics`."""
+        return int(self._command("status")["metrics_port"])
 
     def status(self) -> list[NodeStatus]:
         """All brokers, dead ones too."""

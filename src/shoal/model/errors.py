@@ -19,7 +19,10 @@ Blame = Literal["local", "remote"]
 
 
 class ShoalError(Exception):
-    """Base class of all errors. `str(error)` is one sentence for users."""
+    """Base class of all errors. `str(error)` is for users: the message, and the remedy if any.
+
+    Where the remedy is passed on or shown by itself, use `message`.
+    """
 
     blame: Blame = "local"
     retriable: bool = False
@@ -27,6 +30,14 @@ class ShoalError(Exception):
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message)
         self.remedy = remedy
+
+    @property
+    def message(self) -> str:
+        """What happened, to what and why, in one sentence."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
 class UsageError(ShoalError):

@@ -101,6 +101,17 @@ LOG: Final[Columns] = (
     ("headers_check", "int32"),  # CRC-32C of the header section, its count included
 )
 
+# One row for each range [low, high) of offsets at which a scan found no message, because it holds
+# control records or data that was aborted. Ledgers from before have no such table.
+CONTROL_RANGES: Final[Columns] = (
+    ("cluster", "dictionary"),
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("low", "int64"),
+    ("high", "int64"),
+    ("fate", "int8"),  # index into FATES; `open` for a control record of another kind
+)
+
 # One row for each batch that a scan found, where batches are compared; `producer`, `lane` and
 # `sequence` are those of the first message of this run in it.
 BATCHES: Final[Columns] = (
@@ -202,6 +213,7 @@ TABLES: Final[dict[str, Columns]] = {
     "manifests": MANIFESTS,
     "scans": SCANS,
     "log": LOG,
+    "control_ranges": CONTROL_RANGES,
     "batches": BATCHES,
     "re_encoded": RE_ENCODED,
     "assignments": ASSIGNMENTS,

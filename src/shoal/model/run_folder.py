@@ -309,3 +309,14 @@ _ENTRIES: Final[Mapping[str, Check]] = {
     "master": _anything,
     "versions": _anything,
 }
+
+
+def hide_cluster_properties(plan: Mapping[str, Any]) -> Json:
+    """`run.json` for pages: of a cluster only its address, as its properties hold passwords."""
+    clusters = plan.get("clusters")
+    shown = {
+        role: properties.get("bootstrap.servers")
+        for role, properties in (clusters.items() if isinstance(clusters, Mapping) else ())
+        if isinstance(properties, Mapping)
+    }
+    return {**plan, "clusters": shown}

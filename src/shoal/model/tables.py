@@ -220,7 +220,7 @@ class Table:
         try:
             return parse(text)
         except UsageError as error:
-            raise self.error(key, f"is invalid: {error}", remedy=error.remedy) from None
+            raise self.error(key, f"is invalid: {error.message}", remedy=error.remedy) from None
 
 
 _TYPE_NAMES: Final[dict[type, str]] = {

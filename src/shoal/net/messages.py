@@ -45,6 +45,8 @@ class Hello:
     instance: Annotated[str, "instance"]
     pid: Annotated[int, "pid"]
     host: Annotated[str, "host"]
+    # When its process started, as `ProcessIdentity` has it: a pid alone may be another's.
+    start_mark: Annotated[str, "start_mark"] = ""
 
 
 @dataclass(frozen=True, slots=True)

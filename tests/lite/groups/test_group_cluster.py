@@ -119,7 +119,7 @@ def test_below_min_insync_offsets_are_read_and_not_committed() -> None:
 
 def topic_of(cluster: LiteCluster) -> Any:
     with admin_of(cluster) as admin:
-        return admin.list_topics(GROUP_TOPIC.name, timeout=10).topics[GROUP_TOPIC.name]
+        return admin.list_topics(GROUP_TOPIC.name, timeout=60).topics[GROUP_TOPIC.name]
 
 
 def test_offsets_expire_and_empty_groups_with_them() -> None:
@@ -170,7 +170,7 @@ def test_offsets_of_deleted_topics_go() -> None:
         with member_of(cluster, GROUP) as member:
             assert member.commit("gone", 1) == member.commit("stays", 2) == 0
             with admin_of(cluster) as admin:
-                admin.delete_topics(["gone"])["gone"].result(10)
+                admin.delete_topics(["gone"])["gone"].result(60)
             eventually(lambda: member.committed("gone")[0] == -1)
             assert member.committed("stays")[0] == 2
 

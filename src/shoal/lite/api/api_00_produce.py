@@ -163,9 +163,15 @@ def _write_partition(
         return _append_batch(core, call, item, now_ms)
     except ApiError as error:
         call.unacknowledged.discard(len(call.answers))
+        core.traffic.count_refused_produce(_known_topic(core, item.topic))
         if len(item.records) >= HEADER_SIZE:
             core.refusals.add(_key(item), unpack_header(item.records), error, now_ms)
         return _error_answer(item, error)
+
+
+def _known_topic(core: BrokerCore, topic: str) -> str:
+    """The topic; empty for names that do not exist, so that clients cannot add counters."""
+    return topic if topic in core.state.topics else ""
 
 
 def _key(item: ReceivedPartition) -> TopicPartition:
@@ -208,6 +214,8 @@ def _append_batch(
         raise explain_sequence_error(error, header, partition, earlier) from error
     if core.refusals:
         core.refusals.on_batch_written(_key(item), header)
+    if not appended.is_duplicate:
+        core.traffic.count_produced(item.topic, header.size, header.record_count)
     return ProduceAnswer(
         item.topic,
         item.partition,

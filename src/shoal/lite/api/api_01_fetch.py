@@ -73,6 +73,7 @@ def handle(core: BrokerCore, request: RawRequest) -> "Answer | asyncio.Future[An
 
 def _answer(core: BrokerCore, request: RawRequest, context: FetchContext, read: "_Read") -> Answer:
     answers = context.select_changed(read.partitions)
+    read.count()
     leaders = [answer.current_leader for answer in answers] if read.has_error else []
     return encode_answer(
         request, answers, session_id=context.session_id, node_endpoints=endpoints(core, leaders)
@@ -96,12 +97,28 @@ class _Read:
         self.has_error = False
         # The partitions that could be read: the request waits for more data in them.
         self.readable: list[Partition] = []
+        # Topics and bytes of partitions that were read, and topics of those that were not.
+        self._read_bytes: list[tuple[str, int]] = []
+        self._failed: list[str] = []
         self.partitions = [self._fetch_partition(item) for item in fetch.partitions]
         self.has_enough = (
             self.has_error or self.size_bytes >= fetch.min_bytes or not fetch.partitions
         )
 
+    def count(self) -> None:
+        """Count what is answered; a request that waits is read several times."""
+        traffic = self._core.traffic
+        for name, size_bytes in self._read_bytes:
+            counts = traffic[name]
+            counts.fetch_requests += 1
+            counts.bytes_out += size_bytes
+        for name in self._failed:
+            counts = traffic[name]
+            counts.fetch_requests += 1
+            counts.failed_fetch_requests += 1
+
     def _fetch_partition(self, item: FetchPartition) -> Fetched:
+        name = ""
         try:
             name = self._core.topic_name(item.topic_id) if self._uses_ids else item.topic
             partition = self._core.partition(name, item.partition)
@@ -121,9 +138,11 @@ class _Read:
             content = partition.as_records(records)
         except ApiError as error:
             self.has_error = True
+            self._failed.append(name if name in self._core.state.topics else "")
             return self._error_answer(item, error.code)
         self.has_error = self.has_error or diverging is not None or nearer is not None
         self.readable.append(partition)
+        self._read_bytes.append((name, records.size))
         return PartitionAnswer(
             item.topic,
             item.topic_id,

@@ -13,6 +13,7 @@ from typing import Annotated, Self
 from shoal.lite.base.dial import NodeAddress
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
+from shoal.telemetry.http_port import EndpointSpec
 
 ANY_HOST = "0.0.0.0"  # noqa: S104 - only with an advertised host
 # How long a broker may take to start (after a crash it checks its logs first), and to stop.
@@ -22,7 +23,7 @@ STOP_TIMEOUT_S = 30.0
 MAX_BROKERS = 99
 
 
-VERSION = 1
+VERSION = 2
 
 
 class _ProcessSpec:
@@ -141,6 +142,11 @@ class SupervisorSpec(_ProcessSpec):
     owner_pid: Annotated[int | None, "owner_pid"]
     # Whether nodes write traces; see `shoal.lite.testing.trace`.
     trace: Annotated[bool, "trace"] = False
+    # Where metrics are served; None: nowhere.
+    metrics: Annotated[EndpointSpec | None, "metrics"] = None
+    name: Annotated[str, "name"] = "lite"
+    # The folder of the event stream; None: that of the cluster.
+    events: Annotated[str | None, "events"] = None
 
 
 def own_settings(spec: BrokerSpec, port: int) -> dict[str, str]:

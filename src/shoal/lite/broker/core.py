@@ -25,6 +25,7 @@ from shoal.lite.base.folder_lock import lock_folder
 from shoal.lite.base.hooks import tracer
 from shoal.lite.base.spec import BrokerSpec, own_settings
 from shoal.lite.broker.fetch.replica_host import BrokerFetchHost
+from shoal.lite.broker.traffic import Traffic
 from shoal.lite.broker.unserved import UnservedReports
 from shoal.lite.coordinator.groups.shard import GroupShard
 from shoal.lite.coordinator.host import CoordinatorHost
@@ -125,6 +126,7 @@ class BrokerCore:
         self._producer_ids: Iterable[int] = iter(())
         self.refusals = Refusals()
         self.unserved = UnservedReports()
+        self.traffic = Traffic()
 
     @property
     def broker_id(self) -> int:

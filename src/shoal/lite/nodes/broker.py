@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -27,11 +27,16 @@ from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, CloseConnection
 from shoal.lite.broker.unserved import GROUP_REQUESTS
 from shoal.lite.metadata.data.status import needs_unclean_election, why_offline
+from shoal.lite.nodes.broker_metrics import BrokerCollector, BrokerGauges, collect_totals
+from shoal.lite.nodes.cluster_metrics import collect_state, single_broker_port
 from shoal.lite.partitions.replicas import Replicas
 from shoal.lite.testing.faults.answers import inject_fault
 from shoal.lite.testing.faults.channel import NodeChannel
 from shoal.net.ports import bind_port
+from shoal.runtime.loop_watch import LoopWatch
 from shoal.runtime.tasks import RepeatingCall, call_every, report_unhandled_errors, run_awaited
+from shoal.telemetry.http_port import EndpointSpec
+from shoal.telemetry.samples import Chunk
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_request_header
 
@@ -137,6 +142,10 @@ class BrokerServer:
 
     # For connections
 
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
     def on_connection_closed(self, connection: ClientConnection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
@@ -151,6 +160,7 @@ class BrokerServer:
     def _dispatch(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
         header = decode_request_header(request)
         api = APIS.get(header.api_key)
+        self.core.traffic.count_request(header.api_key)
         if self._request_log is not None:
             is_served = api is not None and api.least <= header.api_version <= api.most
             self._request_log.note(request, header, is_served=is_served)
@@ -178,23 +188,50 @@ async def run_broker(
     on_ready: Callable[[int], None],
     lifeline: int | None = None,
     faults: socket.socket | None = None,
+    metrics: EndpointSpec | None = None,
 ) -> None:
-    """Run a broker in this process until it ends; calls `on_ready` with the port."""
+    """Run a broker in this process until it ends; calls `on_ready` with the port.
+
+    With `metrics` it has an endpoint of its own; brokers of a supervisor need none.
+    """
     raise_file_limit()
     use_batch_scheduling()
     tracer.start_tracing(spec.path.parent, f"b{spec.broker_id}")
     loop = asyncio.get_running_loop()
     report_unhandled_errors(loop)
     broker = BrokerServer(spec)
+    channel = None
     if faults is not None:
-        NodeChannel(faults, broker.request_faults, lambda: _offline_reasons(broker.core.replicas))
+        channel = NodeChannel(
+            faults,
+            broker.request_faults,
+            lambda: _offline_reasons(broker.core.replicas),
+            lambda what: _collect(broker.core, collector, what),
+        )
+    watch = LoopWatch() if channel is None else channel
+    gauges = BrokerGauges(lambda: broker.connection_count, lambda: watch.longest_hold_ms)
+    collector = BrokerCollector(broker.core, gauges)
     loop.add_signal_handler(signal.SIGTERM, broker.stop)
     if lifeline is not None:
         # Written data is in the page cache, so a broker without a supervisor can exit at once.
         loop.add_reader(lifeline, os._exit, 1)
-    if await broker.start_unless_stopped():
-        on_ready(broker.port)
-        await broker.serve()
+    if not await broker.start_unless_stopped():
+        return
+    port = None
+    if metrics is not None:
+        port = single_broker_port(metrics, spec, broker.core, collector)
+        number = await port.start()
+        _logger.info("metrics: http://%s:%d/metrics", metrics.host, number)
+    on_ready(broker.port)
+    await broker.serve()
+    if port is not None:
+        await port.close()
+
+
+def _collect(core: BrokerCore, collector: BrokerCollector, what: str) -> Iterator[Chunk]:
+    if what == "totals":
+        return collect_totals(core)
+    return collect_state(core.state) if what == "cluster" else collector.collect()
 
 
 def _offline_reasons(replicas: Replicas) -> dict[str, str]:

@@ -35,6 +35,7 @@ from shoal.lite.metadata.data import rpc
 from shoal.lite.nodes.broker import run_broker
 from shoal.lite.nodes.controller import run_controller
 from shoal.model.errors import ShoalError
+from shoal.runtime.os_errors import describe_os_error
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import request_class, response_class
 
@@ -183,12 +184,13 @@ class _Server:
         try:
             asyncio.run(_run_node(spec, lifeline=self._lifeline, faults=faults, on_ready=on_ready))
         except (ShoalError, OSError) as error:
+            shown = describe_os_error(error) if isinstance(error, OSError) else error
             _report(
                 self._reports,
                 kind="failed",
                 node=spec.node_id,
-                message=str(error)[:_MAX_MESSAGE_CHARS],
-                remedy=getattr(error, "remedy", None),
+                message=shown.message[:_MAX_MESSAGE_CHARS],
+                remedy=shown.remedy,
             )
             raise
 

@@ -24,8 +24,8 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,9 @@ from shoal.lite.base.spec import (
 from shoal.lite.broker import membership
 from shoal.lite.metadata.data.requests import MoveLeader, ShrinkInSync
 from shoal.lite.metadata.rules.profiles import profile_properties
+from shoal.lite.nodes.cluster_events import ClusterEvents, SeenCluster, SeenNode
 from shoal.lite.nodes.cluster_folder import ClusterFolder, ControlAddress
+from shoal.lite.nodes.cluster_metrics import ClusterEndpoint, MetricsSource
 from shoal.lite.nodes.controller_processes import ControllerQuorum, controller_ids
 from shoal.lite.nodes.embedded_controller import CONTROLLER_ID, EmbeddedController
 from shoal.lite.nodes.fork_server import ForkServer
@@ -56,7 +58,14 @@ from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.net.control_port import ControlPort
 from shoal.net.ports import bind_port, reserve_port
-from shoal.runtime.tasks import record_failure, report_unhandled_errors, run_awaited
+from shoal.runtime.os_errors import describe_os_error
+from shoal.runtime.tasks import (
+    keep_running,
+    record_failure,
+    report_unhandled_errors,
+    run_awaited,
+)
+from shoal.telemetry.http_port import HttpPort
 
 # When the owner has died, no process may be left after 2 s.
 ORPHAN_TIMEOUT_S = 1.0
@@ -133,6 +142,8 @@ class ClusterSupervisor:
             for broker_id in broker_ids
         }
         self._failure: str | None = None
+        # The port of the metrics; 0 without one.
+        self._metrics_port = 0
         self._controller = self._create_controller()
         self._faults = FaultPlan()
         self._token = secrets.token_hex(16)
@@ -180,12 +191,72 @@ class ClusterSupervisor:
         self._save_folder()
         control = ControlPort(self._answer, token=self._token)
         port = await control.start()
+        metrics = await self._start_metrics()
         try:
             self._folder.publish_control(ControlAddress(os.getpid(), port, self._token))
-            on_ready(self._status())
-            await self._end.wait()
+            async with self._write_events():
+                on_ready(self._status())
+                await self._end.wait()
         finally:
+            if metrics is not None:
+                await metrics.close()
             await control.close()
+
+    async def _start_metrics(self) -> HttpPort | None:
+        if self._spec.metrics is None:
+            return None
+        controller = self._controller
+        endpoint = ClusterEndpoint(
+            self._spec.metrics,
+            brokers=self._metrics_sources,
+            state=lambda: controller.state if isinstance(controller, EmbeddedController) else None,
+            quorum=controller.describe_as_json,
+        )
+        self._metrics_port = await endpoint.port.start()
+        return endpoint.port
+
+    @asynccontextmanager
+    async def _write_events(self) -> AsyncIterator[None]:
+        brokers = [self._nodes[broker_id].describe() for broker_id in self._brokers()]
+        details = {
+            "engine": "lite",
+            "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in brokers),
+            "directory": str(self._folder.path),
+        }
+        folder = Path(self._spec.events or self._spec.directory)
+        seen = SeenCluster(
+            self._see_nodes,
+            lambda: self._controller.state,
+            self._find_leader,
+            self._faults.describe,
+        )
+        events = ClusterEvents(folder, self._spec.name, seen, details)
+        watching = keep_running("event stream", events.watch)
+        try:
+            yield
+        finally:
+            watching.cancel()
+            events.close()
+
+    def _see_nodes(self) -> list[SeenNode]:
+        found = []
+        for node in self._nodes.values():
+            source = node.faults if node.state == "running" and node.role == "broker" else None
+            address = f"{node.advertised_host or node.host}:{node.port}"
+            found.append(SeenNode(node.id, node.role, node.state, node.pid, address, source))
+        if isinstance(self._controller, EmbeddedController):
+            found.append(SeenNode(CONTROLLER_ID, "controller", "running", os.getpid(), "", None))
+        return found
+
+    async def _find_leader(self) -> int | None:
+        if isinstance(self._controller, EmbeddedController):
+            return CONTROLLER_ID
+        found = await self._controller.describe()
+        return None if found is None else found.leader_id
+
+    def _metrics_sources(self) -> dict[int, MetricsSource | None]:
+        nodes = [self._nodes[broker_id] for broker_id in self._brokers()]
+        return {node.id: node.faults if node.state == "running" else None for node in nodes}
 
     def _create_controller(self) -> EmbeddedController | ControllerQuorum:
         folder = self._folder
@@ -467,7 +538,11 @@ class ClusterSupervisor:
         described: dict[str, list[dict[str, Any]]] = {"broker": [], "controller": []}
         for node in self._nodes.values():
             described[node.role].append(node.describe())
-        return {"nodes": described["broker"], "controllers": described["controller"]}
+        return {
+            "nodes": described["broker"],
+            "controllers": described["controller"],
+            "metrics_port": self._metrics_port,
+        }
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -598,7 +673,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 def _error_answer(error: ShoalError) -> dict[str, Any]:
     is_usage = isinstance(error, UsageError)
-    return {"error": str(error), "remedy": error.remedy, "is_usage": is_usage}
+    return {"error": error.message, "remedy": error.remedy, "is_usage": is_usage}
 
 
 def _answer_owner(answer: dict[str, Any]) -> None:
@@ -636,7 +711,9 @@ def main() -> None:
         _answer_owner(_error_answer(error))
     except OSError as error:
         _logger.info("%s", error, exc_info=True)
-        _answer_owner({"error": f"cannot use the folder of the cluster: {error}", "remedy": None})
+        found = describe_os_error(error)
+        text = f"cannot use the folder of the cluster: {found.message}"
+        _answer_owner(_error_answer(SystemFailure(text, remedy=found.remedy)))
     finally:
         if spec.temporary:
             shutil.rmtree(spec.directory, ignore_errors=True)

@@ -8,14 +8,18 @@ Rules of this file:
   other node refers to an event that is missing.
 - A restarted node continues at the end of its file; an incomplete event there is truncated.
 - Messages carry clocks, but are not events themselves.
+- ShiViz knows no times. A second file has the time of each event in microseconds, one on a line; it
+  may lack the last ones after a kill.
 """
 
 import json
 import os
+import time
 from pathlib import Path
 
 FOLDER = "trace"
 SUFFIX = "-Log.txt"
+TIMES_SUFFIX = "-Times.txt"
 FIRST_EVENT = "Initialization Complete"
 # Limited, since a trace is read by people and drawn by a browser.
 MOST_EVENTS = 100_000
@@ -31,6 +35,9 @@ class Tracer:
         self.clock: Clock = {}
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._resume(path.read_text(encoding="utf-8", errors="replace"))
+        times = path.with_name(f"{host}{TIMES_SUFFIX}")
+        self._times = os.open(times, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._fill_times(times.read_bytes().count(b"\n"))
         if self.clock.get(host):
             self.event("starts again")
         else:
@@ -46,6 +53,10 @@ class Tracer:
         if whole:
             self.clock = parse_clock(lines[whole - 2].partition(" ")[2])
 
+    def _fill_times(self, count: int) -> None:
+        """Write an empty line for each event that has no time."""
+        os.write(self._times, b"\n" * (self.clock.get(self.host, 0) - count))
+
     def event(self, text: str) -> None:
         """Log an event of this node."""
         count = self.clock.get(self.host, 0)
@@ -58,6 +69,7 @@ class Tracer:
         self.clock[self.host] = self.clock.get(self.host, 0) + 1
         entry = f"{self.host} {format_clock(self.clock)}\n{' '.join(line.split())}\n"
         os.write(self._descriptor, entry.encode())
+        os.write(self._times, b"%d\n" % (time.time_ns() // 1000))
 
     def stamp(self) -> bytes:
         """The clock, encoded for a message."""
@@ -72,6 +84,7 @@ class Tracer:
 
     def close(self) -> None:
         os.close(self._descriptor)
+        os.close(self._times)
 
 
 def format_clock(clock: Clock) -> str:

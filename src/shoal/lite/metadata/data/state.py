@@ -63,6 +63,8 @@ class ClusterState:
         # By broker: how many partitions it leads, and how many replicas it has.
         self.leader_counts: Counter[int] = Counter()
         self.replica_counts: Counter[int] = Counter()
+        # Elections of replicas that may lack committed records, since the last snapshot.
+        self.unclean_elections = 0
         self._configs: dict[tuple[str, str], dict[str, str]] = {}
         self._appliers: dict[type, Callable[[Any], None]] = {
             ClusterRecord: self._apply_cluster,
@@ -194,6 +196,7 @@ class ClusterState:
         before = partitions.get(record.partition)
         if before is not None:
             self._count(before, -1)
+            self.unclean_elections += _is_unclean(before, record)
         self._count(record, 1)
         partitions[record.partition] = record
 
@@ -222,3 +225,12 @@ class ClusterState:
 
     def _apply_snapshot_end(self, record: SnapshotEndRecord) -> None:
         self.applied_count = record.applied_count
+
+
+def _is_unclean(before: PartitionRecord, after: PartitionRecord) -> bool:
+    """Whether the new leader may lack committed records."""
+    return (
+        after.leader not in (NO_LEADER, before.leader)
+        and after.leader not in before.in_sync
+        and after.leader not in before.eligible
+    )

@@ -30,7 +30,7 @@ from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.metadata.data.records import Record, decode_record
 from shoal.lite.metadata.data.requests import AlterPartitions, ControllerRequest, Heartbeat
 from shoal.lite.metadata.data.rpc import Reply, api_key_of, decode_reply, encode_call
-from shoal.lite.metadata.server.peers import LocalNode, Peers
+from shoal.lite.metadata.server.peers import LinkTraffic, LocalNode, Peers
 from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, SendToPeer
 from shoal.lite.raft.messages import RaftRequest, RaftResponse
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter, Voters
@@ -109,6 +109,21 @@ class ControllerLink:
         """The active controller, if known."""
         leader_id = self._raft.leader_id
         return None if leader_id is None else self._address_of(leader_id)
+
+    @property
+    def traffic(self) -> LinkTraffic:
+        """What following the metadata has cost."""
+        return self._peers.traffic
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the quorum."""
+        return self._raft.epoch
+
+    @property
+    def high_watermark(self) -> int:
+        """The committed records of the metadata log, as this node knows them."""
+        return self._raft.high_watermark
 
     def _address_of(self, node_id: int) -> NodeAddress | None:
         if node_id in self._known:

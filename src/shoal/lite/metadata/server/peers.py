@@ -12,6 +12,7 @@ Rules of this file:
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from shoal.client.errors import ClientError, ConnectionLost
@@ -57,6 +58,16 @@ class _Fetch(NamedTuple):
     task: asyncio.Task[None]
 
 
+@dataclass(slots=True)
+class LinkTraffic:
+    """What a node exchanged with controllers to follow the metadata."""
+
+    requests: int = 0
+    responses: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
 class Peers:
     """The connections of a node to the controllers."""
 
@@ -79,6 +90,7 @@ class Peers:
         self._last_failures: dict[int, str] = {}
         # Whether the last failure was that the controller belongs to another cluster.
         self.is_of_another_cluster = False
+        self.traffic = LinkTraffic()
 
     def send(self, to: int, message: RaftRequest) -> None:
         """Send a request; calls `on_answer` with the answer, or `on_unreachable`."""
@@ -116,7 +128,10 @@ class Peers:
         envelope = RequestContext(to, local.cluster_id, local.host, local.port, hold_ms)
 
         def encode(correlation_id: int) -> list[Part]:
-            return encode_raft_request(message, envelope, correlation_id)
+            parts = encode_raft_request(message, envelope, correlation_id)
+            self.traffic.requests += 1
+            self.traffic.sent_bytes += sum(map(len, parts))
+            return parts
 
         timeout_s = DEFAULT_CONFIG.request_timeout_ms / 1000
         try:
@@ -124,6 +139,8 @@ class Peers:
             frame = await connection.request(
                 encode, name=api_key_of(message).name, timeout_s=timeout_s
             )
+            self.traffic.responses += 1
+            self.traffic.received_bytes += len(frame)
             answer = decode_raft_response(message, frame)
         except (ClientError, WireError, OSError, TimeoutError) as error:
             self._forget_fetch(to)

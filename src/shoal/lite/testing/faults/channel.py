@@ -8,16 +8,19 @@ access. Lines of JSON:
     node        {"done": 3}            it has applied them, or {"done": 3, "error": …}
     node        {"hit": 7}             the fault with this number affected a request
     node        {"health": …}          see `health`; when it has changed
+    supervisor  {"collect": 5, "what": "broker"}     asks for metrics
+    node        {"collected": 5, "chunk": …}         a chunk of them; null after the last
 
-A line has all faults, not the changes: a node that starts, or was paused, needs only the last one.
-The first line is sent before the node's process exists, and applied before it does anything.
+A line of faults has all of them, not the changes: a node that starts, or was paused, needs only
+the last one. The first line is sent before the node's process exists, and applied before it does
+anything.
 """
 
 import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.lite.base.hooks.links import LINKS, NodeLink
@@ -33,8 +36,11 @@ from shoal.model.errors import ConfigError
 from shoal.model.serialised import arguments_of
 from shoal.net.link_faults import LinkEffect
 from shoal.runtime.loop_watch import LoopWatch
-from shoal.runtime.tasks import call_every, inject_failure
+from shoal.runtime.tasks import call_every, inject_failure, log_only, run_once
+from shoal.telemetry.samples import Chunk
 
+# Yields the metrics of a kind, see `shoal.lite.nodes.cluster_metrics`.
+Collect = Callable[[str], Iterator[Chunk]]
 _READ_BYTES = 65536
 _logger = logging.getLogger(__name__)
 
@@ -113,6 +119,8 @@ class SupervisorChannel:
         self._on_hit = on_hit
         self._number = 0
         self._waiting: dict[int, asyncio.Future[str | None]] = {}
+        # Metrics that were asked for, by number: what has arrived, and the future of the rest.
+        self._collecting: dict[int, tuple[list[Chunk], asyncio.Future[None]]] = {}
         self._is_closed = False
         self._lines = LineSocket(own, self._on_line, self._release)
 
@@ -124,6 +132,21 @@ class SupervisorChannel:
         if self._is_closed:
             self._release()
         return future
+
+    async def collect(self, what: str) -> list[Chunk]:
+        """Ask the process for metrics; `ConnectionError` if it has ended."""
+        if self._is_closed:
+            raise ConnectionError("the process has ended")
+        self._number += 1
+        number, done = self._number, asyncio.get_running_loop().create_future()
+        chunks: list[Chunk] = []
+        self._collecting[number] = (chunks, done)
+        self._lines.send(collect=number, what=what)
+        try:
+            await done
+        finally:
+            del self._collecting[number]
+        return chunks
 
     def close(self) -> None:
         """The process has ended: complete all pending futures."""
@@ -137,12 +160,25 @@ class SupervisorChannel:
         if "health" in line:
             self.health = line["health"]
             return
+        if "collected" in line:
+            self._on_collected(line["collected"], line["chunk"])
+            return
         future = self._waiting.pop(line["done"], None)
         if future is not None and not future.done():
             future.set_result(line.get("error"))
 
+    def _on_collected(self, number: int, chunk: list[Any] | None) -> None:
+        chunks, done = self._collecting.get(number, ([], None))
+        if chunk is not None:
+            chunks.append((chunk[0], chunk[1]))
+        elif done is not None and not done.done():
+            done.set_result(None)
+
     def _release(self) -> None:
         self._is_closed = True
+        for _, done in self._collecting.values():
+            if not done.done():
+                done.set_exception(ConnectionError("the process has ended"))
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(None)
@@ -157,8 +193,11 @@ class NodeChannel:
         end: socket.socket,
         requests: RequestFaults,
         offline_replicas: OfflineReplicas = dict,
+        collect: Collect | None = None,
     ) -> None:
+        """`collect` yields the metrics of a kind."""
         self._requests = requests
+        self._collect = collect
         self._disk: dict[str, Any] | None = None
         # How often each task was asked to fail. None before the first line: requests to an
         # earlier process no longer apply.
@@ -177,6 +216,10 @@ class NodeChannel:
         self._watch.close()
         self._lines.close()
 
+    @property
+    def longest_hold_ms(self) -> int:
+        return self._watch.longest_hold_ms
+
     def _report_health(self) -> None:
         health = describe_health(self._offline_replicas, self._watch.longest_hold_ms)
         if health != self._health:
@@ -187,6 +230,11 @@ class NodeChannel:
         self._lines.send(hit=number)
 
     def _on_line(self, line: dict[str, Any]) -> None:
+        if "collect" in line:
+            sending = self._send_metrics(line["collect"], str(line["what"]))
+            # A scrape without an answer times out, and the next one asks again.
+            run_once("metrics of a scrape", sending, on_failure=log_only)
+            return
         number = line["number"]
         try:
             self._requests.change(line["requests"])
@@ -201,6 +249,12 @@ class NodeChannel:
             self._lines.send(done=number, error=str(error))
         else:
             self._lines.send(done=number)
+
+    async def _send_metrics(self, number: int, what: str) -> None:
+        for chunk in () if self._collect is None else self._collect(what):
+            self._lines.send(collected=number, chunk=chunk)
+            await asyncio.sleep(0)
+        self._lines.send(collected=number, chunk=None)
 
     def _fail_tasks(self, wanted: dict[str, int]) -> None:
         before, self._task_failures = self._task_failures, dict(wanted)

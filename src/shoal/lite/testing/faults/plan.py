@@ -113,7 +113,7 @@ class FaultPlan:
         try:
             DiskFault(**arguments_of(DiskFault, fault))
         except ShoalError as error:
-            raise UsageError(str(error), remedy=error.remedy) from error
+            raise UsageError(error.message, remedy=error.remedy) from error
         self.disks[node_id] = dict(fault)
         return {}
 

@@ -1,0 +1,1 @@
+"""What runs, clusters and mirrors report while they work: metrics, and the event stream."""
