@@ -35,6 +35,7 @@ from benchmarks.mirror_latency import measure_latency
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.results import LATEST
+from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
 from shoal.systems.apache.apache import ApacheCluster
 from shoal.systems.mirror_kinds import MirrorOptions, MirrorRoute, make_mirror
@@ -101,14 +102,15 @@ class Window:
 
 @dataclass(frozen=True)
 class Clusters:
-    source: ApacheCluster
-    target: ApacheCluster
+    source: ApacheCluster | LiteCluster
+    target: ApacheCluster | LiteCluster
 
-    def target_cpu_s(self) -> float:
-        return sum(_cpu_s(node.pid) for node in self.target.nodes() if node.pid)
+    def targetcpu_seconds(self) -> float:
+        return sum(cpu_seconds(node.pid) for node in self.target.nodes() if node.pid)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process tree so far."""
     total = 0.0
     for process in tree_of(psutil.Process(pid)):
         try:
@@ -150,7 +152,7 @@ async def fill(bootstrap: str, topic: str, codec: str, records: int) -> int:
     return rounds * BATCH_RECORDS * PARTITIONS
 
 
-def _mirror_options(mirror: str, codec: str, prefix: str) -> MirrorOptions:
+def mirror_options(mirror: str, codec: str, prefix: str) -> MirrorOptions:
     if mirror == "mm2":
         alias = prefix.rstrip(".")
         return MirrorOptions(
@@ -181,7 +183,7 @@ def _mirror_options(mirror: str, codec: str, prefix: str) -> MirrorOptions:
     return MirrorOptions(prefix=prefix)
 
 
-async def _measure_copy(
+async def measure_copy(
     clusters: Clusters, mirror: Mirror, topic: str, total: int
 ) -> dict[str, float]:
     """Start a mirror, and measure from the first record at the target to the last."""
@@ -197,8 +199,8 @@ async def _measure_copy(
             now = {
                 "at": time.perf_counter(),
                 "count": count,
-                "cpu": sum(_cpu_s(pid) for pid in mirror.pids()[:1]),
-                "target": clusters.target_cpu_s(),
+                "cpu": sum(cpu_seconds(pid) for pid in mirror.pids()[:1]),
+                "target": clusters.targetcpu_seconds(),
             }
             if begin is None and count:
                 begin, ready_s = now, time.time() - began_s
@@ -236,11 +238,11 @@ def _copy(clusters: Clusters, name: str, codec: str, records: int) -> Window:
             (topic,),
             Path(folder),
         )
-        mirror = make_mirror(name, route, _mirror_options(name, codec, prefix))
+        mirror = make_mirror(name, route, mirror_options(name, codec, prefix))
         assert mirror is not None
         target_topic = topic if name == "mm1" else f"{prefix}{topic}"
         try:
-            window = asyncio.run(_measure_copy(clusters, mirror, target_topic, total))
+            window = asyncio.run(measure_copy(clusters, mirror, target_topic, total))
         finally:
             usage = mirror.usage()
             mirror.close()

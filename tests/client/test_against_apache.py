@@ -27,7 +27,7 @@ from shoal.wire.records.records import Record, decode_records, encode_batch
 from support.apache.client import MECHANISMS, SecureApache, create_scram_users
 from support.apache.clusters import PROPERTIES, short_lived_jvm
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 pytestmark = [pytest.mark.apache, pytest.mark.xdist_group("apache")]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

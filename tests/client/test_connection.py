@@ -119,7 +119,7 @@ async def test_large_requests_in_parts_arrive_whole() -> None:
             answer = await connection.request(
                 lambda correlation_id: [correlation_id.to_bytes(4, "big"), *parts],
                 name="LARGE",
-                timeout_s=20,
+                timeout_s=60,
             )
             assert bytes(answer[4:]) == b"".join(parts)
 
@@ -130,7 +130,7 @@ async def test_more_parts_than_the_kernel_takes_at_once() -> None:
         answer = await connection.request(
             lambda correlation_id: [correlation_id.to_bytes(4, "big"), *parts],
             name="PARTS",
-            timeout_s=5,
+            timeout_s=60,
         )
         assert bytes(answer[4:]) == b"".join(parts)
 
@@ -276,7 +276,7 @@ async def test_closing_fails_what_is_unanswered_and_leaves_no_socket() -> None:
 
 async def test_a_retired_connection_closes_after_its_last_answer() -> None:
     async with serving(echo) as port, connected(port) as connection:
-        last = connection.submit(asking(b"last"), name="LAST", timeout_s=5)
+        last = connection.submit(asking(b"last"), name="LAST", timeout_s=60)
         connection.retire()
         assert connection.is_closed
         assert bytes((await last)[4:]) == b"last"

@@ -70,8 +70,8 @@ def test_lost_connections_are_unreachable_and_say_whether_the_request_left() -> 
 
 def test_no_brokers_names_each_address_and_why() -> None:
     error = NoBrokersAvailable([("a:1", "connection refused"), ("b:2", "no answer in time")])
-    assert str(error) == "no broker answers (a:1: connection refused; b:2: no answer in time)"
-    assert error.remedy
+    text = "no broker answers (a:1: connection refused; b:2: no answer in time)"
+    assert (error.message, str(error)) == (text, f"{text}; {error.remedy}")
     assert isinstance(error, ShoalError)
 
 

@@ -13,6 +13,7 @@ from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.codes import Code
 from shoal.client.errors import ClientError, KafkaError
 from shoal.client.groups.group_offsets import OffsetCommit, commit_offsets, fetch_committed_offsets
+from shoal.client.groups.membership import Membership
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
@@ -54,7 +55,7 @@ async def member_of(
         "group.id": topic,
         "auto.offset.reset": "earliest",
         "heartbeat.interval.ms": "50",
-        "session.timeout.ms": "6000",
+        "session.timeout.ms": "30000",
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
     recorded: list[str] = [] if events is None else events
@@ -126,6 +127,37 @@ async def test_who_is_thrown_out_has_lost_everything_and_comes_back(
         assert await read(consumer, 2) == [(0, 0), (1, 0)]
         assert consumer.member.member_id not in {"", known}
         await consumer.commit()
+    assert events == ["assigned 0 1", "lost 0 1", "assigned 0 1", "revoked 0 1"]
+
+
+async def test_no_heartbeat_is_sent_while_it_joins(
+    cluster: LiteCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer would be an error: the member would join again, or lose what it is given."""
+    course: list[object] = []
+    ask, assign = Coordinator.ask, Membership._assign_partitions
+
+    async def ask_and_note(coordinator: Coordinator, key: ApiKey, *rest: Any, **more: Any) -> Any:
+        course.append(key)
+        return await ask(coordinator, key, *rest, **more)
+
+    async def assign_late(membership: Membership, response: Any) -> Any:
+        course.append("begin")
+        await asyncio.sleep(0.5)  # of ten heartbeats
+        course.append("end")
+        return await assign(membership, response)
+
+    events: list[str] = []
+    async with member_of(cluster, topic, events) as consumer:
+        await read(consumer, 2)
+        monkeypatch.setattr(Coordinator, "ask", ask_and_note)
+        monkeypatch.setattr(Membership, "_assign_partitions", assign_late)
+        await remove(cluster, topic, consumer.member.member_id)
+        await eventually(lambda: not consumer.member.member_id, within_s=PATIENCE_S)
+        assert await read(consumer, 2) == [(0, 0), (1, 0)]
+        assert course[course.index("begin") :][:2] == ["begin", "end"]
+        assert course.count("begin") == 1
+        await eventually(lambda: course[-1] == ApiKey.HEARTBEAT, within_s=PATIENCE_S)
     assert events == ["assigned 0 1", "lost 0 1", "assigned 0 1", "revoked 0 1"]
 
 

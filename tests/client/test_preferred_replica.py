@@ -10,7 +10,7 @@ from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.consume import raw_fetch
 from shoal.client.consume.consumer import RawConsumer
-from shoal.client.consume.raw_fetch import Fetched
+from shoal.client.consume.fetch_session import Fetched
 from shoal.lite.broker.fetch.preferred_replica import RACK_AWARE
 from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition

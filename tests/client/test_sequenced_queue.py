@@ -198,7 +198,8 @@ def test_one_batch_goes_alone_after_the_broker_may_have_forgotten_the_producer()
         (1, True, BrokerState.FITS, 0),  # sent again: the duplicate proves it is replicated
         (5, True, BrokerState.FITS, 2),
         (7, True, BrokerState.FITS, 3),
-        (4, True, BrokerState.BEHIND, 0),  # inside a batch: not by this producer's batches
+        (4, True, BrokerState.INSIDE, 0),  # inside a batch: another process has sent others
+        (0, True, BrokerState.INSIDE, 0),
         ((1 << 31) - 9, True, BrokerState.BEHIND, 0),
         (8, True, BrokerState.AHEAD, 0),
         (1000, True, BrokerState.AHEAD, 0),

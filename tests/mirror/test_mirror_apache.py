@@ -25,6 +25,7 @@ from support.client.topic_reader import SILENT, read_topic
 from support.mirror.batches import stored_batch
 from support.mirror.copies import HOUR_MS, assert_same, config_of, fill, make_topic, mirror_all
 from support.mirror.kills import MIRROR, MirrorKills
+from support.mirror.runs import running
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -132,7 +133,7 @@ async def test_a_real_broker_tells_the_last_sequence(apache_bootstrap: str) -> N
     assert told == [None, 2, 6]
 
 
-async def test_old_records_go_to_a_real_broker_in_transactions_and_go_on(
+async def test_old_records_go_to_a_real_broker_in_transactions_and_are_handed_over(
     apache_bootstrap: str, lite: LiteCluster
 ) -> None:
     topic, at_ms = "mirror-old", time.time_ns() // 1_000_000 - 48 * HOUR_MS
@@ -140,14 +141,16 @@ async def test_old_records_go_to_a_real_broker_in_transactions_and_go_on(
     # A broker deletes what is too old: not here.
     await make_topic(apache_bootstrap, topic, 2, retention_ms="-1")
     config = config_of(lite.bootstrap, apache_bootstrap, topic, name=topic)
-    for first in (0, 400):
-        numbers = range(first, first + 400)
-        await asyncio.to_thread(fill, lite.bootstrap, topic, numbers, partitions=2, at_ms=at_ms)
-        status = await mirror_all(config)
+    await asyncio.to_thread(fill, lite.bootstrap, topic, range(400), partitions=2, at_ms=at_ms)
+    async with running(config) as mirror:
+        status = await mirror.until(
+            lambda status: {each.delivery for each in status.partitions} == {"idempotent"}
+        )
         assert (status.parked, status.counts.records) == ((), 400)
-        delivery, why = status.deliveries[topic]
-        assert delivery == "transactional"
-        assert why
+    await asyncio.to_thread(fill, lite.bootstrap, topic, range(400, 800), partitions=2)
+    status = await mirror_all(config)
+    assert (status.parked, status.counts.records) == ((), 400)
+    assert status.deliveries[topic].delivery == "idempotent"
     assert await assert_same(lite.bootstrap, apache_bootstrap, topic, 800, 2) >= 40
 
 

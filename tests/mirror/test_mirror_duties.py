@@ -21,11 +21,14 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, HeartbeatRules, MirrorConfig, TopicRules
 from shoal.mirror.control import send_command
+from shoal.mirror.metrics import collect_proof
 from shoal.mirror.mm2.heartbeats import heartbeat_key
 from shoal.mirror.mm2.naming import Naming
+from shoal.mirror.proof.files import read_proof
 from shoal.model.errors import SystemFailure, UnreachableError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition
+from shoal.telemetry.discovery import mirror_folder
 from support.client.topic_reader import SILENT, read_topic
 from support.mirror.runs import PATIENCE_S, client, fill, make, running
 
@@ -124,16 +127,51 @@ def test_a_mirror_is_watched_paused_and_resumed_from_another_terminal(
     )
 
 
+def test_a_proof_is_shown_by_the_status_and_by_metrics(
+    source: str, target: str, tmp_path: Path
+) -> None:
+    asyncio.run(make(source, "proven"))
+    fill(source, "proven", _values(20))
+    order = ["verify", "--follow", "--name", "proven", "--topics", "proven"]
+    order += ["--source-bootstrap-server", source, "--target-bootstrap-server", target]
+    with _mirror(source, target, "proven", "--name", "proven"):
+        _wait_for_status("proven", "lag", 0)
+        command = [sys.executable, "-m", "shoal", "mirror", *order]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + PATIENCE_S
+            while (proof := read_proof(mirror_folder("proven"))) is None or (
+                proof.partitions[0].proven_offset < 20
+            ):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert "; proven equal up to offset 20, " in _order("status").stdout
+            body = json.loads(_order("status", "-o", "json").stdout)
+            shown = body[0]["proofs"]["proven"]["partitions"][0]
+            assert (shown["proven_offset"], shown["difference"]) == (20, None)
+            series = dict(collect_proof("proven", proof, proof.at_us + 2_000_000))
+            labels = ("proven", "proven", "0")
+            assert series["shoal_mirror_proven_offset"] == [(labels, 20)]
+            assert series["shoal_mirror_proof_difference"] == [(labels, 0)]
+            second = _order(*order)
+            assert "another process proves this mirror" in second.stderr
+            process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=PATIENCE_S)
+    assert "proven-0: proven equal up to offset 20" in said
+    assert process.returncode == ExitCode.PROVEN
+    assert (tmp_path / "shoal" / "mirrors" / "proven" / "proof-resume.json").exists()
+
+
 def test_a_mirror_that_was_killed_is_not_shown(source: str, target: str, tmp_path: Path) -> None:
     asyncio.run(make(source, "shot"))
     with _mirror(source, target, "shot", "--name", "shot") as process:
         _status("shot")
         os.kill(process.pid, signal.SIGKILL)
         process.wait(PATIENCE_S)
-        assert list((tmp_path / "shoal" / "mirrors").iterdir())
+        folder = tmp_path / "shoal" / "mirrors"
+        assert list(folder.glob("*.json"))
         with pytest.raises(UnreachableError, match="no mirror is running on this machine"):
             send_command("status", None)
-        assert not list((tmp_path / "shoal" / "mirrors").iterdir())
+        assert not list(folder.glob("*.json"))
 
 
 def test_an_open_transaction_is_shown_as_what_holds_records_back(source: str, target: str) -> None:

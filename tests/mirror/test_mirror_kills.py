@@ -27,7 +27,9 @@ def target() -> Iterator[LiteCluster]:
 def test_a_mirror_that_is_killed_again_and_again_goes_on(
     source: LiteCluster, target: LiteCluster, tmp_path: Path
 ) -> None:
-    kills = MirrorKills(source, target, tmp_path, *THROTTLE)
+    """Each start copies at another depth than the one before."""
+    depths = ("deep", "auto", "raw")
+    kills = MirrorKills(source, target, tmp_path, *THROTTLE, batch_records=3, depths=depths)
     outcome = kills.run("killed", RECORDS, [MIRROR, TARGET, MIRROR, SOURCE])
     assert outcome.problems == []
     assert outcome.kills.total() == 4
@@ -42,3 +44,18 @@ def test_compare_and_append_goes_on_at_the_targets_end(
     assert outcome.problems == []
     for number in range(PARTITIONS):
         assert offsets_of(target, "appended", number) == offsets_of(source, "appended", number)
+
+
+@pytest.mark.parametrize("kills", [pytest.param(3, id="3"), pytest.param(20, id="20")])
+@pytest.mark.quick("3")
+def test_two_mirrors_of_one_name_and_opposite_depths_write_each_record_once(
+    source: LiteCluster, target: LiteCluster, tmp_path: Path, kills: int
+) -> None:
+    """They share a producer id: what one has sent is no duplicate of the other's batches."""
+    records = 1_500 * kills
+    rivals = MirrorKills(
+        source, target, tmp_path, *THROTTLE, batch_records=2, depths=("raw", "deep", "auto")
+    )
+    outcome = rivals.run_rivals("rivals", records, kills)
+    assert outcome.problems == []
+    assert outcome.kills.total() >= kills

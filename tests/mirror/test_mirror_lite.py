@@ -204,7 +204,7 @@ def test_the_command_ends_in_order_when_it_is_told_to(
     with subprocess.Popen(arguments) as process:
         _wait_for_copy(positions, 300)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(100) == 0
     told = json.loads(positions.read_text())
     assert (told["reader"], told["final"], told["counts"]["records"]) == ("mirror", True, 300)
     assert {row["offset"] for row in told["positions"]} == {100}

@@ -199,7 +199,7 @@ async def test_a_stop_while_the_clusters_are_still_sought_ends_it_at_once(
         async def soon() -> None:
             await asyncio.sleep(0.2)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             status = await mirror_until(soon, config)
     assert status.positions == {}
 

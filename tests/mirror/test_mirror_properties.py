@@ -202,10 +202,13 @@ def test_every_other_key_is_named(key: str) -> None:
     assert mirror_file({**BASE, key: "1"}).without_effect == [key]
 
 
-def test_keys_for_deep_copies_are_named_where_nothing_is_copied_deep() -> None:
+@pytest.mark.parametrize("key", ["use.raw.bytes", "A->B.fetch.raw.bytes", "shoal.depth"])
+def test_keys_for_deep_copies_are_named_where_nothing_is_copied_deep(key: str) -> None:
     keys = {"B.producer.compression.type": "zstd", "linger.ms": "3", "B.batch.size": "9"}
-    assert mirror_file({**BASE, **keys}).only_deep == sorted(keys)
-    assert mirror_file({**BASE, **keys, "shoal.deep.topics": "logs"}).only_deep == []
+    raw = {key: "raw" if key == "shoal.depth" else "true"}
+    assert mirror_file({**BASE, **keys}).only_deep == []
+    assert mirror_file({**BASE, **keys, **raw}).only_deep == sorted(keys)
+    assert mirror_file({**BASE, **keys, **raw, "shoal.deep.topics": "logs"}).only_deep == []
 
 
 def test_the_narrower_key_wins() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.client.client import Client
-from shoal.client.consume.raw_fetch import Fetched
+from shoal.client.consume.fetch_session import Fetched
 from shoal.lite.broker.fetch.preferred_replica import RACK_AWARE
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import MirrorConfig
@@ -27,13 +27,13 @@ def source() -> Iterator[LiteCluster]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which brokers the mirror's partitions were fetched from, in order."""
     nodes: list[int] = []
-    fetch_from = Client.fetch_from
+    fetch_in_session = Client.fetch_in_session
 
     async def count(client: Client, node_id: int, *args: object, **options: object) -> Fetched:
         nodes.append(node_id)
-        return await fetch_from(client, node_id, *args, **options)  # type: ignore[arg-type]
+        return await fetch_in_session(client, node_id, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Client, "fetch_from", count)
+    monkeypatch.setattr(Client, "fetch_in_session", count)
     return nodes
 
 

@@ -1,5 +1,8 @@
 """The offset map against a plain list of pairs: exact, small, and never a record too far."""
 
+import zlib
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,9 +14,11 @@ from shoal.mirror.offsets.offset_map import (
     OffsetSpan,
     decode_block,
     encode_block,
+    find_excess,
     find_spans,
     resume_writer,
 )
+from shoal.wire.errors import Malformed
 
 # How a log goes on: (source offsets without a record, records, target offsets of others).
 STEPS = st.lists(
@@ -171,3 +176,59 @@ def test_offsets_become_spans() -> None:
         OffsetSpan(9, 1, 1),
         OffsetSpan(11, 2, 2),
     ]
+
+
+def _week_of_transactions(runs: int) -> MapWriter:
+    """Batches of ten records, each with a marker behind it at the source only."""
+    writer, source, target = MapWriter(0), 0, 0
+    for _ in range(runs):
+        writer.add([OffsetSpan(source, 10, 10)], target)
+        source, target = source + 11, target + 10
+    return writer
+
+
+def test_a_map_has_a_limit_and_what_exceeds_it_is_the_oldest() -> None:
+    blocks = _week_of_transactions(20_000).blocks_to_save()
+    size = sum(map(len, blocks.values()))
+    assert size < 20_000, "less than a byte for each transaction"
+    assert find_excess(blocks) == []
+    dropped = find_excess(blocks, size // 2)
+    assert dropped == sorted(blocks)[: len(dropped)]
+    kept = {start: block for start, block in blocks.items() if start not in dropped}
+    assert sum(map(len, kept.values())) <= size // 2
+    assert find_excess(blocks, 0) == sorted(blocks)[:-1], "the last one stays"
+
+
+def test_what_was_dropped_is_unknown_unless_the_target_has_deleted_it_too() -> None:
+    blocks = _week_of_transactions(2000).blocks_to_save()
+    dropped = find_excess(blocks, sum(map(len, blocks.values())) // 2)
+    kept = {start: block for start, block in blocks.items() if start not in dropped}
+    first = min(kept)
+    first_target = decode_block(first, kept[first])[1][0].target
+    whole, rest = OffsetMap(blocks), OffsetMap(kept)
+    for offset in (first, first + 1, 2000 * 11):
+        assert rest.knows(offset, first_target=0)
+        said = [each.translate(offset, done=22_000, target_end=20_000) for each in (whole, rest)]
+        assert said[0] == said[1]
+    assert not rest.knows(first - 1, first_target=0)
+    assert not rest.knows(0, first_target=first_target - 1)
+    # Nothing is left below the first record that the map has.
+    assert rest.knows(0, first_target=first_target)
+    assert OffsetMap({}).knows(0, first_target=0)
+    assert whole.knows(0, first_target=0)
+
+
+def test_blocks_are_compressed_and_blocks_of_the_first_format_are_read() -> None:
+    runs = [OffsetRun(number * 11, 10, number * 10, 10) for number in range(64)]
+    block = encode_block(704, runs)
+    assert block[0] == 2
+    assert len(block) < 64
+    assert decode_block(0, block) == (704, runs)
+    plain = b"\x01" + zlib.decompress(block[1:])[1:]
+    assert decode_block(0, plain) == (704, runs)
+    for broken in (block[:-3], b"\x02nothing", b"\x03"):
+        with pytest.raises(Malformed):
+            decode_block(0, broken)
+    large = b"\x02" + zlib.compress(b"\x01" + bytes(8 << 20))
+    with pytest.raises(Malformed, match="too large"):
+        decode_block(0, large)

@@ -32,7 +32,7 @@ class RawConnection:
 
     def __init__(self, address: str) -> None:
         host, port = address.split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=10)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
         self._decoder = FrameDecoder()
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class RawConnection:
             client_id="oracle",
             transactional_id=None,
             acks=-1,
-            timeout_ms=5000,
+            timeout_ms=60_000,
             partitions=[ProducePartition(topic, 0, batch)],
         )
         (answer,) = decode_produce_response(PRODUCE_VERSION, self.call(parts))
@@ -87,7 +87,7 @@ def host() -> Iterator[Producer]:
 @pytest.fixture
 def broker(host: Producer) -> str:
     """The address of librdkafka's own broker."""
-    (node,) = host.list_topics(timeout=10).brokers.values()
+    (node,) = host.list_topics(timeout=60).brokers.values()
     return f"{node.host}:{node.port}"
 
 
@@ -143,7 +143,7 @@ def test_what_we_encode_librdkafka_decodes(
 ) -> None:
     samples = {f"sample-{number}": sample for number, sample in enumerate(encoded_samples())}
     for topic, sample in samples.items():
-        host.list_topics(topic, timeout=10)
+        host.list_topics(topic, timeout=60)
         connection.produce(topic, sample.batch)
     consumer = Consumer(
         {"bootstrap.servers": broker, "group.id": "oracle", "check.crcs": True, "log_level": 0}
@@ -152,7 +152,7 @@ def test_what_we_encode_librdkafka_decodes(
     received: dict[str, list[Record]] = {topic: [] for topic in samples}
     missing = sum(len(sample.records) for sample in samples.values())
     while missing:
-        messages = consumer.consume(missing, timeout=2)
+        messages = consumer.consume(missing, timeout=60)
         assert messages, f"{missing} messages did not come"
         missing -= len(messages)
         for message in messages:

@@ -18,7 +18,7 @@ from uuid import UUID
 from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.cluster.metadata import BrokerAddress
 from shoal.client.cluster.router import Core
-from shoal.client.codes import Code
+from shoal.client.codes import COORDINATOR_RETRY, Code
 from shoal.client.errors import ConnectionLost, RequestTimedOut, error_for
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -241,6 +241,28 @@ class Admin:
         cluster = await self._core.metadata((), refresh=True)
         brokers = tuple(cluster.brokers[node] for node in sorted(cluster.brokers))
         return ClusterDescription(cluster.cluster_id, cluster.controller_id, brokers)
+
+    async def list_open_transactions(self, prefix: str) -> list[str]:
+        """The transactional ids with this prefix that have an open transaction, of all brokers."""
+        cluster = await self._core.metadata((), refresh=True)
+        values = {"state_filters": ["Ongoing"], "producer_id_filters": []}
+        found: set[str] = set()
+        for node_id in cluster.brokers:
+
+            async def attempt(node_id: int = node_id) -> Any:
+                response = await self._core.call(
+                    ApiKey.LIST_TRANSACTIONS, values, node_id=node_id, at_most=1
+                )
+                code = int(response.error_code)
+                if code != Code.NONE:
+                    error = error_for(code)
+                    error.retriable = error.retriable or code in COORDINATOR_RETRY
+                    raise error
+                return response
+
+            answer = await self._core.with_retries(attempt)
+            found |= {str(one.transactional_id) for one in answer.transaction_states}
+        return sorted(one for one in found if one.startswith(prefix))
 
     async def _at_controller(self, attempt: Callable[[int | None, bool], Awaitable[T]]) -> T:
         """Call the controller; `attempt` gets whether an earlier response was lost."""

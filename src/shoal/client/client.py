@@ -15,12 +15,13 @@ from functools import cached_property
 from shoal.client.admin import Admin
 from shoal.client.cluster.router import Core
 from shoal.client.consume import offsets, raw_fetch
-from shoal.client.consume.raw_fetch import Fetched, FetchLimits
+from shoal.client.consume.fetch_session import Fetched, FetchSession
+from shoal.client.consume.raw_fetch import FetchLimits
 from shoal.client.produce import compare_and_append, raw_produce
 from shoal.client.produce.compare_and_append import AppendRequest, AppendResults
 from shoal.client.produce.raw_produce import Produced
 from shoal.client.results import ListedOffset
-from shoal.client.transport.pool import FETCH, PRODUCE
+from shoal.client.transport.pool import CONTROL, FETCH, PRODUCE
 from shoal.model.topics import TopicPartition
 from shoal.wire.produce import Records
 
@@ -73,6 +74,33 @@ class Client(Core):
         return await raw_fetch.fetch_from(
             self, node_id, positions, limits=limits, channel=channel, rack_id=rack_id
         )
+
+    async def fetch_in_session(
+        self,
+        node_id: int,
+        session: FetchSession,
+        *,
+        max_wait_ms: int | None = None,
+        min_bytes: int | None = None,
+        max_bytes: int | None = None,
+        isolation: str | None = None,
+        channel: str = FETCH,
+        rack_id: str | None = None,
+    ) -> Fetched:
+        """Raw record sets of a session's partitions that have news; otherwise as `fetch_from`."""
+        limits = self._limits(max_wait_ms, min_bytes, max_bytes, None, isolation=isolation)
+        return await raw_fetch.fetch_in_session(
+            self, node_id, session, limits=limits, channel=channel, rack_id=rack_id
+        )
+
+    async def end_fetch_session(
+        self, node_id: int, session: FetchSession, *, channel: str = CONTROL
+    ) -> None:
+        """End a fetch session at the broker, which otherwise keeps it for minutes.
+
+        On another channel it does not wait for a fetch of the session that is in flight.
+        """
+        await raw_fetch.end_fetch_session(self, node_id, session, channel=channel)
 
     async def produce(
         self,

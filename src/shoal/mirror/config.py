@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from shoal.mirror.copy.delivery.names import DELIVERIES
+from shoal.mirror.copy.depth import AUTO_DEPTH, DEEP, DEPTHS, RAW
 from shoal.mirror.copy.rebatch import CODECS, KEEP, DeepRules
 from shoal.mirror.mm2.naming import Naming
 from shoal.mirror.mm2.patterns import (
@@ -46,6 +47,10 @@ class MirrorLimits:
     # Average bytes per second that all workers of the mirror together send to the target;
     # 0 for no limit.
     max_bytes_per_s: Annotated[int, "max_bytes_per_s"] = 0
+    # The same for single topics of the source.
+    topic_max_bytes_per_s: Annotated[Mapping[str, int], "topic_max_bytes_per_s"] = field(
+        default_factory=dict
+    )
     # How long the source may wait for `fetch_min_bytes` before it responds with less.
     fetch_wait_ms: Annotated[int, "fetch_wait_ms"] = 500
     fetch_min_bytes: Annotated[int, "fetch_min_bytes"] = 1
@@ -74,10 +79,12 @@ class TopicRules:
 class CopyRules:
     """How batches are copied, and what happens when a batch cannot be copied."""
 
-    # Copy batches without decoding them; if false, records are decoded and put into new batches
-    # (`shoal.mirror.copy.rebatch`).
-    use_raw_bytes: Annotated[bool, "use_raw_bytes"] = True
-    # The two sides separately, with KIP-712's names; None follows `use_raw_bytes`.
+    # Copy batches as they are (raw), put records into new batches (deep), or what is cheaper for
+    # the batches that arrive (`shoal.mirror.copy.depth`).
+    depth: Annotated[str, "depth"] = AUTO_DEPTH
+    # KIP-712's name: true is raw, false is deep, and None follows `depth`.
+    use_raw_bytes: Annotated[bool | None, "use_raw_bytes"] = None
+    # The two sides separately, with KIP-712's names; None follows the other settings.
     fetch_raw_bytes: Annotated[bool | None, "fetch_raw_bytes"] = None
     send_raw_bytes: Annotated[bool | None, "send_raw_bytes"] = None
     # Topics (names or regular expressions) that are copied deep while others are copied raw.
@@ -89,15 +96,21 @@ class CopyRules:
     on_loss: Annotated[str, "on_loss"] = "report"
 
     def __post_init__(self) -> None:
-        sides = (self.is_fetching_raw, self.is_sending_raw)
-        if sides[0] != sides[1]:
-            on, off = ("fetch", "send") if sides[0] else ("send", "fetch")
+        sides = self._sides
+        if False in sides and sides != (False, False):
+            on, off = ("fetch", "send") if sides[1] is False else ("send", "fetch")
             raise ConfigError(
                 f"{on}.raw.bytes is true and {off}.raw.bytes is false: raw batches can only be "
                 "sent raw, and decoded records only as records",
                 remedy="set both to the same value, or set only use.raw.bytes",
             )
+        if self.depth not in (AUTO_DEPTH, self.demanded_depth):
+            raise ConfigError(
+                f"--depth is {self.depth}, and use.raw.bytes demands {self.demanded_depth}",
+                remedy="set only one of them",
+            )
         for name, value, legal in (
+            ("depth", self.depth, DEPTHS),
             ("on-bad-batch", self.on_bad_batch, ON_BAD_BATCH),
             ("on-loss", self.on_loss, ON_LOSS),
             ("compression.type", self.deep.compression_type, (KEEP, *CODECS)),
@@ -115,16 +128,25 @@ class CopyRules:
         Patterns(self.deep_topics)
 
     @property
-    def is_fetching_raw(self) -> bool:
-        return self.use_raw_bytes if self.fetch_raw_bytes is None else self.fetch_raw_bytes
+    def _sides(self) -> tuple[bool | None, bool | None]:
+        """Whether fetching and sending are demanded to be raw; None where nothing is demanded."""
+        both = self.use_raw_bytes
+        fetch, send = self.fetch_raw_bytes, self.send_raw_bytes
+        return (both if fetch is None else fetch, both if send is None else send)
 
     @property
-    def is_sending_raw(self) -> bool:
-        return self.use_raw_bytes if self.send_raw_bytes is None else self.send_raw_bytes
+    def demanded_depth(self) -> str:
+        """The depth that KIP-712's settings demand, else `depth`."""
+        if False in self._sides:
+            return DEEP
+        return RAW if True in self._sides else self.depth
 
-    def is_deep(self, topic: str) -> bool:
-        """Whether the records of a topic are decoded and put into new batches."""
-        return not self.is_fetching_raw or Patterns(self.deep_topics).match(topic)
+    def depth_of(self, topic: str, *, needs_bytes: bool = False) -> str:
+        """How a topic is copied; `auto` is raw where its batches must stay as they are."""
+        if Patterns(self.deep_topics).match(topic):
+            return DEEP
+        demanded = self.demanded_depth
+        return RAW if demanded == AUTO_DEPTH and needs_bytes else demanded
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def find_running_mirrors(name: str | None = None) -> list[Address]:
     if refused and not found:
         raise refused[0]
     for each in refused:
-        _log.warning("command not sent: %s (%s)", each, each.remedy)
+        _log.warning("command not sent: %s", each)
     return found
 
 

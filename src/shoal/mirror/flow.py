@@ -25,6 +25,7 @@ from shoal.mirror.offsets.positions import write_positions
 from shoal.mirror.routes import Route
 from shoal.mirror.run.clients import open_clients
 from shoal.mirror.run.copier import Copier
+from shoal.mirror.run.latencies import Latencies
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.mirror.watch.log_starts import LogStarts
@@ -73,6 +74,9 @@ class CopyBackend(Protocol):
 
     def status(self) -> MirrorStatus: ...
 
+    @property
+    def latencies(self) -> Latencies | None: ...
+
 
 MakeCopyBackend = Callable[[Client, Client, MirrorConfig], CopyBackend]
 
@@ -97,6 +101,11 @@ class Flow:
     def is_copying(self) -> bool:
         """Whether copying has started, so that `stop` must wait for batches in flight."""
         return self._copier is not None
+
+    @property
+    def latencies(self) -> Latencies | None:
+        """Those of this process; None before copying starts, and with workers."""
+        return None if self._copier is None else self._copier.latencies
 
     def stop(self) -> None:
         if self._copier is not None:

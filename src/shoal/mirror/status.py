@@ -41,6 +41,10 @@ class PartitionStatus:
     waiting: Annotated[str, "waiting"] = ""
     # True if it waits for a higher max.message.bytes of the target topic.
     waits_for_limit: Annotated[bool, "waits_for_limit"] = False
+    # How batches are copied now: raw, or deep in new batches; "" if it has not started.
+    depth: Annotated[str, "depth"] = ""
+    # How batches are written: partitions of a topic may differ while old records are copied.
+    delivery: Annotated[str, "delivery"] = ""
     # Number of the copy: it increases when a topic is deleted and created again.
     generation: Annotated[int, "generation"] = 1
     generation_reason: Annotated[str, "generation_reason"] = ""
@@ -89,7 +93,7 @@ class MirrorStatus:
             "lag_s": self.lag_s,
             "counts": to_plain(self.counts),
             "deliveries": {name: list(one) for name, one in self.deliveries.items()},
-            "refused": [[str(error), error.remedy] for error in self.refused],
+            "refused": [[error.message, error.remedy] for error in self.refused],
             "notices": list(self.notices),
             "partitions": [each.to_json() for each in self.partitions],
         }
@@ -118,7 +122,7 @@ class MirrorStatus:
 def status_of_not_started(route: Route, error: ShoalError) -> PartitionStatus:
     """The status of a partition that waits to start or was refused."""
     return PartitionStatus(
-        route, -1, -1, -1, -1, -1.0, waiting=str(error), remedy=error.remedy or ""
+        route, -1, -1, -1, -1, -1.0, waiting=error.message, remedy=error.remedy or ""
     )
 
 
@@ -137,10 +141,12 @@ def partition_status(mirror: PartitionMirror, now_ms: int, waiting: str = "") ->
         lag_bytes=-1 if lag < 0 else queued + round(not_fetched * each),
         lag_s=_lag_s(lag, oldest_ms, now_ms),
         held_back=max(0, mirror.high_watermark - mirror.last_stable_offset),
-        parked="" if mirror.parked is None else str(mirror.parked),
+        parked="" if mirror.parked is None else mirror.parked.message,
         remedy="" if problem is None else problem.remedy or "",
         waiting=waiting if mirror.parked is None else "",
         waits_for_limit=mirror.waiting is not None,
+        depth=mirror.intake.depth,
+        delivery=mirror.delivery.name,
         generation=mirror.lineage.generation,
         generation_reason=mirror.lineage.reason,
         generation_target_offset=mirror.lineage.target_offset,

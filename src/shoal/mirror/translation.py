@@ -9,6 +9,8 @@ Rules:
 - The result is exact (`shoal.mirror.offsets.offset_map`), also where source and target offsets
   differ, and None while the mirror has not copied that far. Translating writes nothing.
 - Compare-and-append keeps offsets, so no map is needed.
+- The map of a partition is limited, so the oldest offsets of a long log with many gaps may not be
+  translated any longer. They are refused, never guessed.
 - A map belongs to one generation of a topic. A recreated target topic has no map until its mirror
   starts to fill it. The same holds for a recreated source topic, if the source is known.
 - Committed offsets of groups are read from the source's coordinator and committed at the target's.
@@ -31,7 +33,7 @@ from shoal.client.results import EARLIEST
 from shoal.mirror.copy.delivery.names import COMPARE_AND_APPEND
 from shoal.mirror.mm2.patterns import Selection
 from shoal.mirror.offsets.checkpoints import Checkpoint, CheckpointTopic
-from shoal.mirror.offsets.offset_map import OffsetMap
+from shoal.mirror.offsets.offset_map import MAP_LIMIT_BYTES, OffsetMap
 from shoal.mirror.routes import Route
 from shoal.mirror.watch.copies import topic_id
 from shoal.mirror.watch.generations import has_other_id
@@ -39,6 +41,10 @@ from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
 
 ANSWER_S: Final = 10.0
+_DROPPED: Final = (
+    f"the offset map keeps the newest {MAP_LIMIT_BYTES >> 20} MiB of each partition, and this "
+    "offset is older; choose the position at the target by timestamp"
+)
 _GROUP_S: Final = 30.0
 _GROUPS_AT_ONCE: Final = 8
 
@@ -123,9 +129,19 @@ class Translator:
         if why := self._unavailable.get(route.target):
             # Its log start is unknown, so the record may have been deleted.
             return TranslatedOffset(source, offset, route.target, None, why)
+        if not self._is_mapped(route.target, offset):
+            return TranslatedOffset(source, offset, route.target, None, _DROPPED)
         return TranslatedOffset(
             source, offset, route.target, self._translate_offset(route.target, offset)
         )
+
+    def _is_mapped(self, target: TopicPartition, offset: int) -> bool:
+        """Whether the map has this offset: the oldest blocks of a large map are dropped."""
+        checkpoint = self._topic.found[target]
+        first = max(self._log_starts.get(target, 0), checkpoint.generation_target_offset)
+        blocks = self._topic.blocks.get(target, {})
+        is_needed = checkpoint.delivery != COMPARE_AND_APPEND
+        return not is_needed or OffsetMap(blocks).knows(offset, first_target=first)
 
     def _translate_offset(self, target: TopicPartition, offset: int) -> int | None:
         """The offset at the target of a source offset; None if it is not copied yet."""

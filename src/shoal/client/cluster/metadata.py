@@ -143,15 +143,21 @@ class MetadataCache:
         oldest = now - self._max_age_s
         return all(self._topics_at.get(name, -1.0) >= oldest for name in topics)
 
-    def update(self, answer: ClusterMetadata, now: float) -> ClusterMetadata:
-        """Merge a response; topics that it does not contain stay unchanged."""
+    def update(
+        self, answer: ClusterMetadata, now: float, *, is_part: bool = False
+    ) -> ClusterMetadata:
+        """Merge a response; topics that it does not contain stay unchanged.
+
+        `is_part`: it was not requested for all wanted topics, which remain as old as they are.
+        """
         topics = dict(self.current.topics)
         for name, topic in answer.topics.items():
             topics[name] = _merge(topics.get(name), topic)
             self._topics_at[name] = now
         self.current = replace(answer, topics=topics)
-        self._brokers_at = now
-        self._is_stale = False
+        if not is_part:
+            self._brokers_at = now
+            self._is_stale = False
         return self.current
 
 

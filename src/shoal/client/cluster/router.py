@@ -111,6 +111,11 @@ class Core(ClosesOnExit):
                     await self._ask_metadata(sorted(self._cache.wanted))
         return self._cache.current
 
+    async def metadata_of(self, topics: Iterable[str]) -> ClusterMetadata:
+        """Fresh metadata of these topics alone, whatever other topics are in use."""
+        async with self._refreshing:
+            return await self._ask_metadata(sorted(topics), is_part=True)
+
     async def recent_metadata(self, topics: Iterable[str], *, age_s: float) -> ClusterMetadata:
         """The metadata with these topics and all others in use, at most `age_s` old.
 
@@ -227,10 +232,13 @@ class Core(ClosesOnExit):
 
     # Finding the cluster
 
-    async def _ask_metadata(self, topics: list[str] | None) -> ClusterMetadata:
+    async def _ask_metadata(
+        self, topics: list[str] | None, *, is_part: bool = False
+    ) -> ClusterMetadata:
         link_of_answer, response = await self._metadata_from_any(topics)
         answer = from_response(response)
-        cluster = self._cache.update(answer, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        cluster = self._cache.update(answer, now, is_part=is_part)
         self.pool.set_brokers(cluster.brokers)
         if link_of_answer is not None:
             self._keep_bootstrap_link(link_of_answer)

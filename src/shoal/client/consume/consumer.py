@@ -26,9 +26,10 @@ from uuid import UUID
 from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.cluster.router import Core
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
+from shoal.client.consume.fetch_session import Fetched
 from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.client.consume.offsets import list_offsets
-from shoal.client.consume.raw_fetch import Fetched, FetchLimits, fetch_from
+from shoal.client.consume.raw_fetch import FetchLimits, fetch_from
 from shoal.client.errors import (
     ConnectionLost,
     OffsetOutOfRange,

@@ -99,6 +99,15 @@ class Membership:
 
         `is_lost` is set if the coordinator removed this member: its partitions are lost.
         """
+        self._is_joining = True  # without heartbeats, whose answers would be errors
+        try:
+            joined = await self._join_until_done(subscription)
+        finally:
+            self._is_joining = False
+        self._start_heartbeats()
+        return joined
+
+    async def _join_until_done(self, subscription: Subscription) -> JoinResult:
         backoff = Backoff(
             self._core.config.retry_backoff_ms, self._core.config.retry_backoff_max_ms
         )
@@ -106,7 +115,7 @@ class Membership:
             self.on_poll()
             self.needs_join.clear()
             try:
-                joined = await self._join_once(subscription)
+                return await self._join_once(subscription)
             except (ConnectionLost, RequestTimedOut):
                 await asyncio.sleep(backoff.next_wait_s())
             except KafkaError as error:
@@ -114,9 +123,6 @@ class Membership:
                     await asyncio.sleep(backoff.next_wait_s())
                 if self.is_lost:
                     subscription = Subscription(subscription.topics)
-            else:
-                self._start_heartbeats()
-                return joined
 
     def _needs_pause(self, error: KafkaError) -> bool:
         """Whether to wait before the next attempt; raises a final error."""

@@ -57,6 +57,7 @@ class BrokerState(Enum):
     FITS = auto()  # the queue continues after it
     AHEAD = auto()  # another process has sent more under this producer
     BEHIND = auto()  # acknowledged records are missing
+    INSIDE = auto()  # another process has sent some of the records, in other batches
 
 
 class SendPolicy(NamedTuple):
@@ -214,8 +215,10 @@ class SequencedQueue(Generic[BatchT]):
                     last, last_sequence
                 )
             return BrokerState.FITS
-        is_ahead = _is_at_or_before(self.next_sequence, last_sequence)
-        return BrokerState.AHEAD if is_ahead else BrokerState.BEHIND
+        if _is_at_or_before(self.next_sequence, last_sequence):
+            return BrokerState.AHEAD
+        is_inside = _is_at_or_before(self.batches[0].base_sequence, last_sequence)
+        return BrokerState.INSIDE if is_inside else BrokerState.BEHIND
 
 
 def decide(

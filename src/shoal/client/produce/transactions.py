@@ -16,6 +16,8 @@ Rules of this file:
   flight: a late batch after the abort marker would open a new transaction.
 - After a commit without a response the session is dead, because the outcome is unknown: a new
   session with the same id makes the coordinator complete the transaction either way.
+- Another process may end a transaction: `leave_open` returns its identity for `end_transaction`,
+  which fences nobody. The coordinator answers a repeated end as it answered the first.
 """
 
 import asyncio
@@ -52,12 +54,20 @@ class TransactionalSession(Session):
 
     _mode = Mode.TRANSACTIONAL
 
-    def __init__(self, core: Core, transactional_id: str | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        transactional_id: str | None = None,
+        *,
+        identity: ProducerIdentity | None = None,
+    ) -> None:
+        """With an identity, continue as the producer that has it, and fence nobody."""
         self.transactional_id = transactional_id or core.config.transactional_id
         if not self.transactional_id:
             raise UsageError("a transactional session needs a transactional.id")
         super().__init__(core)
         self._coordinator = Coordinator(core, CoordinatorType.TRANSACTION, self.transactional_id)
+        self._given_identity = identity
         self._identity = _NO_IDENTITY
         self._version = 0
         self._state = TransactionState()
@@ -82,8 +92,23 @@ class TransactionalSession(Session):
         """Get an epoch for the transactional id; this fences older producers."""
         if self._state.phase is not Phase.NEW:
             raise UsageError("the session is already started")
-        await self._init_producer_id(_NO_IDENTITY)
+        if self._given_identity is None:
+            await self._init_producer_id(_NO_IDENTITY)
+        else:
+            self._version = await _transaction_version(self._core, self._coordinator)
+            self._set_identity(self._given_identity)
         self._state.mark_ready()
+
+    async def leave_open(self) -> ProducerIdentity:
+        """Wait for all batches and leave the transaction for another process to end.
+
+        This session can no longer be used; closing it does not abort the transaction.
+        """
+        await self.flush()
+        self._state.check_open()
+        identity = self._identity
+        self._state.mark_dead(ClientError("its transaction was left open for another process"))
+        return identity
 
     async def close(self) -> None:
         """Stop; an open transaction is aborted if the coordinator is reachable."""
@@ -213,8 +238,7 @@ class TransactionalSession(Session):
             "producer_epoch": identity.epoch,
         }
         response = await self._coordinator.call(ApiKey.INIT_PRODUCER_ID, values, at_most=5)
-        versions = self._core.pool.versions[await self._coordinator.node_id()]
-        self._version = 2 if versions.transaction_version >= 2 else 1
+        self._version = await _transaction_version(self._core, self._coordinator)
         self._set_identity(
             ProducerIdentity(int(response.producer_id), int(response.producer_epoch))
         )
@@ -291,16 +315,8 @@ class TransactionalSession(Session):
 
     async def _end_txn(self, *, is_commit: bool) -> ProducerIdentity:
         """End the transaction; returns the new identity, or `_NO_IDENTITY` if it stays."""
-        is_second = self._version >= 2
-        response = await self._ask(
-            ApiKey.END_TXN,
-            {"committed": is_commit},
-            at_least=_LAST_END_TXN_1 + 1 if is_second else 0,
-            at_most=None if is_second else _LAST_END_TXN_1,
-        )
-        if not is_second:
-            return _NO_IDENTITY
-        return ProducerIdentity(int(response.producer_id), int(response.producer_epoch))
+        values = {**self._identity_values(), "committed": is_commit}
+        return await _end(self._coordinator, values, self._version)
 
     async def _abort_at_coordinator(self) -> bool:
         """Abort; returns whether the coordinator had already ended the transaction."""
@@ -361,6 +377,48 @@ class TransactionalSession(Session):
             self._state.fail(_as_client_error(error))
         else:
             self._state.mark_dead(_as_client_error(error))
+
+
+async def end_transaction(
+    core: Core, transactional_id: str, identity: ProducerIdentity, *, is_commit: bool
+) -> None:
+    """End a transaction that another process left open; retried, also if an answer was lost."""
+    coordinator = Coordinator(core, CoordinatorType.TRANSACTION, transactional_id)
+    values = {
+        "transactional_id": transactional_id,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.epoch,
+        "committed": is_commit,
+    }
+    await _end(coordinator, values, await _transaction_version(core, coordinator))
+
+
+async def _end(
+    coordinator: Coordinator, values: Mapping[str, Any], version: int
+) -> ProducerIdentity:
+    """Call EndTxn; returns the new identity, or `_NO_IDENTITY` if it stays."""
+    is_second = version >= 2
+    response = await coordinator.call(
+        ApiKey.END_TXN,
+        values,
+        at_least=_LAST_END_TXN_1 + 1 if is_second else 0,
+        at_most=None if is_second else _LAST_END_TXN_1,
+    )
+    if not is_second:
+        return _NO_IDENTITY
+    return ProducerIdentity(int(response.producer_id), int(response.producer_epoch))
+
+
+async def _transaction_version(core: Core, coordinator: Coordinator) -> int:
+    """Return 1 or 2, by the finalized feature of the coordinator's cluster."""
+
+    async def connect() -> int:
+        node_id = await coordinator.node_id()
+        await core.any_link(node_id)
+        return node_id
+
+    versions = core.pool.versions[await core.with_retries(connect)]
+    return 2 if versions.transaction_version >= 2 else 1
 
 
 def _as_client_error(error: BaseException) -> ClientError:

@@ -145,7 +145,7 @@ class Pool:
             _abort(connection)
             if isinstance(error, ConnectionLost):
                 # Lost during the handshake: the caller's request was not sent.
-                raise ConnectionLost(str(error), sent=False, remedy=error.remedy) from error
+                raise ConnectionLost(error.message, sent=False, remedy=error.remedy) from error
             raise
 
     async def close(self) -> None:

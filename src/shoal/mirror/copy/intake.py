@@ -2,8 +2,9 @@
 
 Rules:
 - A batch is copied unchanged if possible. It is re-encoded where the copy starts inside the batch,
-  where compaction has left gaps, where the source's broker has set the append time, and always in
-  deep mode (`shoal.mirror.copy.rebatch`).
+  where compaction has left gaps, where the source's broker has set the append time, and in deep
+  mode (`shoal.mirror.copy.rebatch`): always, or while the gauge of the partition says that batches
+  are tiny (`shoal.mirror.copy.depth`).
 - An unpatched target discards the source's timestamp type. The append time becomes the create
   time of the records, regardless of the target topic's current timestamp type: that may change at
   any time, and old create times would let retention delete records right after they are copied.
@@ -14,16 +15,19 @@ Rules:
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Self
 
 from shoal.client.consume.isolation import BatchKind
+from shoal.mirror.copy.depth import DEEP, RAW, RAW_ABOVE_BYTES, DepthGauge
 from shoal.mirror.copy.rebatch import BatchGroup, Rebatcher
 from shoal.mirror.copy.rewrite import dense_copy, records_from
 from shoal.mirror.handlers import BatchHandler, RecordColumns, as_batch, as_columns
 from shoal.mirror.offsets.offset_map import OffsetSpan
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch
+from shoal.wire.records.joining import SourceBatch, part_of, read_source
 from shoal.wire.records.message_sets import OLD_FORMATS
 from shoal.wire.records.re_encode import trim, with_append_time
 
@@ -45,6 +49,8 @@ class Counts:
     converted: Annotated[int, "converted"] = 0
     # Re-encoded: additional pieces of batches that were too large for the target.
     split: Annotated[int, "split"] = 0
+    # Source batches whose records were put into new batches, in deep mode.
+    rebatched: Annotated[int, "rebatched"] = 0
     changed: Annotated[int, "changed"] = 0  # by the handler
     dropped_by_handler: Annotated[int, "dropped_by_handler"] = 0
     dropped_aborted: Annotated[int, "dropped_aborted"] = 0
@@ -82,27 +88,57 @@ class Intake:
 
     partition: TopicPartition  # of the source
     handler: BatchHandler | None = None
-    rebatcher: Rebatcher | None = None  # set in deep mode
+    rebatcher: Rebatcher | None = None  # None in raw mode
+    gauge: DepthGauge | None = None  # with `auto`: decides whether the rebatcher is used
     keeps_offsets: bool = False  # the target stores batches at their source offsets
     # Warnings logged so far about re-encoded topics; shared by all partitions.
     announced: set[str] = field(default_factory=set)
     counts: Counts = field(default_factory=Counts)
 
+    @property
+    def depth(self) -> str:
+        """How batches are copied now: raw or deep."""
+        is_deep = self.rebatcher is not None and (self.gauge is None or self.gauge.is_deep)
+        return DEEP if is_deep else RAW
+
+    @property
+    def lingers(self) -> bool:
+        """Whether gathered records may wait for those of the next fetch."""
+        return self.rebatcher is not None and self.rebatcher.rules.linger_ms > 0
+
+    def measure(self, batches: int, size_bytes: int, records: int) -> None:
+        """With `auto`: take the size of fetched batches into account."""
+        if self.gauge is not None:
+            self.gauge.note(batches, size_bytes, records)
+
     def take(
         self, batch: Batch, kind: BatchKind, position: int, stored_format: int
-    ) -> BatchGroup | None:
-        """Return what is to be sent for a source batch; None if that is nothing, or nothing yet."""
+    ) -> Sequence[BatchGroup]:
+        """Return what is to be sent for a source batch, and for those gathered before it."""
         is_converted = stored_format in OLD_FORMATS
         if is_converted:
             self._count_conversion(stored_format)
         if kind is BatchKind.CONTROL:
             self.counts.dropped_control += 1
-            return None
+            return ()
         if kind is BatchKind.ABORTED:
             self.counts.dropped_aborted += 1
-            return None
-        if self.rebatcher is not None:
-            return self._take_apart(self.rebatcher, batch, position)
+            return ()
+        rebatcher, gauge = self.rebatcher, self.gauge
+        if rebatcher is not None:
+            if gauge is None:
+                return self._gather(rebatcher, batch, position, is_converted=is_converted)
+            if not gauge.has_begun:
+                gauge.note(1, batch.size, batch.record_count)
+            # What is large is passed on even if most batches are tiny.
+            if gauge.is_deep and batch.size < RAW_ABOVE_BYTES:
+                return self._gather(rebatcher, batch, position, is_converted=is_converted)
+        group = self._pass(batch, position, is_converted=is_converted)
+        gathered = self.flush()
+        return [each for each in (gathered, group) if each is not None]
+
+    def _pass(self, batch: Batch, position: int, *, is_converted: bool) -> BatchGroup | None:
+        """In raw mode: return the batch itself, or what must be sent in its place."""
         # Read now: editing the header overwrites the offsets.
         source_offset, next_offset = max(batch.base_offset, position), batch.next_offset
         complete, spans = self._make_sendable(batch, position)
@@ -121,7 +157,12 @@ class Intake:
         """In deep mode: return the gathered records as one or more batches."""
         if self.rebatcher is None or not self.rebatcher.is_filled:
             return None
-        return self.rebatcher.take()
+        return self._count(self.rebatcher.take())
+
+    def _count(self, group: BatchGroup) -> BatchGroup:
+        if group.is_re_encoded:
+            self.counts.rebatched += group.source_batches
+        return group
 
     def forget(self, position: int) -> int:
         """Drop gathered records; returns the source offset of the first, or `position`."""
@@ -206,30 +247,39 @@ class Intake:
 
     # Deep mode.
 
-    def _take_apart(self, rebatcher: Rebatcher, batch: Batch, position: int) -> BatchGroup | None:
-        source_offset, next_offset = max(batch.base_offset, position), batch.next_offset
+    def _gather(
+        self, rebatcher: Rebatcher, batch: Batch, position: int, *, is_converted: bool
+    ) -> Sequence[BatchGroup]:
         if not batch.record_count:
             self.counts.dropped_empty += 1
-            return None
-        columns = RecordColumns.of(records_from(batch, position))
-        handled = self._apply_handler_to_columns(columns, position)
-        if handled is not None and len(handled):
-            rebatcher.add(handled.records(), batch.codec, (source_offset, next_offset))
-        return self.flush() if rebatcher.is_full else None
+            return ()
+        if self.handler is None:
+            source = read_source(batch, position)
+        else:
+            source = self._apply_handler_to_columns(self.handler, batch, position)
+        if not source.parts:
+            return ()
+        whole = batch if source.is_plain and not is_converted else None
+        groups = rebatcher.add(source, whole)
+        for group in groups:
+            self._count(group)
+        return groups
 
     def _apply_handler_to_columns(
-        self, columns: RecordColumns, position: int
-    ) -> RecordColumns | None:
-        if self.handler is None:
-            return columns
+        self, handler: BatchHandler, batch: Batch, position: int
+    ) -> SourceBatch:
+        columns = RecordColumns.of(records_from(batch, position))
+        source_offset, next_offset = max(batch.base_offset, position), batch.next_offset
         try:
-            handled = self.handler(self.partition, columns)
+            handled = handler(self.partition, columns)
             if handled is None:
                 self.counts.dropped_by_handler += 1
-                return None
+                return SourceBatch([], source_offset, next_offset)
             changed = as_columns(handled)
         except Exception as error:  # the user's code may raise anything
             failure = f"the handler failed on the records at offset {position}: {error!r}"
             raise HandlerFailed(failure) from error
         self.counts.changed += changed is not columns
-        return changed
+        parts = [part_of(record) for record in changed.records()]
+        size = sum(len(part.body) for part in parts)
+        return SourceBatch(parts, source_offset, next_offset, batch.codec, size=size)

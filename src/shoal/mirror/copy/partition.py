@@ -43,6 +43,7 @@ from shoal.client.transport.backoff import Backoff
 from shoal.mirror.copy.intake import Counts, HandlerFailed, Intake
 from shoal.mirror.copy.rebatch import BatchGroup
 from shoal.mirror.copy.rewrite import split_in_half, split_to_limit
+from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.offsets.offset_map import MapWriter, OffsetSpan, split_spans
 from shoal.mirror.run.remedies import LIMIT_REMEDY, remedy_for
 from shoal.mirror.watch.divergence import ReadEpochs
@@ -142,6 +143,7 @@ class Delivery:
 
     __slots__ = ("mirror",)
 
+    name: ClassVar[str] = ""
     keeps_offsets: ClassVar[bool] = False  # batches are stored at their source offsets
     # Of batches that `PartitionCopier.next_batch` sends. What may be at the target is retried
     # until it certainly is: a mirror leaves nothing out.
@@ -219,6 +221,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
     writes_to: TopicPartition | None = None  # the target partition, if its topic name differs
     offsets: MapWriter | None = None  # maps source offsets to target offsets
     declare: Declare | None = None
+    # Of its topic, shared by all partitions.
+    throttle: Throttle = field(default_factory=Throttle)
     # The target is known to refuse batches larger than this; 0 if no limit is known.
     limit_bytes: int = 0
     retries_bad: bool = False  # read a damaged batch again instead of parking the partition
@@ -228,6 +232,9 @@ class PartitionCopier(Generic[DeliveryT_co]):
     waiting: ShoalError | None = None
     is_waiting: bool = False
     suspicion: tuple[str, str] | None = None  # message and remedy for parking
+    # Why this partition must be released and resume from the state of the target; "" if it need
+    # not. Nothing is sent until then.
+    resume_reason: str = ""
     # The target lost records below an acknowledged batch: recorded in the checkpoint.
     has_lost_target: bool = False
     epochs: ReadEpochs = field(
@@ -246,6 +253,10 @@ class PartitionCopier(Generic[DeliveryT_co]):
     last_resume_point: ResumePoint = NO_RESUME_POINT
     damaged: Outgoing | None = None  # read again once nothing is in flight
     regressed_to: int = -1  # offset of a batch below acknowledged offsets; -1 if none
+    # Called with the newest timestamp of each batch that is at the target.
+    on_copied: Callable[[TopicPartition, int], None] | None = None
+    # Called once with a partition that got a `resume_reason`.
+    on_resume_needed: Callable[["PartitionMirror"], None] | None = None
     _damaged_at: int = -1
     _last_timestamp_ms: int = -1
 
@@ -295,6 +306,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
     @property
     def can_send(self) -> bool:
         is_blocked = self.is_held or self.is_waiting or self.suspicion is not None
+        is_blocked = is_blocked or bool(self.resume_reason)
         return self.parked is None and not is_blocked
 
     @property
@@ -320,22 +332,28 @@ class PartitionCopier(Generic[DeliveryT_co]):
         self.fetched_ms = now_ms
         take, accept = self.intake.take, self.delivery.accept
         classify = AbortedFilter(aborted).classify
+        before, batches, size_bytes = self.position, 0, 0
         try:
             for batch, stored_format in read_batches(records):
-                if batch.last_offset >= self.position and self.parked is None:
-                    # Read now: editing the header overwrites the offsets.
-                    next_offset = batch.next_offset
+                # Read now: editing the header overwrites the offsets.
+                next_offset = batch.next_offset
+                if next_offset > self.position and self.parked is None:
                     self.epochs.note(batch.leader_epoch, batch.base_offset)
+                    batches += 1
+                    size_bytes += batch.size
                     try:
-                        group = take(batch, classify(batch), self.position, stored_format)
+                        groups = take(batch, classify(batch), self.position, stored_format)
                     except HandlerFailed as error:
                         self.park(str(error), _FIX_HANDLER)
                     else:
-                        if group is None or accept(group):
+                        if not groups or all(map(accept, groups)):
                             self.position = next_offset
         except WireError as error:
             self._on_damaged_batch(self.position, error)
             return False
+        self.intake.measure(batches, size_bytes, self.position - before)
+        if not self.intake.lingers:
+            self.flush()
         return True
 
     def flush(self) -> bool:
@@ -404,7 +422,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
         return None if is_alone or self.damaged is not None else due
 
     def mark_sent(self, outgoing: Outgoing) -> None:
-        if outgoing.is_re_encoded:
+        if outgoing.is_re_encoded and self.declare is not None:
             self.declare_at(self.delivery.due_offset(outgoing))
         self.counts.resent += outgoing.tries > 0
         outgoing.tries += 1
@@ -435,6 +453,12 @@ class PartitionCopier(Generic[DeliveryT_co]):
                 "%s is parked, other partitions continue: %s (%s)", self.partition, message, remedy
             )
             self.forget_unsent()
+
+    def request_resume(self, reason: str) -> None:
+        """Send nothing more until this partition is released and started again."""
+        self.resume_reason = reason
+        if self.on_resume_needed is not None:
+            self.on_resume_needed(self)
 
     def suspect_target(self, message: str, remedy: str) -> None:
         """Send nothing until the target's topic id is compared; park if it is unchanged."""
@@ -484,6 +508,14 @@ class PartitionCopier(Generic[DeliveryT_co]):
         self.intake.forget(self.position)
         self.delivery.on_dropped(first)
 
+    def drop_queue(self, point: ResumePoint) -> None:
+        """Drop all batches, of which none is in flight, and return to a resume point."""
+        self.queue.batches.clear()
+        self.queued_bytes = 0
+        self.intake.forget(point.source_offset)
+        self.position, self.target_offset = point.source_offset, point.target_offset
+        self.queue.next_sequence = point.sequence
+
     def refetch_damaged(self) -> None:
         """Drop a damaged batch and all behind it, if there is one; nothing may be in flight."""
         damaged, self.damaged = self.damaged, None
@@ -512,6 +544,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
         if first.batch.size > self.limit_bytes:
             self.limit_bytes = 0  # the limit of the target was raised
         self._last_timestamp_ms = first.batch.max_timestamp
+        if self.on_copied is not None:
+            self.on_copied(self.partition, self._last_timestamp_ms)
         self.queued_bytes -= first.batch.size
         self.counts.batches += 1
         self.counts.records += first.batch.record_count

@@ -3,7 +3,8 @@
 Rules:
 - The limit is an average: after a request of n bytes nothing is sent for n / rate seconds. The
   runner and the transaction writers share one throttle, so their sum stays below the limit.
-- A mirror with several workers divides its limit by the number of partitions of each worker.
+- A topic may have a limit of its own besides; while it is reached, other topics are sent.
+- A mirror with several workers divides its limits by the number of partitions of each worker.
 - The caller passes the time.
 """
 
@@ -30,11 +31,15 @@ class Throttle:
         if self.max_bytes_per_s:
             self.open_at_s = max(self.open_at_s, now_s) + size_bytes / self.max_bytes_per_s
 
+    def limit_span(self, room_bytes: int, span_s: float) -> int:
+        """Limit what is sent at once, if nothing follows for a time."""
+        if not self.max_bytes_per_s:
+            return room_bytes
+        return min(room_bytes, max(1, int(self.max_bytes_per_s * span_s)))
+
     def limit_request(self, request_bytes: int) -> int:
         """Limit the size of one request; a single larger batch is still sent alone."""
-        if not self.max_bytes_per_s:
-            return request_bytes
-        return min(request_bytes, max(1, int(self.max_bytes_per_s / _REQUESTS_PER_S)))
+        return self.limit_span(request_bytes, 1 / _REQUESTS_PER_S)
 
 
 def divide_limit(max_bytes_per_s: float, part: int, whole: int) -> float:

@@ -14,12 +14,12 @@ Rules, as in MirrorMaker 2:
 - Connection settings are passed to the client of the cluster. Consumer and producer settings become
   the mirror's own: `auto.offset.reset` is where new topics start, `fetch.*` and
   `max.partition.fetch.bytes` limit fetches, `max.request.size` and `buffer.memory` limit sends,
-  and `compression.type`, `batch.size` and `linger.ms` apply to topics that are copied deep.
+  and `compression.type`, `batch.size` and `linger.ms` apply where records are put into new batches.
 - Flows are off unless `A->B.enabled` is true. Topics get the source's alias as prefix unless the
   policy is the identity.
 - Settings that only this mirror has start with `shoal.` (`shoal.name`, `shoal.delivery`,
-  `shoal.start`, `shoal.max.bytes.per.s`, `shoal.deep.topics`, `shoal.on.bad.batch`,
-  `shoal.on.loss`); those of KIP-712 keep their names.
+  `shoal.start`, `shoal.max.bytes.per.s`, `shoal.depth`, `shoal.deep.topics`,
+  `shoal.on.bad.batch`, `shoal.on.loss`); those of KIP-712 keep their names.
 - Keys without effect are reported, so that nobody relies on them.
 """
 
@@ -39,6 +39,7 @@ from shoal.mirror.config import (
     MirrorLimits,
     TopicRules,
 )
+from shoal.mirror.copy.depth import AUTO_DEPTH, RAW
 from shoal.mirror.copy.rebatch import KEEP, DeepRules
 from shoal.mirror.mm2.naming import IDENTITY, PREFIX, Naming
 from shoal.mirror.mm2.patterns import CONFIGS_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE, parse_list
@@ -189,13 +190,13 @@ class _Reader:
         )
 
     def _copy_rules(self, settings: "_Settings", producer: "_Settings") -> CopyRules:
-        text, flag = settings.text, settings.flag
-        use_raw = flag("use.raw.bytes", True)
+        text = settings.text
         default = DeepRules()
         rules = CopyRules(
-            use_raw_bytes=use_raw,
-            fetch_raw_bytes=flag("fetch.raw.bytes", use_raw),
-            send_raw_bytes=flag("send.raw.bytes", use_raw),
+            depth=text("shoal.depth", AUTO_DEPTH),
+            use_raw_bytes=settings.optional_flag("use.raw.bytes"),
+            fetch_raw_bytes=settings.optional_flag("fetch.raw.bytes"),
+            send_raw_bytes=settings.optional_flag("send.raw.bytes"),
             deep_topics=settings.parse_list("shoal.deep.topics", ()),
             deep=DeepRules(
                 compression_type=producer.text("compression.type", KEEP),
@@ -205,7 +206,7 @@ class _Reader:
             on_bad_batch=text("shoal.on.bad.batch", "park"),
             on_loss=text("shoal.on.loss", "report"),
         )
-        if rules.is_fetching_raw and not rules.deep_topics:
+        if rules.demanded_depth == RAW and not rules.deep_topics:
             for name in ("compression.type", "batch.size", "linger.ms"):
                 self.only_deep |= producer.find_keys(name)
         return rules
@@ -261,6 +262,9 @@ class _Settings:
 
     def flag(self, name: str, default: bool) -> bool:
         return _flag(name, self.text(name, str(default)))
+
+    def optional_flag(self, name: str) -> bool | None:
+        return self.flag(name, True) if self.find_keys(name) else None
 
     def number(self, name: str, default: float) -> float:
         text = self.text(name, str(default))

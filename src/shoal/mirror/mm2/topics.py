@@ -291,7 +291,10 @@ class Topics:
         for name, error in plan.refused.items():
             if self._refused.get(name) != str(error) and not is_all:
                 _log.error(
-                    "topic %s is not copied: %s (%s)", name, error, error.remedy or "retried"
+                    "topic %s is not copied: %s (%s)",
+                    name,
+                    error.message,
+                    error.remedy or "retried",
                 )
         self._refused = {name: str(error) for name, error in plan.refused.items()}
 
@@ -303,7 +306,7 @@ def _partition_count(cluster: ClusterMetadata, name: str, side: str) -> int | No
         return None
     if topic.error != Code.NONE:
         error = error_for(topic.error, topic=name)
-        error.args = (f"cannot read the metadata of the {side} topic: {error}",)
+        error.args = (f"cannot read the metadata of the {side} topic: {error.message}",)
         error.remedy = error.remedy or remedy_for_seeing(topic.error)
         raise error
     return len(topic.partitions)

@@ -20,8 +20,12 @@ Rules:
   above the checkpoint do not count.
 - A checkpoint contains the identity of source and target: a recreated topic is another topic, and
   its copy another generation (`shoal.mirror.watch.generations`).
-- Serialised field names are next to the types (`shoal.model.serialised`). Format 2 has all fields.
-  Format 1 has no generations and is read as the first one; it may lack the fields marked so.
+- Serialised field names are next to the types (`shoal.model.serialised`). Format 3 leaves out
+  fields that have their default. Format 2 has all fields. Format 1 has no generations and is read
+  as the first one; it may lack the fields marked so.
+- Many partitions are written as one batch, compressed by gzip, which every Kafka reads. Segments
+  are small, because only closed ones are compacted: a start reads the present state once or twice,
+  and one open segment. Of what it reads it decodes only the last record of each key.
 """
 
 import asyncio
@@ -29,7 +33,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
@@ -41,16 +45,17 @@ from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.client.errors import KafkaError, error_for
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.results import EARLIEST, LATEST
-from shoal.mirror.offsets.offset_map import MapWriter, resume_writer
+from shoal.mirror.offsets.offset_map import MapWriter, find_excess, resume_writer
 from shoal.model.errors import ConfigError
 from shoal.model.serialised import AbsentUpTo, check_version, from_plain, to_plain
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
+from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records, encode_batch
 
 PREFIX: Final = "__shoal_mirror_"
-FORMAT: Final = 2
-_READ_FORMATS: Final = (1, 2)
+FORMAT: Final = 3
+_READ_FORMATS: Final = (1, 2, 3)
 _OPTIONAL_IN_1: Final = AbsentUpTo(1)
 NAME_LIMIT: Final = 200
 # Of one write; more data is split into several.
@@ -58,7 +63,14 @@ BATCH_LIMIT_BYTES: Final = 500_000
 RECORD_EXTRA_BYTES: Final = 30
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-_CONFIGS: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
+# Records below this size in total hardly become shorter.
+_COMPRESS_FROM_BYTES: Final = 1000
+_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": str(4 << 20),
+    "min.cleanable.dirty.ratio": "0.3",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +137,11 @@ def check_name(name: str) -> None:
 class CheckpointTopic:
     """The checkpoint topic of one mirror."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, *, replication_factor: int = -1) -> None:
+        """With -1 the target's default replication factor is used."""
         check_name(name)
         self.name = name
+        self._replication_factor = replication_factor
         self.found: Checkpoints = {}
         self.blocks: dict[TopicPartition, dict[int, bytes]] = {}
         self._client = client
@@ -145,7 +159,7 @@ class CheckpointTopic:
 
     async def exists(self) -> bool:
         topic = self._partition.topic
-        known = (await self._client.metadata([topic], refresh=True)).topics[topic]
+        known = (await self._client.metadata_of([topic])).topics[topic]
         if known.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
             raise error_for(known.error, topic=topic)
         self._present_id = known.topic_id
@@ -181,11 +195,29 @@ class CheckpointTopic:
             for start, block in changed.items():
                 _apply_value(self.blocks.setdefault(tp, {}), start, block)
 
+    def limit_maps(
+        self, blocks: Mapping[TopicPartition, NewBlocks]
+    ) -> dict[TopicPartition, NewBlocks]:
+        """Return blocks to write, and the deletion of older blocks that exceed the limit."""
+        limited: dict[TopicPartition, NewBlocks] = {}
+        for tp, changed in blocks.items():
+            known = self.blocks.get(tp, {})
+            limited[tp] = changed
+            if any(start not in known for start in changed):
+                merged = {**known, **{start: each for start, each in changed.items() if each}}
+                limited[tp] = {**dict.fromkeys(find_excess(merged)), **changed}
+        return limited
+
     async def create_if_missing(self) -> bool:
         """Create the topic if it is missing; returns whether it was."""
         if await self.exists():
             return False
-        topic = NewTopic(self._partition.topic, partitions=1, configs=_CONFIGS)
+        topic = NewTopic(
+            self._partition.topic,
+            partitions=1,
+            replication_factor=self._replication_factor,
+            configs=_CONFIGS,
+        )
         try:
             await self._client.admin.create_topics([topic])
         except KafkaError as error:
@@ -222,10 +254,14 @@ class CheckpointTopic:
         tp = self._partition
         if self._position is None:
             self._position = (await self._client.list_offsets({tp: EARLIEST}))[tp].offset
-        while self._position < end:
-            records, self._position = await self._read_from(self._position)
-            for record in records:
-                self._apply_record(record)
+        latest: dict[bytes | None, Record] = {}
+        position = self._position
+        while position < end:
+            records, position = await self._read_from(position)
+            latest.update((record.key, record) for record in records)
+        for record in latest.values():
+            self._apply_record(record)
+        self._position = position
 
     def resume_map(
         self, tp: TopicPartition, checkpoint: Checkpoint, *, is_new: bool
@@ -298,7 +334,9 @@ def encode_checkpoints(
     blocks: Mapping[TopicPartition, NewBlocks] | None = None,
 ) -> Iterator[bytearray]:
     """Encode checkpoints to batches, with the blocks of offset maps first."""
-    yield from map(encode_batch, _in_batches(_records(checkpoints, blocks or {})))
+    for records in _in_batches(_records(checkpoints, blocks or {})):
+        is_large = sum(map(_size, records)) >= _COMPRESS_FROM_BYTES
+        yield encode_batch(records, codec=Codec.GZIP if is_large else Codec.NONE)
 
 
 def _records(
@@ -318,7 +356,7 @@ def _in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     batch: list[Record] = []
     size = 0
     for record in records:
-        size += len(record.key or b"") + len(record.value or b"") + RECORD_EXTRA_BYTES
+        size += _size(record)
         if batch and size > BATCH_LIMIT_BYTES:
             yield batch
             batch, size = [], 0
@@ -327,7 +365,12 @@ def _in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + RECORD_EXTRA_BYTES
+
+
 def _key(tp: TopicPartition, **more: int) -> bytes:
+    # As all versions write it: compaction compares the bytes.
     return json.dumps({"topic": tp.topic, "partition": tp.partition, **more}).encode()
 
 
@@ -340,10 +383,26 @@ def _apply_value(found: dict[_Key, _Kept], key: _Key, value: _Kept | None) -> No
 
 
 def _value(checkpoint: Checkpoint) -> bytes:
-    return json.dumps({"format": FORMAT, **to_plain(checkpoint)}).encode()
+    plain = to_plain(checkpoint)
+    changed = {name: each for name, each in plain.items() if each != _DEFAULTS.get(name, _NONE)}
+    return json.dumps({"format": FORMAT, **changed}, separators=(",", ":")).encode()
 
 
 def _checkpoint(text: bytes) -> Checkpoint:
     value: dict[str, Any] = json.loads(text)
     version = check_version(value.pop("format"), _READ_FORMATS)
+    if version >= _FIRST_WITHOUT_DEFAULTS:
+        value = {**_DEFAULTS, **value}
     return from_plain(Checkpoint, value, version=version)
+
+
+def _find_defaults() -> dict[str, Any]:
+    """The default of each field that has one, by its serialised name."""
+    needed = {each.name for each in fields(Checkpoint) if each.default is MISSING}
+    blank = to_plain(Checkpoint(None, None, None, "", 0, 0))
+    return {name: value for name, value in blank.items() if name not in needed}
+
+
+_FIRST_WITHOUT_DEFAULTS: Final = 3
+_NONE: Final = object()
+_DEFAULTS: Final = _find_defaults()

@@ -9,10 +9,15 @@ Rules:
 - Where a handler changed the number of records of a batch, or where a piece of the map is missing,
   all its source offsets map to its first target offset: a consumer may read records twice, but
   misses none.
-- Runs are stored in blocks of some hundred, with the first source offset as key. A block says up to
-  where it is complete. Only the last block of a partition still changes.
+- Runs are stored in blocks of some dozen, with the first source offset as key. A block says up to
+  where it is complete. Only the last block of a partition still changes. A block of format 2 is a
+  block of format 1 that is compressed; gaps that repeat, as markers of transactions do, take
+  one to three bytes each.
+- The blocks of a partition take at most `MAP_LIMIT_BYTES`; then the oldest are dropped
+  (`find_excess`). What they mapped is not translated any longer: `OffsetMap.knows` says so.
 """
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -20,8 +25,16 @@ from typing import Final, NamedTuple
 from shoal.wire.errors import Malformed
 from shoal.wire.records.varint import append_varint, read_varlong
 
-BLOCK_RUNS: Final = 256
-_FORMAT: Final = 1
+# Rewritten once a second while the partition moves, so a block must be small.
+BLOCK_RUNS: Final = 64
+# Of all blocks of one partition, as stored.
+MAP_LIMIT_BYTES: Final = 1 << 20
+_PLAIN: Final = 1
+_COMPRESSED: Final = 2
+# Smaller blocks hardly become shorter.
+_COMPRESS_FROM_BYTES: Final = 64
+# Of one decompressed block: each run has four numbers of at most ten bytes.
+_BLOCK_LIMIT_BYTES: Final = 1 << 20
 
 Blocks = Mapping[int, bytes]  # by their first source offset
 
@@ -100,6 +113,7 @@ class MapWriter:
         self._until = self._runs[-1].end if self._runs else start
         self._sealed: dict[int, bytes] = {}
         self._is_saved = False
+        self._encoded: bytes | None = None  # the last block, until it changes
 
     def copy(self) -> "MapWriter":
         """Return an independent copy, which can be extended and discarded."""
@@ -111,6 +125,7 @@ class MapWriter:
     def add(self, spans: Iterable[OffsetSpan], target: int) -> None:
         """Add spans that were copied contiguously to this target offset."""
         self._is_saved = False
+        self._encoded = None
         for span in spans:
             run = OffsetRun(span.source, span.sources, target, span.records)
             target += span.records
@@ -125,19 +140,25 @@ class MapWriter:
         if done > self._until:
             self._until = done
             self._is_saved = False
+            self._encoded = None
 
     def blocks_to_save(self) -> dict[int, bytes]:
         """Return the blocks that are not written yet, or have changed since."""
         if self._is_saved:
             return dict(self._sealed)
-        return {**self._sealed, self._start: encode_block(self._until, self._runs)}
+        return {**self._sealed, self._start: self._encode_last()}
+
+    def _encode_last(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = encode_block(self._until, self._runs)
+        return self._encoded
 
     def mark_saved(self, blocks: Blocks) -> None:
         """Mark these blocks as written."""
         for start, block in blocks.items():
             if self._sealed.get(start) == block:
                 del self._sealed[start]
-        is_same = blocks.get(self._start) == encode_block(self._until, self._runs)
+        is_same = blocks.get(self._start) == self._encode_last()
         self._is_saved = self._is_saved or is_same
 
     def _try_join(self, run: OffsetRun) -> bool:
@@ -202,6 +223,17 @@ class OffsetMap:
         self._starts = sorted(blocks)
         self._blocks = blocks
 
+    def knows(self, offset: int, *, first_target: int) -> bool:
+        """Whether the map has a source offset, or all copied records are at or above its start.
+
+        `first_target` is the target offset of the first record that is there: of the copy, or of
+        the target's log, if that has deleted older ones.
+        """
+        if not self._starts or offset >= self._starts[0]:
+            return True
+        first = next(self._runs_from(0), None)
+        return first is None or first.target <= first_target
+
     def translate(self, offset: int, *, done: int, target_end: int) -> int | None:
         """Return the target offset of a source offset; None while it is unknown.
 
@@ -251,8 +283,20 @@ class OffsetMap:
             reached = max(reached, until)
 
 
+def find_excess(blocks: Blocks, limit_bytes: int = MAP_LIMIT_BYTES) -> list[int]:
+    """Find the oldest blocks of a partition that exceed the limit; never the last block."""
+    excess = sum(map(len, blocks.values())) - limit_bytes
+    found: list[int] = []
+    for start in sorted(blocks)[:-1]:
+        if excess <= 0:
+            break
+        found.append(start)
+        excess -= len(blocks[start])
+    return found
+
+
 def encode_block(until: int, runs: Iterable[OffsetRun]) -> bytes:
-    output = bytearray([_FORMAT])
+    output = bytearray([_PLAIN])
     append_varint(output, until)
     source = target = 0
     for run in runs:
@@ -261,12 +305,29 @@ def encode_block(until: int, runs: Iterable[OffsetRun]) -> bytes:
         append_varint(output, run.sources)
         append_varint(output, run.targets - run.sources)
         source, target = run.end, run.target_end
+    if len(output) >= _COMPRESS_FROM_BYTES:
+        compressed = bytes([_COMPRESSED]) + zlib.compress(output)
+        if len(compressed) < len(output):
+            return compressed
     return bytes(output)
+
+
+def _decompress_block(start: int, block: bytes) -> bytes:
+    inflate = zlib.decompressobj()
+    try:
+        plain = inflate.decompress(block[1:], _BLOCK_LIMIT_BYTES)
+    except zlib.error as error:
+        raise Malformed(f"the offset map block at source offset {start} is damaged") from error
+    if not inflate.eof:
+        raise Malformed(f"the offset map block at source offset {start} is too large or cut off")
+    return plain
 
 
 def decode_block(start: int, block: bytes) -> tuple[int, list[OffsetRun]]:
     """Return up to which source offset a block is complete, and its runs."""
-    if not block or block[0] != _FORMAT:
+    if block[:1] == bytes([_COMPRESSED]):
+        block = _decompress_block(start, block)
+    if not block or block[0] != _PLAIN:
         raise Malformed(f"the offset map block at source offset {start} has an unknown format")
     until, position = read_varlong(block, 1)
     source = target = 0

@@ -56,16 +56,26 @@ def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
 
 
 def read_positions(path: Path) -> dict[TopicPartition, int]:
-    """Read a file that `write_positions` wrote."""
+    """Read the positions in a file that `write_positions` wrote."""
+    return _read(path)[0]
+
+
+def read_rebatched(path: Path) -> int:
+    """Read how many source batches the mirror has put into new ones since its last start."""
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[dict[TopicPartition, int], int]:
     try:
         if path.stat().st_size > FILE_LIMIT_BYTES:
             raise LedgerError(f"{path} is too large to be a positions file")
         body: dict[str, Any] = json.loads(path.read_bytes())
         if body["format"] != FORMAT:
             raise LedgerError(f"{path} has format {body['format']!r}, not {FORMAT}")
-        return {
+        positions = {
             TopicPartition(str(row["topic"]), int(row["partition"])): int(row["offset"])
             for row in body["positions"]
         }
+        return positions, int(body["counts"].get("rebatched", 0))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"{path} is not a valid positions file: {error}") from error

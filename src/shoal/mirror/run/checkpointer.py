@@ -1,8 +1,8 @@
 """Writes checkpoints while a mirror runs.
 
 Rules:
-- One write at a time, of the partitions that have moved since the last. A failed write is not
-  retried: the next checkpoint supersedes it.
+- One write at a time, of the partitions that may have moved since the last (`note`): idle ones cost
+  nothing. A failed write is not retried: the next checkpoint supersedes it.
 - At the end it writes once more, with a short timeout: an old checkpoint only makes the next start
   read more of the source.
 """
@@ -30,7 +30,11 @@ class Checkpointer:
     def __init__(self, topic: CheckpointTopic) -> None:
         self._topic = topic
         self._written: Checkpoints = {}
+        # What the written checkpoints depend on, to skip partitions that have not moved.
+        self._seen: dict[TopicPartition, tuple[object, ...]] = {}
         self._mirrors: dict[TopicPartition, PartitionMirror] = {}
+        # Those whose state may differ from `_seen`.
+        self._noted: dict[TopicPartition, PartitionMirror] = {}
         # A checkpoint of an earlier generation must not be written after the claim of a new one.
         self._writing = asyncio.Lock()
 
@@ -47,10 +51,17 @@ class Checkpointer:
             await self._topic.create_if_missing()
             await self._topic.write(first, blocks)
             self._written.update(first)
+            for tp in first:
+                self._seen.pop(tp, None)
 
     def follow(self, mirrors: Iterable[PartitionMirror]) -> None:
         """Write checkpoints of these partitions, which are claimed, from now on."""
-        self._mirrors.update((mirror.target, mirror) for mirror in mirrors)
+        for mirror in mirrors:
+            self._mirrors[mirror.target] = self._noted[mirror.target] = mirror
+
+    def note(self, mirror: PartitionMirror) -> None:
+        """The next periodic write considers this partition."""
+        self._noted[mirror.target] = mirror
 
     async def release(
         self, mirrors: Iterable[PartitionMirror], *, must_write: bool = False
@@ -66,12 +77,14 @@ class Checkpointer:
         for mirror in ended:
             self._mirrors.pop(mirror.target, None)
             self._written.pop(mirror.target, None)
+            self._seen.pop(mirror.target, None)
 
     def forget(self, mirrors: Iterable[PartitionMirror]) -> None:
         """Stop tracking these partitions without a checkpoint: their target topic is gone."""
         for mirror in mirrors:
             self._mirrors.pop(mirror.target, None)
             self._written.pop(mirror.target, None)
+            self._seen.pop(mirror.target, None)
 
     async def restore(self) -> set[TopicPartition]:
         """Write all checkpoints again, to a recreated checkpoint topic."""
@@ -85,7 +98,9 @@ class Checkpointer:
         """Write checkpoints periodically, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
-            await self._write(list(self._mirrors.values()))
+            noted, self._noted = self._noted, {}
+            if not await self._write(noted.values()):
+                self._noted = {**noted, **self._noted}
 
     async def end(self) -> None:
         try:
@@ -104,10 +119,16 @@ class Checkpointer:
         moved: Checkpoints = {}
         maps: dict[TopicPartition, dict[int, bytes]] = {}
         followed = {mirror.target: mirror.offsets for mirror in mirrors if mirror.offsets}
+        seen: dict[TopicPartition, tuple[object, ...]] = {}
         for mirror in mirrors:
-            old = self._written[mirror.target]
             if mirror.suspicion is not None:
+                self._noted[mirror.target] = mirror
                 continue  # its last writes may be in a recreated topic
+            state = (mirror.resume_point, mirror.epochs.newest, mirror.has_lost_target)
+            if self._seen.get(mirror.target) == state:
+                continue
+            seen[mirror.target] = state
+            old = self._written[mirror.target]
             new = replace(old, **mirror.resume_point._asdict(), **epochs_below(mirror, mirror.done))
             if mirror.has_lost_target:
                 new = replace(old, target_lost=True)
@@ -117,11 +138,12 @@ class Checkpointer:
                     mirror.offsets.reach(mirror.done)
                     maps[mirror.target] = mirror.offsets.blocks_to_save()
         try:
-            await self._topic.write(moved, maps)
+            await self._topic.write(moved, self._topic.limit_maps(maps))
         except ClientError as error:
             _log.warning("could not write checkpoints; trying again in a second: %s", error)
             return False
         self._written.update(moved)
+        self._seen.update(seen)
         for tp, blocks in maps.items():
             followed[tp].mark_saved(blocks)
         return True

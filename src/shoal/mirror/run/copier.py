@@ -15,7 +15,7 @@ Rules:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,8 +23,10 @@ from shoal.client.client import Client
 from shoal.client.errors import ClientError
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import MirrorConfig
+from shoal.mirror.copy.delivery.names import TRANSACTIONAL
 from shoal.mirror.copy.partition import PartitionMirror
 from shoal.mirror.routes import Route
+from shoal.mirror.run.latencies import Latencies
 from shoal.mirror.run.runner import MirrorRunner
 from shoal.mirror.run.start import Starter
 from shoal.mirror.status import MirrorStatus, status_of_not_started
@@ -55,12 +57,14 @@ class Copier:
             self._starter.transaction_writers,
             limits=config.limits,
             throttle=self._starter.throttle,
+            topic_throttles=self._starter.topic_throttles,
             fails_on_loss=config.copy.on_loss == "fail",
             ends_when_parked=not is_of_team,
-            is_waiting=lambda: bool(self._starts.waiting.errors or self._diverged),
+            is_waiting=lambda: bool(self._starts.waiting.errors or self._resuming),
         )
         self.changed = asyncio.Event()
         self._runner.on_topic_changed = self.changed.set
+        self._runner.on_moved = self._checkpointer.note
         self._routes: dict[Route, PartitionMirror] = {}
         self._assigning = asyncio.Lock()
         self._starts = RouteStarts(
@@ -69,11 +73,19 @@ class Copier:
             is_running=self._routes.__contains__,
         )
         self._is_first = True
-        self._diverged: dict[Route, ShoalError] = {}  # released, to be started again
+        self._resuming: dict[Route, ShoalError] = {}  # released, to resume
+        # Log ends of the source that a partition knew when it was released to resume: a fetch
+        # session reports them again only when they change.
+        self._known_ends: dict[Route, tuple[int, int]] = {}
         self._restarts: set[asyncio.Task[None]] = set()
         self._runner.watch.on_diverged = self._on_diverged
         # Of recreated target topics: below these offsets all records are from this process.
         self._own_ends: dict[TopicPartition, int] = {}
+
+    @property
+    def latencies(self) -> Latencies | None:
+        """How long the copies of this process took."""
+        return self._runner.latencies
 
     @property
     def routes(self) -> list[Route]:
@@ -139,9 +151,11 @@ class Copier:
         """Send nothing new; `run` ends when all requests are answered."""
         self._runner.stop()
 
-    def limit_rate(self, max_bytes_per_s: float) -> None:
-        """Set the send rate limit; 0 for no limit."""
+    def limit_rate(self, max_bytes_per_s: float, by_topic: Mapping[str, float]) -> None:
+        """Set the send rate limits of the mirror and of topics; 0 for no limit."""
         self._starter.throttle.max_bytes_per_s = max_bytes_per_s
+        for topic, limit in by_topic.items():
+            self._starter.topic_throttles[topic].max_bytes_per_s = limit
 
     def pause(self) -> None:
         """Fetch nothing until `resume`."""
@@ -160,7 +174,7 @@ class Copier:
             deliveries=self._starter.deliveries,
             notices=tuple(self._starter.loss.notices),
         )
-        others = {**self._starts.not_running, **self._diverged}
+        others = {**self._starts.not_running, **self._resuming}
         if not others:
             return status
         return replace(
@@ -181,6 +195,10 @@ class Copier:
         begun = await self._starter.begin(routes, own)
         for tp in own:
             del self._own_ends[tp]
+        for route, mirror in begun.items():
+            mirror.on_resume_needed = self._on_resume_needed
+            ends = self._known_ends.pop(route, (-1, -1))
+            mirror.last_stable_offset, mirror.high_watermark = ends
         self._routes.update(begun)
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)
         self._runner.add(begun.values())
@@ -191,28 +209,49 @@ class Copier:
         Batches in flight are answered first. Then the start compares the target with the source
         and continues where the two logs diverge.
         """
-        route = Route(mirror.partition, mirror.target)
-        if route in self._diverged or route not in self._routes:
-            return
-        error = SystemFailure(
-            f"{mirror.partition}: from offset {offset} on, the source has other records than were "
-            f"fetched up to {mirror.position}; copying continues when all requests in flight are "
-            "answered",
-            remedy="check that the brokers of the target answer",
+        self._resume_later(
+            mirror,
+            SystemFailure(
+                f"{mirror.partition}: from offset {offset} on, the source has other records than "
+                f"were fetched up to {mirror.position}; copying continues when all requests in "
+                "flight are answered",
+                remedy="check that the brokers of the target answer",
+            ),
         )
+
+    def _on_resume_needed(self, mirror: PartitionMirror) -> None:
+        """Restart a partition: another process has written to it, or its delivery changes."""
+        level = logging.INFO if mirror.delivery.name == TRANSACTIONAL else logging.ERROR
+        self._resume_later(
+            mirror,
+            SystemFailure(
+                f"{mirror.partition}: {mirror.resume_reason}; copying resumes behind what the "
+                "target has",
+                remedy="wait; if it does not resume, run only one mirror with this name",
+            ),
+            level,
+        )
+
+    def _resume_later(
+        self, mirror: PartitionMirror, error: ShoalError, level: int = logging.ERROR
+    ) -> None:
+        """Release a partition, and start it again; `error` says why, until it runs."""
+        route = Route(mirror.partition, mirror.target)
+        if route in self._resuming or route not in self._routes:
+            return
         error.retriable = True
-        _log.error("%s", error)
-        self._diverged[route] = error
+        _log.log(level, "%s", error)
+        self._resuming[route] = error
         task = run_once(
-            "mirror divergence", self._begin_diverged(route, error), on_failure=self._runner.fail
+            "mirror resume", self._release_to_resume(route, error), on_failure=self._runner.fail
         )
         self._restarts.add(task)
         task.add_done_callback(self._restarts.discard)
 
-    async def _begin_diverged(self, route: Route, error: ShoalError) -> None:
+    async def _release_to_resume(self, route: Route, error: ShoalError) -> None:
         mirrors = await self._runner.release([route.source])
         if any(mirror.parked for mirror in mirrors):
-            self._diverged.pop(route, None)
+            self._resuming.pop(route, None)
             self._runner.add(mirrors)
             return
         backoff = Backoff(100, 5000)
@@ -222,11 +261,13 @@ class Copier:
                 await self._checkpointer.release(mirrors, must_write=True)
                 self._starter.transaction_writers.release(mirrors)
                 del self._routes[route]
+                for mirror in mirrors:
+                    self._known_ends[route] = mirror.last_stable_offset, mirror.high_watermark
                 self._starts.waiting.put(route, error, asyncio.get_running_loop().time())
             except ClientError as failure:
                 _log.warning("%s waits until its checkpoint is written: %s", route.source, failure)
                 await asyncio.sleep(backoff.next_wait_s())
-        self._diverged.pop(route, None)
+        self._resuming.pop(route, None)
 
     async def _release_changed(self) -> None:
         """Release partitions whose source or target topic was recreated."""

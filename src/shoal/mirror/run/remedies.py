@@ -1,4 +1,4 @@
-"""Remedies for errors of a broker that a retry does not solve."""
+"""Errors of a target that a retry does not solve: what to do about them."""
 
 from typing import Final
 

@@ -1,48 +1,54 @@
 """The mirror on real clusters: an asyncio shell around `shoal.mirror.copy.partition`.
 
 Rules:
-- Every event (a response, a timer, a stop request) ends in `_pump`, which starts whatever can
-  start: one fetch at a time from each source leader (or nearer replica, see
+- Every event (a response, a timer, a stop request) touches the partitions that it concerns and ends
+  in `_pump`. That looks at the touched partitions only (`shoal.mirror.pump`): its cost depends on
+  what moves, not on how many partitions there are.
+- One fetch at a time from each source leader (or nearer replica, see
   `shoal.client.cluster.replica_choice`), for all its partitions that have room; up to five
   requests to each target leader, each with the next batch of every partition that can send one.
 - Fetching and producing overlap; memory is bounded by the data that is fetched and unacknowledged.
+  A partition that the target does not take at the moment does not count, and is not fetched.
 - Record sets are views into the fetched frame, edited there and sent from there.
 - A parked partition stays parked; the mirror ends on its own only when all are parked.
 - Partitions can be added (`add`) and removed (`release`) while it runs. A partition that is
   released is no longer fetched, and is removed once all its requests are answered.
-- Topic ids are compared whenever metadata changes. Nothing is read from a source topic, and nothing
-  is sent to a target topic, whose id differs from the one with which a partition was started;
-  `on_topic_changed` is called, and other partitions continue.
+- Topic ids are compared whenever the metadata of a topic changes. Nothing is read from a source
+  topic, and nothing is sent to a target topic, whose id differs from the one with which a partition
+  was started; `on_topic_changed` is called, and other partitions continue.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from shoal.client.client import Client
-from shoal.client.cluster.metadata import ClusterMetadata
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
-from shoal.client.consume.raw_fetch import Fetched
+from shoal.client.consume.fetch_session import Fetched
+from shoal.client.consume.raw_fetch import partition_at
 from shoal.client.errors import ClientError, error_for
 from shoal.client.produce.compare_and_append import AppendResult
 from shoal.client.results import LATEST, ProduceResult
-from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import MirrorLimits
-from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
 from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
-from shoal.mirror.copy.intake import Counts
-from shoal.mirror.copy.partition import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
+from shoal.mirror.copy.partition import IN_FLIGHT_LIMIT, PartitionMirror
 from shoal.mirror.copy.throttle import Throttle
+from shoal.mirror.pump.agenda import Agenda
+from shoal.mirror.pump.cluster_side import ClusterSide
+from shoal.mirror.pump.outbox import Outbox, Singles, Units
+from shoal.mirror.pump.reader import UNTIL_ROOM, SourceReader
+from shoal.mirror.pump.statuses import Statuses
+from shoal.mirror.pump.work import PartitionWork
+from shoal.mirror.run.clients import end_fetch_sessions
+from shoal.mirror.run.latencies import Latencies
 from shoal.mirror.run.producers import last_sequence_of
 from shoal.mirror.run.remedies import remedy_for_reading
 from shoal.mirror.run.transaction_ids import TransactionWriters
-from shoal.mirror.status import MirrorStatus, partition_status, total
+from shoal.mirror.status import MirrorStatus
 from shoal.mirror.watch.generations import has_other_id
 from shoal.mirror.watch.source import SourceWatch
 from shoal.model.errors import WireError
@@ -50,32 +56,10 @@ from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import run_awaited
 from shoal.wire.fetch import FetchedPartition
 
-# Wait of a fetch that leaves out partitions without room: they must be fetched soon.
-_SHORT_WAIT_MS: Final = 10
 # A status must be quick, even if a partition has no leader.
 _ENDS_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
-
-
-Units = list[tuple[AppendDelivery, list[Outgoing]]]
-Singles = list[tuple[PartitionMirror, Outgoing]]
-
-
-@dataclass(slots=True)
-class _ClusterSide:
-    """The state of the runner for one of the two clusters."""
-
-    client: Client
-    topics: set[str]
-    backoff: Backoff
-    busy: dict[int, int] = field(default_factory=dict)  # requests in flight, by node
-    not_before: dict[int, float] = field(default_factory=dict)  # by node
-    is_refreshing: bool = False
-    compared: ClusterMetadata | None = None  # the metadata whose topic ids were compared last
-
-    def free(self, node_id: int, *, limit: int, now: float) -> bool:
-        return self.busy.get(node_id, 0) < limit and self.not_before.get(node_id, 0.0) <= now
 
 
 class MirrorRunner:
@@ -89,6 +73,7 @@ class MirrorRunner:
         *,
         limits: MirrorLimits,
         throttle: Throttle,
+        topic_throttles: Mapping[str, Throttle],
         fails_on_loss: bool = False,
         ends_when_parked: bool = True,
         is_waiting: Callable[[], bool] = lambda: False,
@@ -98,28 +83,28 @@ class MirrorRunner:
         self._watch = SourceWatch(source, fails_on_loss=fails_on_loss)
         self._ends_when_parked = ends_when_parked
         self._is_waiting = is_waiting
-        self._partitions: dict[TopicPartition, PartitionMirror] = {}
-        self._source = _ClusterSide(source, set(), Backoff(100, 2000))
-        self._target = _ClusterSide(target, set(), Backoff(100, 2000))
+        self._works: dict[TopicPartition, PartitionWork] = {}  # by partition of the source
+        self._agenda = Agenda()
+        self._source = ClusterSide(source)
+        self._target = ClusterSide(target)
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._released_counts = Counts()  # of partitions that were released
+        self._statuses = Statuses()
+        self.latencies = Latencies()
         # Called when a topic of either side is missing or was recreated.
         self.on_topic_changed: Callable[[], None] = lambda: None
-        self._fetch_order: deque[PartitionMirror] = deque()
-        self._leaving: dict[TopicPartition, asyncio.Event] = {}
-        self._fetching: set[TopicPartition] = set()
-        self._fetch_after: dict[TopicPartition, float] = {}
-        self._querying: set[TopicPartition] = set()
-        self._confirming: set[TopicPartition] = set()
-        self._sending_rest: set[TopicPartition] = set()  # of partitions that are being released
-        self._other_sources: set[TopicPartition] = (
-            set()
-        )  # not fetched: the source topic was recreated
+        # Called with partitions whose resume point may have changed.
+        self.on_moved: Callable[[PartitionMirror], None] = lambda _: None
+        self._readers: dict[int, SourceReader] = {}  # by source broker
+        self._outbox = Outbox()
+        self._transactional: set[TopicPartition] = set()
+        self._unchecked: dict[TopicPartition, PartitionMirror] = {}  # leaders to be checked
+        self._loaded: set[TopicPartition] = set()  # those with queued batches
+        self._parked: set[TopicPartition] = set()
+        self._others: set[TopicPartition] = set()  # whose topics are missing or were recreated
+        self._queued_bytes = 0
         self._throttle = throttle
-        # The last error of fetching or producing, until it succeeds again.
-        self._fetch_errors: dict[TopicPartition, str] = {}
-        self._produce_errors: dict[TopicPartition, str] = {}
+        self._topic_throttles = topic_throttles
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -134,11 +119,18 @@ class MirrorRunner:
     def add(self, mirrors: Iterable[PartitionMirror]) -> None:
         """Copy these too. Both clients must have metadata of their topics."""
         for mirror in mirrors:
-            self._partitions[mirror.partition] = mirror
-            self._fetch_order.append(mirror)
-            self._source.topics.add(mirror.partition.topic)
-            self._target.topics.add(mirror.target.topic)
-        self._source.compared = self._target.compared = None
+            tp = mirror.partition
+            work = self._works[tp] = PartitionWork(mirror)
+            mirror.on_copied = self.latencies.on_copied
+            mirror.throttle = self._topic_throttles.get(tp.topic, mirror.throttle)
+            self._source.add(tp, tp.topic)
+            self._target.add(tp, mirror.target.topic)
+            if work.is_transactional:
+                self._transactional.add(tp)
+            self._statuses.add(mirror)
+            self._agenda.touch(tp)
+            self._compare_topic_id(work)
+        self._report_other_topics()
         self._pump()
 
     async def release(
@@ -153,56 +145,59 @@ class MirrorRunner:
         With `sends_rest` fetched batches are delivered first. `patience_s` limits the time to wait
         for a target that does not answer.
         """
-        going = [self._partitions[tp] for tp in partitions if tp in self._partitions]
-        for mirror in going:
-            self._leaving[mirror.partition] = asyncio.Event()
+        going = [self._works[tp] for tp in partitions if tp in self._works]
+        for work in going:
+            work.released, work.sends_rest = asyncio.Event(), sends_rest
             if sends_rest:
-                mirror.flush()
-                self._sending_rest.add(mirror.partition)
+                work.mirror.flush()
             else:
-                mirror.forget_unsent()
+                work.mirror.forget_unsent()
+            self._agenda.touch(work.mirror.partition)
         self._writers.wake()
         self._pump()
-        gone = [self._leaving[mirror.partition].wait() for mirror in going]
+        gone = [work.released.wait() for work in going if work.released is not None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await asyncio.gather(*gone)
-        for mirror in going:
-            self._remove(mirror)
-            self._leaving.pop(mirror.partition, None)
-            self._sending_rest.discard(mirror.partition)
-        return going
+        for work in going:
+            self._remove(work)
+        return [work.mirror for work in going]
 
-    def _remove(self, mirror: PartitionMirror) -> None:
-        tp = mirror.partition
-        if self._partitions.get(tp) is mirror:
-            del self._partitions[tp]
-            self._fetch_order = deque(each for each in self._fetch_order if each is not mirror)
-            self._fetch_after.pop(tp, None)
-            self._fetch_errors.pop(tp, None)
-            self._produce_errors.pop(tp, None)
-            if mirror.parked is None:
-                # `truncated` is in its checkpoint and would be counted twice.
-                self._released_counts += replace(mirror.counts, truncated=0)
+    def _remove(self, work: PartitionWork) -> None:
+        mirror, tp = work.mirror, work.mirror.partition
+        if self._works.get(tp) is not work:
+            return
+        del self._works[tp]
+        self._agenda.forget(tp)
+        if work.reader is not None:
+            self._readers[work.reader].drop(tp)
+        self._outbox.put(work, None)
+        self._queued_bytes -= work.queued_bytes
+        for known in (self._loaded, self._parked, self._others, self._transactional):
+            known.discard(tp)
+        self._unchecked.pop(tp, None)
+        self._source.remove(tp, tp.topic)
+        self._target.remove(tp, mirror.target.topic)
+        self.latencies.forget(tp)
+        self._statuses.remove(tp)
 
-    def _remove_drained_partitions(self) -> None:
-        """Remove partitions that are being released and have nothing in flight."""
-        for tp, gone in self._leaving.items():
-            mirror = self._partitions.get(tp)
-            if mirror is None:
-                continue
-            if mirror.parked is None and tp not in self._sending_rest:
-                mirror.forget_unsent()  # includes batches that the target has refused since
-            # Do not wait for batches that must not be sent, but for responses to those in flight.
-            is_blocked = not mirror.can_send and not mirror.queue.in_flight
-            if mirror.parked or is_blocked or not mirror.queued_bytes:
-                self._remove(mirror)
-                gone.set()
+    def _remove_if_drained(self, work: PartitionWork) -> bool:
+        """Remove a partition that is being released, if it has nothing in flight."""
+        mirror = work.mirror
+        if mirror.parked is None and not work.sends_rest:
+            mirror.forget_unsent()  # includes batches that the target has refused since
+        # Do not wait for batches that must not be sent, but for responses to those in flight.
+        is_blocked = not mirror.can_send and not mirror.queue.in_flight
+        if work.released is None or not (mirror.parked or is_blocked or not mirror.queued_bytes):
+            return False
+        self._remove(work)
+        work.released.set()
+        return True
 
     async def run(self) -> None:
         """Copy until `stop`, or until every partition is parked."""
         try:
-            self._writers.on_progress = self._pump
+            self._writers.on_progress = self._on_transaction
             self._spawn(self._writers.run())
             self._pump()
             await self._ended.wait()
@@ -213,8 +208,11 @@ class MirrorRunner:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            for gone in self._leaving.values():
-                gone.set()
+            sessions = {node_id: reader.session for node_id, reader in self._readers.items()}
+            await end_fetch_sessions(self._source.client, sessions)
+            for work in self._works.values():
+                if work.released is not None:
+                    work.released.set()
         if self._failure is not None:
             raise self._failure
 
@@ -223,8 +221,9 @@ class MirrorRunner:
         if self._stopping:
             return
         self._stopping = True
-        for mirror in self._partitions.values():
-            mirror.forget_unsent()
+        for work in self._works.values():
+            work.mirror.forget_unsent()
+        self._agenda.touch_all(self._works)
         self._writers.stop()
         self._deadline = self._loop.call_later(self._limits.stop_s, self._ended.set)
         self._pump()
@@ -235,43 +234,32 @@ class MirrorRunner:
         self._ended.set()
 
     def status(self) -> MirrorStatus:
-        counts = replace(self._released_counts)
-        for mirror in self._partitions.values():
-            counts += mirror.counts
-        return MirrorStatus(
-            counts=counts,
-            positions={tp: mirror.done for tp, mirror in self._partitions.items()},
-            lag=total(mirror.lag for mirror in self._partitions.values()),
-            parked=tuple(m.parked for m in self._partitions.values() if m.parked is not None),
-            partitions=tuple(
-                partition_status(mirror, time.time_ns() // 1_000_000, self._wait_reason(mirror))
-                for mirror in self._partitions.values()
-            ),
-            paused=self._paused,
-        )
+        now_ms = time.time_ns() // 1_000_000
+        return self._statuses.make(now_ms, self._wait_reason, is_paused=self._paused)
 
-    def _wait_reason(self, mirror: PartitionMirror) -> str:
+    def _wait_reason(self, tp: TopicPartition) -> str:
         """Why a partition makes no progress at the moment; empty if no reason is known."""
+        work = self._works[tp]
+        mirror = work.mirror
         if mirror.waiting is not None:
             return str(mirror.waiting)
-        for side, name, tp in (
-            (self._source, "source", mirror.partition),
+        for side, name, each in (
+            (self._source, "source", tp),
             (self._target, "target", mirror.target),
         ):
-            if side.client.cluster.leader(tp) is None:
-                return f"the {name} partition {tp} has no leader"
-        source_error = self._fetch_errors.get(mirror.partition)
-        if source_error:
-            return f"cannot fetch from the source: {source_error}"
-        target_error = self._produce_errors.get(mirror.partition)
-        return f"cannot produce to the target: {target_error}" if target_error else ""
+            if side.client.cluster.leader(each) is None:
+                return f"the {name} partition {each} has no leader"
+        if work.fetch_error:
+            return f"cannot fetch from the source: {work.fetch_error}"
+        error = work.produce_error
+        return f"cannot produce to the target: {error}" if error else ""
 
     async def refresh_log_ends(self) -> None:
         """Read the log ends of the source, which paused and parked partitions do not fetch.
 
         A partition that does not answer keeps its last known log end.
         """
-        wanted = dict.fromkeys(self._partitions, LATEST)
+        wanted = dict.fromkeys(self._works, LATEST)
         if not wanted:
             return
         ask = partial(self._source.client.list_offsets_or_errors, wanted, timeout_s=_ENDS_S)
@@ -279,236 +267,233 @@ class MirrorRunner:
             ask(isolation="read_committed"), ask(isolation="read_uncommitted")
         )
         for tp in wanted:
-            mirror, end = self._partitions.get(tp), ends.offsets.get(tp)
-            if mirror is None:
+            work, end = self._works.get(tp), ends.offsets.get(tp)
+            if work is None:
                 continue
+            self._statuses.mark(tp)
             if end is None:
-                self._fetch_errors[tp] = str(ends.errors[tp])
+                work.fetch_error = str(ends.errors[tp])
                 continue
-            mirror.last_stable_offset = end.offset
+            work.mirror.last_stable_offset = end.offset
             mark = marks.offsets.get(tp, end)
-            mirror.high_watermark = max(mark.offset, end.offset)
+            work.mirror.high_watermark = max(mark.offset, end.offset)
 
     def pause(self) -> None:
         """Fetch nothing until `resume`; fetched batches are still delivered."""
         self._paused = True
 
     def resume(self) -> None:
-        self._paused = False
-        self._pump()
+        if self._paused:
+            self._paused = False
+            self._agenda.touch_all(self._works)
+            self._pump()
 
     # Starting work.
 
     def _pump(self) -> None:
         if self._ended.is_set():
             return
-        self._compare_topic_ids()
-        self._remove_drained_partitions()
+        now = self._loop.time()
+        self._compare_metadata()
+        for tp in self._agenda.take(now):
+            work = self._works.get(tp)
+            if work is not None:
+                self._update(work, now)
         if self._is_over():
             self._ended.set()
             return
-        now = self._loop.time()
-        for mirror in self._partitions.values():
-            if mirror.try_again(now):
-                self._writers.wake()
         if not self._stopping:
-            self._start_epoch_checks(now)
+            self._start_epoch_checks()
         if not (self._stopping or self._paused):
-            self._flush(now)
             self._start_fetches(now)
         self._start_produces(now)
-        self._start_sequence_queries()
-        self._start_confirmations()
+        for side in (self._source, self._target):
+            if side.leaderless:
+                self._refresh(side)
         self._schedule_pump(now)
+
+    def _update(self, work: PartitionWork, now: float) -> None:
+        """Find out what a partition that was touched needs."""
+        mirror, tp = work.mirror, work.mirror.partition
+        if mirror.try_again(now):
+            self._writers.wake()
+        if work.released is not None and self._remove_if_drained(work):
+            return
+        if not (self._stopping or self._paused):
+            self._flush(mirror, now)
+        self._plan_send(work)
+        self._count_queued(work)
+        self._plan_fetch(work, now)
+        self._start_queries(work)
+        self._agenda.set_time(tp, work.next_time(now))
+        self._statuses.mark(tp)
+        self.on_moved(mirror)
+
+    def _flush(self, mirror: PartitionMirror, now: float) -> None:
+        """In deep mode: queue records that have waited for linger.ms."""
+        rebatcher = mirror.intake.rebatcher
+        if rebatcher is not None and mirror.parked is None and rebatcher.is_due(now):
+            mirror.flush()
+            self._writers.wake()
 
     def _is_over(self) -> bool:
         if self._stopping:
-            return not any(
-                mirror.parked is None
-                and (mirror.queue.in_flight or (mirror.queued_bytes and mirror.can_send))
-                for mirror in self._partitions.values()
-            )
-        parked = [mirror.parked is not None for mirror in self._partitions.values()]
-        is_end = self._ends_when_parked and bool(parked) and all(parked)
-        return is_end and not self._is_waiting()
+            return not any(self._works[tp].is_unfinished for tp in self._loaded)
+        are_parked = bool(self._works) and len(self._parked) == len(self._works)
+        return self._ends_when_parked and are_parked and not self._is_waiting()
 
-    def _flush(self, now: float) -> None:
-        """In deep mode: queue records that have waited for linger.ms."""
-        for mirror in self._partitions.values():
-            rebatcher = mirror.intake.rebatcher
-            if rebatcher is not None and mirror.parked is None and rebatcher.is_due(now):
-                mirror.flush()
-                self._writers.wake()
+    def _count_queued(self, work: PartitionWork) -> None:
+        """Count what is queued for targets that take it: no more than a limit is fetched."""
+        mirror, tp = work.mirror, work.mirror.partition
+        if mirror.queued_bytes or mirror.queue.in_flight:
+            self._loaded.add(tp)
+        else:
+            self._loaded.discard(tp)
+        if mirror.parked is not None:
+            self._parked.add(tp)
+        # Batches that wait for the target must not block fetching for others.
+        counted = 0 if work.is_stuck else mirror.queued_bytes
+        self._queued_bytes += counted - work.queued_bytes
+        work.queued_bytes = counted
 
-    def _start_epoch_checks(self, now: float) -> None:
+    def _start_epoch_checks(self) -> None:
         """Check leaders with a new epoch, even if nothing is fetched: queued data may be void."""
-        unsure = [
-            mirror
-            for mirrors in self._leaders(self._source, self._partitions.values()).values()
-            for mirror in mirrors
-            if self._can_fetch(mirror, now) and self._watch.is_due(mirror)
-            if mirror.partition not in self._other_sources
-        ]
-        if unsure:
-            self._fetching.update(mirror.partition for mirror in unsure)
-            self._spawn(self._check_leader_epochs(unsure))
+        if self._unchecked:
+            unchecked = list(self._unchecked.values())
+            self._unchecked.clear()
+            self._spawn(self._check_leader_epochs(unchecked))
+
+    def _plan_fetch(self, work: PartitionWork, now: float) -> None:
+        """Decide from which broker, and from where on, the next fetch reads a partition."""
+        mirror, tp = work.mirror, work.mirror.partition
+        node_id = self._find_reader(work, now)
+        is_due = node_id is not None and self._watch.is_due(mirror)
+        part, until = None, None
+        if node_id is not None and not (is_due or work.is_checked):
+            until = self._find_pause(work, now)
+            if until is None:
+                cluster, size = self._source.client.cluster, self._limits.partition_bytes
+                part = partition_at(cluster, tp, mirror.position, size)
+        former = None if work.reader is None else self._readers[work.reader]
+        if former is not None and former.is_in_flight(tp):
+            if node_id != work.reader or former.session.wanted(tp) != part:
+                former.defer(tp)
+            return
+        if former is not None and node_id != work.reader:
+            former.drop(tp)
+        work.reader = node_id
+        if node_id is not None:
+            self._readers.setdefault(node_id, SourceReader()).plan(tp, part, until)
+        is_free = not work.is_checked and work.fetch_after <= now
+        if is_due and is_free and not self._stopping:
+            work.is_checked = True
+            self._unchecked[tp] = mirror
+
+    def _find_pause(self, work: PartitionWork, now: float) -> float | None:
+        """Until when a partition is left out of fetches; None if it is fetched."""
+        if work.fetch_after > now:
+            return work.fetch_after
+        is_full = work.mirror.queued_bytes >= self._limits.partition_bytes
+        return UNTIL_ROOM if work.is_stuck or is_full else None
+
+    def _find_reader(self, work: PartitionWork, now: float) -> int | None:
+        """The broker to fetch a partition from; None if it must not be fetched."""
+        source, tp = self._source, work.mirror.partition
+        source.leaderless.discard(tp)
+        if work.mirror.parked is not None:
+            return None
+        cluster = source.client.cluster
+        leader = cluster.leader(tp)
+        if leader is None:
+            source.leaderless.add(tp)
+        if leader is None or work.has_other_source or work.released is not None:
+            return None
+        node_id = source.client.replica_selector.node(cluster, tp, now)
+        return leader if node_id is None else node_id
 
     def _start_fetches(self, now: float) -> None:
-        # Batches that wait for a leader at the target must not block fetching for others.
-        queued_bytes = sum(
-            mirror.queued_bytes for mirror in self._partitions.values() if self._has_target(mirror)
-        )
-        if queued_bytes >= self._limits.queue_bytes:
+        if self._queued_bytes >= self._limits.queue_bytes:
             return
-        # Rotate: only the first partition of a fetch is guaranteed a batch that is larger than
-        # the limits.
-        self._fetch_order.rotate(-1)
-        leaders = self._leaders(self._source, self._fetch_order)
-        for node_id, mirrors in self._readable(leaders, now).items():
-            if not self._source.free(node_id, limit=1, now=now):
-                continue
-            wanted = {m.partition: m.position for m in mirrors if self._wants_data(m, now)}
-            if not wanted:
-                continue
-            all_wanted = len(wanted) == len(mirrors)
-            wait_ms = self._limits.fetch_wait_ms if all_wanted else _SHORT_WAIT_MS
-            self._source.busy[node_id] = 1
-            self._fetching.update(wanted)
-            self._spawn(self._fetch(node_id, wanted, wait_ms))
+        for node_id, reader in self._readers.items():
+            is_free = not reader.is_busy and self._source.not_before.get(node_id, 0.0) <= now
+            if is_free and len(reader.session):
+                wait_ms = reader.begin(now, self._limits.fetch_wait_ms)
+                self._spawn(self._fetch(node_id, reader, wait_ms))
 
-    def _readable(
-        self, leaders: Mapping[int, list[PartitionMirror]], now: float
-    ) -> dict[int, list[PartitionMirror]]:
-        """Group partitions by the broker to fetch from."""
-        source = self._source
-        readable: dict[int, list[PartitionMirror]] = {}
-        for leader, mirrors in leaders.items():
-            for mirror in mirrors:
-                node_id = source.client.replica_selector.node(
-                    source.client.cluster, mirror.partition, now
-                )
-                readable.setdefault(leader if node_id is None else node_id, []).append(mirror)
-        return readable
-
-    def _wants_data(self, mirror: PartitionMirror, now: float) -> bool:
-        return (
-            self._can_fetch(mirror, now)
-            and mirror.queued_bytes < self._limits.partition_bytes
-            and self._has_target(mirror)
-            and not self._watch.is_due(mirror)
-        )
-
-    def _has_target(self, mirror: PartitionMirror) -> bool:
-        return self._target.client.cluster.leader(mirror.target) is not None
-
-    def _can_fetch(self, mirror: PartitionMirror, now: float) -> bool:
-        return (
-            mirror.partition not in self._fetching
-            and mirror.partition not in self._other_sources
-            and mirror.partition not in self._leaving
-            and self._fetch_after.get(mirror.partition, 0.0) <= now
-        )
+    def _plan_send(self, work: PartitionWork) -> None:
+        """Decide whether a partition may have something to send, and to which broker."""
+        mirror, target = work.mirror, self._target
+        target.leaderless.discard(mirror.partition)
+        leader = target.client.cluster.leader(mirror.target)
+        work.has_target = leader is not None
+        if mirror.parked is not None:
+            leader = None
+        elif mirror.is_held or leader is None:
+            leader = None
+            target.leaderless.add(mirror.partition)  # a held topic may be created again
+        can_send = bool(mirror.queue.batches) and mirror.can_send
+        self._outbox.put(work, leader if can_send else None)
 
     def _start_produces(self, now: float) -> None:
-        leaders = self._leaders(self._target, self._partitions.values())
-        for node_id, mirrors in leaders.items():
+        for node_id in self._outbox.nodes():
             while self._throttle.is_open(now) and self._target.free(
                 node_id, limit=IN_FLIGHT_LIMIT, now=now
             ):
-                if not (
-                    self._start_produce(node_id, mirrors, now)
-                    or self._start_append(node_id, mirrors, now)
-                ):
+                if not self._start_produce(node_id, now):
                     break
                 self._target.busy[node_id] = self._target.busy.get(node_id, 0) + 1
 
-    def _start_produce(self, node_id: int, mirrors: list[PartitionMirror], now: float) -> bool:
-        batches = self._next_batches(mirrors, now)
-        if batches:
-            self._throttle.spend(sum(out.batch.size for _, out in batches), now)
-            self._spawn(self._produce(node_id, batches))
-        return bool(batches)
-
-    def _start_append(self, node_id: int, mirrors: list[PartitionMirror], now: float) -> bool:
-        units: Units = []
-        limit_bytes = room_bytes = self._throttle.limit_request(self._limits.request_bytes)
-        for mirror in mirrors:
-            delivery = mirror.delivery
-            if isinstance(delivery, AppendDelivery) and room_bytes > 0:
-                unit = delivery.next_unit(now, room_bytes)
-                if unit:
-                    units.append((delivery, unit))
-                    room_bytes -= sum(out.batch.size for out in unit)
+    def _start_produce(self, node_id: int, now: float) -> bool:
+        """Send one request to a target broker, if there is something to send."""
+        room_bytes = self._throttle.limit_request(self._limits.request_bytes)
+        singles = self._outbox.take_singles(node_id, now, room_bytes)
+        if singles:
+            self._throttle.spend(sum(out.batch.size for _, out in singles), now)
+            self._spawn(self._produce(node_id, singles))
+            return True
+        units = self._outbox.take_units(node_id, now, room_bytes)
         if units:
-            self._throttle.spend(limit_bytes - room_bytes, now)
+            self._throttle.spend(sum(out.batch.size for _, unit in units for out in unit), now)
             self._spawn(self._append(node_id, units))
         return bool(units)
 
-    def _next_batches(self, mirrors: Iterable[PartitionMirror], now: float) -> Singles:
-        """Take one batch of each partition that can send one, as far as a request has room."""
-        batches: Singles = []
-        size = 0
-        for mirror in mirrors:
-            outgoing = mirror.next_batch(now)
-            if outgoing is None:
-                continue
-            size += outgoing.batch.size
-            if batches and size > self._limits.request_bytes:
-                break
-            mirror.mark_sent(outgoing)
-            batches.append((mirror, outgoing))
-        return batches
-
-    def _start_sequence_queries(self) -> None:
-        for tp, mirror in self._partitions.items():
-            delivery = mirror.delivery
-            if (
-                isinstance(delivery, IdempotentDelivery)
-                and delivery.needs_last_sequence
-                and tp not in self._querying
-            ):
-                self._querying.add(tp)
-                self._spawn(self._query_last_sequence(delivery))
-
-    def _leaders(
-        self, side: _ClusterSide, mirrors: Iterable[PartitionMirror]
-    ) -> dict[int, list[PartitionMirror]]:
-        """Group partitions by leader; refreshes metadata if one has no leader."""
-        cluster = side.client.cluster
-        leaders: dict[int, list[PartitionMirror]] = {}
-        for mirror in mirrors:
-            if mirror.parked is not None:
-                continue
-            if side is self._target and mirror.is_held:
-                self._refresh(side)  # its topic may be created again
-                continue
-            leader = cluster.leader(mirror.partition if side is self._source else mirror.target)
-            if leader is None:
-                self._refresh(side)
-            else:
-                leaders.setdefault(leader, []).append(mirror)
-        return leaders
+    def _start_queries(self, work: PartitionWork) -> None:
+        mirror, delivery = work.mirror, work.mirror.delivery
+        if (
+            isinstance(delivery, IdempotentDelivery)
+            and delivery.needs_last_sequence
+            and not work.is_queried
+        ):
+            work.is_queried = True
+            self._spawn(self._query_last_sequence(work, delivery))
+        is_open = mirror.suspicion is not None and not mirror.is_held
+        if is_open and mirror.parked is None and not work.is_confirmed:
+            work.is_confirmed = True
+            self._spawn(self._confirm_target(work))
 
     def _schedule_pump(self, now: float) -> None:
         """Schedule `_pump` for the end of the next backoff."""
-        times = [
-            m.queue.not_before for m in self._partitions.values() if m.queued_bytes or m.is_waiting
-        ]
-        times += [
-            m.intake.rebatcher.due_at
-            for m in self._partitions.values()
-            if m.intake.rebatcher is not None and m.intake.rebatcher.due_at is not None
-        ]
-        times += self._fetch_after.values()
-        times.append(self._throttle.open_at_s)
+        times = [self._throttle.open_at_s, self._agenda.next_at or 0.0]
+        times += [throttle.open_at_s for throttle in self._topic_throttles.values()]
         times += self._source.not_before.values()
         times += self._target.not_before.values()
         next_at = min((at for at in times if at > now), default=None)
+        if self._wake is not None and self._wake.when() == next_at:
+            return
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
         if next_at is not None:
-            self._wake = self._loop.call_at(next_at, self._pump)
+            self._wake = self._loop.call_at(next_at, self._on_time)
+
+    def _on_time(self) -> None:
+        self._wake = None
+        self._pump()
+
+    def _on_transaction(self) -> None:
+        """Batches were committed, or partitions were rewound."""
+        self._agenda.touch_all(self._transactional)
+        self._pump()
 
     # Running work.
 
@@ -528,67 +513,78 @@ class MirrorRunner:
         else:
             self._pump()
 
-    async def _fetch(
-        self, node_id: int, positions: dict[TopicPartition, int], wait_ms: int
-    ) -> None:
-        side = self._source
+    async def _fetch(self, node_id: int, reader: SourceReader, wait_ms: int) -> None:
+        side, session = self._source, reader.session
         places, rack = side.client.replica_selector, side.client.config.client_rack
         try:
-            fetched = await side.client.fetch_from(
+            fetched = await side.client.fetch_in_session(
                 node_id,
-                positions,
+                session,
                 max_wait_ms=wait_ms,
                 min_bytes=self._limits.fetch_min_bytes,
                 max_bytes=self._limits.fetch_bytes,
-                partition_max_bytes=self._limits.partition_bytes,
                 isolation="read_committed",
-                rack_id=places.rack_for(positions, rack, self._loop.time()),
+                rack_id=places.rack_for(session.partitions, rack, self._loop.time())
+                if rack
+                else "",
             )
         except (ClientError, WireError) as error:
             if isinstance(error, ClientError) and not error.retriable:
                 raise
             _log.warning("cannot fetch from source broker %d: %s", node_id, error)
-            self._fetch_errors.update(dict.fromkeys(positions, str(error)))
-            side.not_before[node_id] = self._loop.time() + side.backoff.next_wait_s()
-            for tp in positions:
-                if side.client.cluster.leader(tp) != node_id:
-                    places.avoid(tp, self._loop.time())
-            self._refresh(side)
+            self._on_fetch_failed(node_id, list(session.partitions), str(error))
             return
         finally:
-            side.busy[node_id] = 0
-            self._fetching.difference_update(positions)
+            self._agenda.touch_all(reader.end())
         side.backoff.reset()
         moved = places.apply_response(side.client.cluster, node_id, fetched, self._loop.time())
-        if not self._stopping:
-            self._on_fetched(
-                {tp: part for tp, part in fetched.items() if tp not in moved}, positions
-            )
+        self._agenda.touch_all(fetched)
+        if fetched and not self._stopping:
+            self._on_fetched({tp: part for tp, part in fetched.items() if tp not in moved}, reader)
             self._writers.wake()
 
-    def _on_fetched(self, fetched: Fetched, positions: Mapping[TopicPartition, int]) -> None:
+    def _on_fetch_failed(self, node_id: int, asked: list[TopicPartition], error: str) -> None:
+        side, now = self._source, self._loop.time()
+        side.not_before[node_id] = now + side.backoff.next_wait_s()
+        for tp in asked:
+            if tp in self._works:
+                self._works[tp].fetch_error = error
+            if side.client.cluster.leader(tp) != node_id:
+                side.client.replica_selector.avoid(tp, now)
+        self._agenda.touch_all(asked)
+        self._refresh(side)
+
+    def _on_fetched(self, fetched: Fetched, reader: SourceReader) -> None:
         for tp, part in fetched.items():
-            mirror = self._partitions.get(tp)
-            if mirror is None or mirror.parked is not None or tp in self._leaving:
+            work = self._works.get(tp)
+            if work is None or work.mirror.parked is not None or work.released is not None:
                 continue
-            if mirror.position != positions[tp]:
+            mirror = work.mirror
+            if mirror.position != reader.session.asked_offset(tp):
                 continue  # it was rewound while the fetch was in flight
-            if not self._is_same_topic(mirror):
+            if not self._is_same_topic(work):
                 continue
             if self._watch.is_due(mirror):
                 continue  # a new leader must be checked first: it may have other records
             if part.error_code != Code.NONE:
-                self._on_fetch_error(mirror, part)
-            else:
-                self._fetch_errors.pop(tp, None)
-                is_good = mirror.on_fetched(
-                    part.records,
-                    aborted=part.aborted,
-                    last_stable_offset=part.last_stable_offset,
-                    now_ms=time.time_ns() // 1_000_000,
-                )
-                if not is_good:
-                    self._fetch_after[tp] = self._loop.time() + mirror.backoff.next_wait_s()
+                self._on_fetch_error(work, part)
+                continue
+            work.fetch_error = ""
+            is_good = mirror.on_fetched(
+                part.records,
+                aborted=part.aborted,
+                last_stable_offset=part.last_stable_offset,
+                now_ms=time.time_ns() // 1_000_000,
+            )
+            if mirror.queue.batches:
+                newest = mirror.queue.batches[-1].batch
+                self.latencies.on_fetched(tp, newest.max_timestamp)
+            if not is_good:
+                self._fetch_later(work)
+
+    def _fetch_later(self, work: PartitionWork) -> None:
+        work.fetch_after = self._loop.time() + work.mirror.backoff.next_wait_s()
+        self._agenda.touch(work.mirror.partition)
 
     # Topic ids.
 
@@ -603,80 +599,85 @@ class MirrorRunner:
         topic_id = None if known is None else known.topic_id
         return has_other_id(mirror.lineage.target_topic_id, topic_id)
 
-    def _compare_topic_ids(self) -> None:
-        """Hold partitions whose topics are missing or recreated; only if metadata has changed."""
-        if any(side.compared is not side.client.cluster for side in (self._source, self._target)):
-            for mirror in self._partitions.values():
-                mirror.is_held = self._is_missing(mirror) or self.has_other_target(mirror)
-            self._other_sources = {
-                tp for tp, mirror in self._partitions.items() if self.has_other_source(mirror)
-            }
-            is_held = any(mirror.is_held for mirror in self._partitions.values())
-            for side in (self._source, self._target):
-                side.compared = side.client.cluster
-            if is_held or self._other_sources:
-                self.on_topic_changed()
+    def _compare_metadata(self) -> None:
+        """Touch partitions whose metadata has changed; hold them if their topics are others."""
+        for side in (self._source, self._target):
+            changed = side.take_changes()
+            if changed is None:
+                continue
+            for tp in changed:
+                self._compare_topic_id(self._works[tp])
+            self._agenda.touch_all(changed)
+            self._report_other_topics()
+
+    def _compare_topic_id(self, work: PartitionWork) -> None:
+        """Hold a partition whose topic is missing or was recreated."""
+        mirror, tp = work.mirror, work.mirror.partition
+        mirror.is_held = self._is_missing(mirror) or self.has_other_target(mirror)
+        work.has_other_source = self.has_other_source(mirror)
+        if mirror.is_held or work.has_other_source:
+            self._others.add(tp)
+        else:
+            self._others.discard(tp)
+
+    def _report_other_topics(self) -> None:
+        if self._others:
+            self.on_topic_changed()
 
     def _is_missing(self, mirror: PartitionMirror) -> bool:
         """Whether the target reports that the topic does not exist."""
         known = self._target.client.cluster.topics.get(mirror.target.topic)
         return known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _is_same_topic(self, mirror: PartitionMirror) -> bool:
-        if not self.has_other_source(mirror):
+    def _is_same_topic(self, work: PartitionWork) -> bool:
+        if not self.has_other_source(work.mirror):
             return True
-        self._other_sources.add(mirror.partition)
+        work.has_other_source = True
+        self._others.add(work.mirror.partition)
         self.on_topic_changed()
         return False
 
-    def _start_confirmations(self) -> None:
-        for tp, mirror in self._partitions.items():
-            is_open = mirror.suspicion is not None and not mirror.is_held
-            if is_open and mirror.parked is None and tp not in self._confirming:
-                self._confirming.add(tp)
-                self._spawn(self._confirm_target(mirror))
-
-    async def _confirm_target(self, mirror: PartitionMirror) -> None:
+    async def _confirm_target(self, work: PartitionWork) -> None:
         """Find out whether a topic that seems to have lost records was recreated."""
+        mirror = work.mirror
         try:
             await self._target.client.metadata([mirror.target.topic], refresh=True)
-            self._compare_topic_ids()
+            self._compare_metadata()
             if not mirror.is_held:
                 mirror.on_target_unchanged()
         except ClientError as error:
             _log.warning("%s: cannot read the topic id at the target: %s", mirror.target, error)
             await asyncio.sleep(mirror.backoff.next_wait_s())
         finally:
-            self._confirming.discard(mirror.partition)
+            work.is_confirmed = False
+            self._agenda.touch(mirror.partition)
 
-    def _on_fetch_error(self, mirror: PartitionMirror, part: FetchedPartition) -> None:
-        code, tp = part.error_code, mirror.partition
+    def _on_fetch_error(self, work: PartitionWork, part: FetchedPartition) -> None:
+        mirror, code, tp = work.mirror, part.error_code, work.mirror.partition
         error = error_for(code, topic=tp.topic, partition=tp.partition, offset=mirror.position)
         if code == Code.OFFSET_OUT_OF_RANGE:
-            self._fetching.add(tp)
-            self._spawn(self._diagnose_position(mirror))
+            work.is_checked = True
+            self._spawn(self._diagnose_position(work))
         elif facts_of(code).retriable or code == Code.UNKNOWN_SERVER_ERROR:
-            self._fetch_errors[tp] = str(error)
-            self._fetch_after[tp] = self._loop.time() + mirror.backoff.next_wait_s()
+            work.fetch_error = str(error)
+            self._fetch_later(work)
             if code in INVALIDATES_METADATA:
                 self._refresh(self._source)
         else:
             mirror.park(f"cannot read from the source: {error}", remedy_for_reading(code))
 
-    async def _diagnose_position(self, mirror: PartitionMirror) -> None:
+    async def _diagnose_position(self, work: PartitionWork) -> None:
         """Find out why the source does not have a position."""
-        topic = mirror.partition.topic
+        tp = work.mirror.partition
         try:
-            await self._source.client.metadata([topic], refresh=True)
-            if self._is_same_topic(mirror):
-                await self._watch.diagnose_position(mirror)
+            await self._source.client.metadata([tp.topic], refresh=True)
+            if self._is_same_topic(work):
+                await self._watch.diagnose_position(work.mirror)
         except ClientError as error:
-            _log.warning(
-                "%s: cannot read the log start and end of the source: %s", mirror.partition, error
-            )
+            _log.warning("%s: cannot read the log start and end of the source: %s", tp, error)
         finally:
-            self._fetching.discard(mirror.partition)
-        self._fetch_after[mirror.partition] = self._loop.time() + mirror.backoff.next_wait_s()
+            work.is_checked = False
+        self._fetch_later(work)
 
     async def _check_leader_epochs(self, mirrors: list[PartitionMirror]) -> None:
         """Check whether source leaders still have the records that were read."""
@@ -687,12 +688,13 @@ class MirrorRunner:
         except (ClientError, WireError) as error:
             _log.warning("cannot read leader epochs of the source: %s", error)
         finally:
-            self._fetching.difference_update(asked)
-        for mirror in mirrors:
-            if mirror.partition in again:
-                self._fetch_after[mirror.partition] = (
-                    self._loop.time() + mirror.backoff.next_wait_s()
-                )
+            self._agenda.touch_all(asked)
+            for work in (self._works.get(tp) for tp in asked):
+                if work is not None:
+                    work.is_checked = False
+        for work in (self._works.get(tp) for tp in again):
+            if work is not None:
+                self._fetch_later(work)
         if again:
             self._refresh(self._source)
 
@@ -707,10 +709,6 @@ class MirrorRunner:
         now = self._loop.time()
         for mirror, outgoing in batches:
             result = results[mirror.target]
-            if result.is_ok:
-                side.backoff.reset()
-            elif result.error_code in INVALIDATES_METADATA:
-                self._refresh(side)
             self._record_result(mirror, result)
             mirror.on_produce_result(outgoing, result, now=now)
 
@@ -723,23 +721,24 @@ class MirrorRunner:
             side.busy[node_id] -= 1
         now = self._loop.time()
         for delivery, unit in units:
-            mirror = delivery.mirror
-            result = results[mirror.target]
-            if result.is_ok:
-                side.backoff.reset()
-            elif result.error_code in INVALIDATES_METADATA:
-                self._refresh(side)
-            self._record_result(mirror, result)
+            result = results[delivery.mirror.target]
+            self._record_result(delivery.mirror, result)
             delivery.on_append_result(unit, result, now=now)
 
     def _record_result(self, mirror: PartitionMirror, result: ProduceResult | AppendResult) -> None:
+        error = ""
         if result.is_ok:
-            self._produce_errors.pop(mirror.partition, None)
+            self._target.backoff.reset()
         else:
-            cause = result.cause or error_for(result.error_code)
-            self._produce_errors[mirror.partition] = str(cause)
+            error = str(result.cause or error_for(result.error_code))
+            if result.error_code in INVALIDATES_METADATA:
+                self._refresh(self._target)
+        self._agenda.touch(mirror.partition)
+        work = self._works.get(mirror.partition)
+        if work is not None:
+            work.produce_error = error
 
-    async def _query_last_sequence(self, delivery: IdempotentDelivery) -> None:
+    async def _query_last_sequence(self, work: PartitionWork, delivery: IdempotentDelivery) -> None:
         mirror = delivery.mirror
         try:
             last_sequence = await last_sequence_of(
@@ -748,7 +747,9 @@ class MirrorRunner:
             delivery.on_last_sequence(last_sequence, now=self._loop.time())
         except ClientError as error:
             if not error.retriable:
-                message = f"cannot read the producer state of this mirror at the target: {error}"
+                message = (
+                    f"cannot read the producer state of this mirror at the target: {error.message}"
+                )
                 mirror.park(
                     message, error.remedy or "allow the mirror's principal to describe the topic"
                 )
@@ -760,21 +761,24 @@ class MirrorRunner:
                 )
                 await asyncio.sleep(mirror.backoff.next_wait_s())
         finally:
-            self._querying.discard(mirror.partition)
+            work.is_queried = False
+            self._agenda.touch(mirror.partition)
 
-    def _refresh(self, side: _ClusterSide) -> None:
+    def _refresh(self, side: ClusterSide) -> None:
         if not side.is_refreshing:
             side.is_refreshing = True
             self._spawn(self._refresh_metadata(side))
 
-    async def _refresh_metadata(self, side: _ClusterSide) -> None:
+    async def _refresh_metadata(self, side: ClusterSide) -> None:
         try:
             await side.client.metadata(side.topics, refresh=True)
         except ClientError as error:
             if not error.retriable:
                 raise
             _log.warning("cannot refresh metadata, retrying: %s", error)
-        self._loop.call_soon(self._pump)
+        self._pump()
+        if not side.leaderless:
+            side.refresh_backoff.reset()
         # Limits the rate of refreshes, even if metadata stays incomplete.
-        await asyncio.sleep(side.backoff.next_wait_s())
+        await asyncio.sleep(side.refresh_backoff.next_wait_s())
         side.is_refreshing = False

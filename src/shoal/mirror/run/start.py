@@ -19,6 +19,7 @@ from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
 from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
 from shoal.mirror.copy.delivery.names import AT_LEAST_ONCE, COMPARE_AND_APPEND, TRANSACTIONAL
 from shoal.mirror.copy.delivery.transactional import TransactionalDelivery
+from shoal.mirror.copy.depth import AUTO_DEPTH, DEEP, RAW, DepthGauge
 from shoal.mirror.copy.intake import Counts, Intake
 from shoal.mirror.copy.partition import Declare, Delivery, PartitionCopier, PartitionMirror
 from shoal.mirror.copy.rebatch import Rebatcher
@@ -58,11 +59,15 @@ class Starter:
         self._announced: set[str] = set()
         if config.re_encoded is not None:
             self._declare = ReEncodedFile(config.re_encoded).declare
-        self._topic = CheckpointTopic(target, config.name)
+        self._topic = CheckpointTopic(
+            target, config.name, replication_factor=config.rules.replication_factor
+        )
         self._chooser = Chooser(source, target, wanted=config.delivery, start=config.start)
         self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
         self.checkpointer = Checkpointer(self._topic)
         self.throttle = Throttle(config.limits.max_bytes_per_s)
+        limits = config.limits.topic_max_bytes_per_s
+        self.topic_throttles = {topic: Throttle(limit) for topic, limit in limits.items()}
         self.transaction_writers = TransactionWriters(self._make_writer)
         self.loss = CheckpointLoss(
             self._topic, [self.checkpointer.restore, self.transaction_writers.restore]
@@ -80,6 +85,7 @@ class Starter:
             throttle=self.throttle,
             number=self._config.worker,
             spare=spare,
+            old_before_ms=self._chooser.old_before_ms if self._chooser.hands_over else None,
         )
 
     def begin_new_at(self, start: str) -> None:
@@ -134,11 +140,10 @@ class Starter:
     async def _begin(self, routes: Sequence[Route]) -> Begun:
         await self._resume.decide(routes)
         await self._compare_epochs(routes)
-        await self._choose(routes)
+        chosen = await self._choose(routes)
         by_delivery: dict[str, list[Route]] = {}
         for route in routes:
-            delivery = self.deliveries[route.source.topic].delivery
-            by_delivery.setdefault(delivery, []).append(route)
+            by_delivery.setdefault(chosen[route], []).append(route)
         begun: Begun = {}
         for delivery, some in by_delivery.items():
             if delivery == TRANSACTIONAL:
@@ -189,16 +194,21 @@ class Starter:
             where,
         )
 
-    async def _choose(self, routes: Iterable[Route]) -> None:
+    async def _choose(self, routes: Sequence[Route]) -> dict[Route, str]:
+        """Choose the delivery of each partition: some of a topic may be handed over already."""
+        kept: dict[Route, str] = {}
         new = []
         for route in routes:
             topic, checkpoint = route.source.topic, self._resume.checkpoint_of(route)
             if checkpoint is not None:
                 self.deliveries[topic] = self._chooser.keep_delivery(checkpoint.delivery)
+                kept[route] = checkpoint.delivery
             elif topic not in self.deliveries:
                 new.append(route.source)
         if new:
             self.deliveries = await self._chooser.choose(new) | self.deliveries
+        chosen = {route: self.deliveries[route.source.topic].delivery for route in routes}
+        return chosen | kept
 
     async def _begin_transactional(self, routes: list[Route]) -> Begun:
         claimed = await self.transaction_writers.begin(routes)
@@ -281,13 +291,17 @@ class Starter:
     ) -> PartitionCopier[DeliveryT]:
         """Create a partition that starts at its checkpoint, unless another position is given."""
         rules = self._config.copy
-        is_deep = rules.is_deep(route.source.topic)
         keeps_offsets = delivery.keeps_offsets
+        needs_bytes = keeps_offsets or self._handler is not None
+        depth = rules.depth_of(route.source.topic, needs_bytes=needs_bytes)
+        is_auto = depth == AUTO_DEPTH
+        rebatcher = Rebatcher(rules.deep, keeps_offsets, keeps_whole=is_auto)
         intake = Intake(
             route.source,
             self._handler,
-            Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
-            keeps_offsets,
+            None if depth == RAW else rebatcher,
+            DepthGauge() if is_auto else None,
+            keeps_offsets=keeps_offsets,
             announced=self._announced,
             counts=Counts(truncated=checkpoint.truncated),
         )
@@ -302,7 +316,7 @@ class Starter:
             checked_epoch=self._checked_epochs.get(route.source, -1),
             lineage=lineage_of(checkpoint),
             retries_bad=rules.on_bad_batch == "retry",
-            declare=None if is_deep else self._declare,
+            declare=None if depth == DEEP else self._declare,
         )
 
 

@@ -15,6 +15,11 @@ Rules:
 - A partition that is not available is left out before a transaction begins, and so is one whose
   committed records are not visible yet. An id whose transaction cannot end is stuck, and hands its
   available partitions over (`shoal.mirror.run.transaction_ids`).
+- Old records are copied in large transactions, and their partitions handed over to idempotent
+  delivery (`_finish_backfill`): when all that was committed is visible and no transaction is open
+  in the partition, a checkpoint with a new producer id and the target's end is written in a
+  transaction of its own. That fails if another process has fenced this one; a process that comes
+  later finds one checkpoint or the other. Then the partition starts again, as after a restart.
 - After any failure the transaction is given up, a new producer epoch is requested, and every
   partition returns to its committed position.
 - Each start claims its partitions with a higher mirror epoch. A writer that is fenced looks for a
@@ -27,21 +32,26 @@ Rules:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
-from shoal.client.consume.isolation import AbortedFilter, BatchKind
-from shoal.client.errors import ClientError, KafkaError, ProducerFenced, error_for
+from shoal.client.errors import ClientError, KafkaError, ProducerFenced
 from shoal.client.produce.sender import Result
+from shoal.client.produce.sessions import new_identity
 from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import MirrorLimits
-from shoal.mirror.copy.delivery.names import TRANSACTIONAL
-from shoal.mirror.copy.delivery.transactional import TransactionalMirror
+from shoal.mirror.copy.delivery.names import IDEMPOTENT, TRANSACTIONAL
+from shoal.mirror.copy.delivery.transactional import (
+    BACKFILL_BYTES,
+    BACKFILL_S,
+    TRANSACTION_ERRORS,
+    TransactionalMirror,
+)
 from shoal.mirror.copy.partition import TOO_LARGE, Outgoing, PartitionMirror
 from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.offsets.checkpoints import (
@@ -57,15 +67,15 @@ from shoal.mirror.run.checkpointer import epochs_below
 from shoal.mirror.run.fencing import await_decided, try_fence
 from shoal.mirror.run.remedies import remedy_for
 from shoal.mirror.run.resume import Resume
+from shoal.mirror.watch.target_log import data_from, find_mismatch, find_settled_ends
 from shoal.model.errors import ConfigError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import iter_batches
 
 PREFIX: Final = "shoal-mirror-"
 # How long to wait for more batches before a transaction begins: each one costs a marker.
 GATHER_S: Final = 0.05
-# How long a response, or the marker of a commit, may take before the partition is left out.
+# How long a response, or the marker of a commit, may take before a partition is left out.
 STALL_S: Final = 6.0
 LAST_WRITE_S: Final = 2.0
 # How long an earlier transaction may take to complete before its id counts as stuck.
@@ -81,19 +91,6 @@ _LOOK_EVERY_S: Final = 0.02
 # A gap is usually one marker, which a small fetch shows.
 _GAP_BYTES: Final = 4096
 _LEFT_OUT_EVERY_S: Final = 0.5
-
-# Errors of the transaction, not of the batch: a new producer epoch solves them.
-_TRANSACTION_ERRORS: Final = frozenset(
-    {
-        Code.INVALID_PRODUCER_EPOCH,
-        Code.PRODUCER_FENCED,
-        Code.INVALID_TXN_STATE,
-        Code.INVALID_PRODUCER_ID_MAPPING,
-        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        Code.UNKNOWN_PRODUCER_ID,
-        Code.TRANSACTION_ABORTABLE,
-    }
-)
 
 _log = logging.getLogger(__name__)
 
@@ -124,8 +121,13 @@ class TransactionWriter:
         throttle: Throttle,
         number: int = 0,
         spare: int = 0,
+        old_before_ms: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`number` distinguishes the processes of a mirror, `spare` the ids of a process."""
+        """`number` distinguishes the processes of a mirror, `spare` the ids of a process.
+
+        `old_before_ms` says which records are too old for idempotent delivery. Partitions are
+        handed over to it; without it they stay.
+        """
         self._target = target
         self._topic = topic
         self._resume = resume
@@ -141,6 +143,8 @@ class TransactionWriter:
         self._backoff = Backoff(100, 2000)
         self._awake = asyncio.Event()
         self._stopping = False
+        self._old_before_ms = old_before_ms
+        self._interrupts = 0  # tasks that wait for the session
         # Partitions left out of transactions: not compared with the checkpoint since the session
         # began (`_unchecked`), or committed up to an offset that is not visible yet (`_hidden`).
         self._unchecked: set[TopicPartition] = set()
@@ -160,7 +164,7 @@ class TransactionWriter:
         this one while it has a session. Otherwise checkpoints could not be read to the end: the
         transaction of a dead process stays open until its timeout.
         """
-        async with self._session_lock:
+        async with self._interrupt():
             if await self._topic.read_decided():
                 return
             transactional_ids = self._other_ids([route.target for route in routes])
@@ -171,6 +175,17 @@ class TransactionWriter:
                 transactional_ids.discard(self._id)
             await self._fence(transactional_ids, [self._topic.partition])
 
+    @contextlib.asynccontextmanager
+    async def _interrupt(self) -> AsyncIterator[None]:
+        """Use the session as soon as the open transaction ends, which does not grow any more."""
+        self._interrupts += 1
+        self._awake.set()
+        try:
+            async with self._session_lock:
+                yield
+        finally:
+            self._interrupts -= 1
+
     async def begin(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
         """Take partitions over; returns where each starts or resumes.
 
@@ -180,7 +195,7 @@ class TransactionWriter:
         wanted = list(routes)
         while True:
             try:
-                async with self._session_lock:
+                async with self._interrupt():
                     return await self._take_over(wanted)
             except KafkaError as error:
                 # If fencing aborted the transaction, the first error may be INVALID_TXN_STATE.
@@ -202,6 +217,7 @@ class TransactionWriter:
                 await self._start_session()
             self._resume.update(await self._read_positions([route.target for route in wanted]))
             known = await self._resume.resolve_checkpoints(wanted)
+            self._refuse_handed_over(wanted)
             await self._check({route.target: one for route, one in known.items()})
             others = self._other_ids([route.target for route in wanted])
             claimed = {
@@ -230,6 +246,15 @@ class TransactionWriter:
         self._maps.update((tp, writer) for tp, (writer, _) in maps.items())
         return claimed
 
+    def _refuse_handed_over(self, routes: Iterable[Route]) -> None:
+        """Raise if another process has handed a partition over since its delivery was chosen."""
+        for route in routes:
+            found = self._resume.checkpoint_of(route)
+            if found is not None and found.delivery != TRANSACTIONAL:
+                error = ClientError(f"{route.target} was handed over to {found.delivery} delivery")
+                error.retriable = True
+                raise error
+
     def follow(self, mirrors: Iterable[TransactionalMirror]) -> None:
         """Write the batches of these partitions, which `begin` took over."""
         for mirror in mirrors:
@@ -255,12 +280,12 @@ class TransactionWriter:
         gone = list(mirrors)
         targets = {mirror.target for mirror in gone}
         if any(mirror.target in targets for mirror in self._mirrors):
-            async with self._session_lock:
+            async with self._interrupt():
                 self.release(gone)
 
     async def restore(self) -> set[TopicPartition]:
         """Write the positions of all partitions again, to a recreated checkpoint topic."""
-        async with self._session_lock:
+        async with self._interrupt():
             own = {m.target: self._checkpoints[m.target] for m in self._mirrors if not m.parked}
             if not own:
                 return set()
@@ -338,69 +363,7 @@ class TransactionWriter:
                 )
 
     async def _find_mismatch(self, tp: TopicPartition, checkpoint: Checkpoint) -> str | None:
-        """Describe how a partition differs from what was committed; None if it does not."""
-        client = self._target
-        position = checkpoint.target_offset
-        ends = await client.list_offsets({tp: LATEST}, isolation="read_committed")
-        end = ends[tp].offset
-        if end < position:
-            return f"it had {position} offsets and ends at {end}: records are lost"
-        first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
-        if first < position and await self._is_aborted(tp, position - 1):
-            return f"offset {position - 1} is in an aborted transaction now: records are lost"
-        position = max(first, position)
-        while position < end:
-            found, position = await self._data_from(tp, position)
-            if found is not None:
-                return f"another producer has written to it, at offset {found}"
-        return None
-
-    async def _is_aborted(self, tp: TopicPartition, offset: int) -> bool:
-        """Whether a committed offset is now in an aborted batch.
-
-        This happens if the log lost the committed records and a later transaction was aborted.
-        """
-
-        async def attempt() -> bool:
-            part = (await self._target.fetch({tp: offset}, isolation="read_committed"))[tp]
-            if part.error_code == Code.OFFSET_OUT_OF_RANGE:
-                return False  # deleted in the meantime
-            if part.error_code != Code.NONE:
-                raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
-            aborted_filter = AbortedFilter(part.aborted)
-            standings = (
-                (batch, aborted_filter.classify(batch)) for batch in iter_batches(part.records)
-            )
-            return any(
-                standing is BatchKind.ABORTED and batch.base_offset <= offset <= batch.last_offset
-                for batch, standing in standings
-            )
-
-        return await self._target.with_retries(attempt)
-
-    async def _data_from(
-        self, tp: TopicPartition, position: int, max_bytes: int | None = None
-    ) -> tuple[int | None, int]:
-        """Fetch once: the first offset of committed data in it, and the offset where it ends."""
-
-        async def attempt() -> tuple[int | None, int]:
-            fetched = await self._target.fetch(
-                {tp: position}, partition_max_bytes=max_bytes, isolation="read_committed"
-            )
-            part = fetched[tp]
-            if part.error_code != Code.NONE:
-                raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
-            aborted_filter, next_offset = AbortedFilter(part.aborted), position
-            for batch in iter_batches(part.records):
-                if (
-                    aborted_filter.classify(batch) is BatchKind.DATA
-                    and batch.base_offset >= position
-                ):
-                    return batch.base_offset, batch.next_offset
-                next_offset = batch.next_offset
-            return None, next_offset
-
-        return await self._target.with_retries(attempt)
+        return await find_mismatch(self._target, tp, checkpoint.target_offset)
 
     # Copying.
 
@@ -420,18 +383,21 @@ class TransactionWriter:
                 if not any(m.delivery.has_more and self._is_available(m) for m in self._mirrors):
                     await self._await_more()
                     continue
-                began = asyncio.get_running_loop().time()
-                if not self._throttle.is_open(began):
-                    await asyncio.sleep(self._throttle.open_at_s - began)
-                    continue
-                self._throttle.spend(await self._step(), began)
+                await self._throttle_open()
+                await self._step()
         finally:
             await self._close()
 
+    async def _throttle_open(self) -> None:
+        """Wait until the send rate limit allows another request."""
+        now = asyncio.get_running_loop().time()
+        if not self._throttle.is_open(now):
+            await asyncio.sleep(self._throttle.open_at_s - now)
+
     async def _await_more(self) -> None:
         """Wait for batches; check periodically whether left-out partitions are available again."""
-        are_left_out = any(mirror.delivery.has_more for mirror in self._mirrors)
-        self._awake.clear()
+        self._awake.clear()  # before the look: what comes during it must not be missed
+        are_left_out = any(m.delivery.has_more for m in self._mirrors) or await self._find_ready()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEFT_OUT_EVERY_S if are_left_out else None):
                 await self._awake.wait()
@@ -447,6 +413,7 @@ class TransactionWriter:
                     await self._reopen()
                 await self._readmit_available()
                 size_bytes = await self._one_transaction()
+                await self._finish_backfill()
             except (ClientError, TimeoutError) as error:
                 _log.warning("a transaction of %s failed, retrying: %r", self._id, error)
                 await self._close()
@@ -471,9 +438,10 @@ class TransactionWriter:
         ):
             return 0
         session.begin()
-        async with asyncio.timeout(STALL_S):
-            sent = await self._send(session)
-        await self._await_outcomes(sent)
+        began = asyncio.get_running_loop().time()
+        sent = await self._send_all(session)
+        while await self._may_grow(sent, began + BACKFILL_S):
+            sent += await self._send_all(session)
         positions = {
             mirror.target: replace(
                 self._checkpoints[mirror.target],
@@ -486,14 +454,15 @@ class TransactionWriter:
         mirrors = {mirror.target: mirror for mirror, _, _ in sent}
         maps = {tp: mirror.delivery.extend_map() for tp, mirror in mirrors.items()}
         blocks = {tp: extended.blocks_to_save() for tp, extended in maps.items() if extended}
+        limited = self._topic.limit_maps(blocks)
         async with asyncio.timeout(STALL_S):
-            await self._write(session, positions, blocks)
+            await self._write(session, positions, limited)
         async with asyncio.timeout(STALL_S):
             await session.commit()
         hidden = await self._await_visible(positions)
         self._hidden |= hidden
         self._checkpoints.update(positions)
-        self._topic.remember(positions, blocks)
+        self._topic.remember(positions, limited)
         for tp, mirror in mirrors.items():
             if (extended := maps[tp]) is not None:
                 extended.mark_saved(blocks[tp])
@@ -530,6 +499,41 @@ class TransactionWriter:
         if failure is not None:
             raise failure
 
+    async def _may_grow(self, sent: Sent, until: float) -> bool:
+        """In a transaction of old records: wait for more; False if it should be committed."""
+        size = sum(outgoing.batch.size for _, outgoing, _ in sent)
+        loop = asyncio.get_running_loop()
+        while self._old_before_ms and size < BACKFILL_BYTES:
+            if self._stopping or self._interrupts:
+                return False
+            if any(self._is_available(m) and m.delivery.has_more for m in self._mirrors):
+                await self._throttle_open()
+                return loop.time() < until
+            queued = sum(mirror.queued_bytes for mirror in self._mirrors)
+            has_room = queued < self._limits.queue_bytes
+            if not (has_room and self._awaits_more()) or loop.time() >= until:
+                return False
+            self._awake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._awake.wait()
+        return False
+
+    def _awaits_more(self) -> bool:
+        """Whether a partition may get batches before the open transaction ends."""
+        limit_bytes = self._limits.partition_bytes
+        mirrors = [m for m in self._mirrors if m.can_send and m.queued_bytes < limit_bytes]
+        return any(self._is_available(m) and not m.delivery.is_at_end for m in mirrors)
+
+    async def _send_all(self, session: TransactionalSession) -> Sent:
+        """Send what may be sent now, and wait until the target has written it."""
+        now = asyncio.get_running_loop().time()
+        async with asyncio.timeout(STALL_S):
+            sent = await self._send(session)
+        self._throttle.spend(sum(outgoing.batch.size for _, outgoing, _ in sent), now)
+        await self._await_outcomes(sent)
+        return sent
+
     async def _send(self, session: TransactionalSession) -> Sent:
         sent: Sent = []
         room_bytes = self._throttle.limit_request(self._limits.request_bytes)
@@ -538,8 +542,11 @@ class TransactionWriter:
                 break
             if not self._is_available(mirror):
                 continue
-            for outgoing in mirror.delivery.take(room_bytes):
+            # Partitions that are left out are looked at again after half a second.
+            share_bytes = mirror.throttle.limit_span(room_bytes, _LEFT_OUT_EVERY_S)
+            for outgoing in mirror.delivery.take(share_bytes):
                 room_bytes -= outgoing.batch.size
+                mirror.throttle.spend(outgoing.batch.size, asyncio.get_running_loop().time())
                 result = await session.send(mirror.target, outgoing.batch)
                 sent.append((mirror, outgoing, result))
         return sent
@@ -561,7 +568,7 @@ class TransactionWriter:
     ) -> None:
         """Park a partition if its batch can never be written."""
         code = outcome.error_code
-        if outcome.cause is not None or code in _TRANSACTION_ERRORS:
+        if outcome.cause is not None or code in TRANSACTION_ERRORS:
             return
         if code in TOO_LARGE:
             if outgoing.batch.record_count > 1:
@@ -614,14 +621,68 @@ class TransactionWriter:
             first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
             position, found = max(first, gap[0]), None
             while found is None and position < gap[1]:
-                found, position = await self._data_from(tp, position, _GAP_BYTES)
+                found, position = await data_from(self._target, tp, position, _GAP_BYTES)
             mirror.delivery.close_gap(gap, has_data=found is not None and found < gap[1])
+
+    # From old records to idempotent delivery.
+
+    async def _find_ready(self) -> list[TransactionalMirror]:
+        """Find partitions that can be handed over."""
+        if self._old_before_ms is None or not self._mirrors:
+            return []
+        limit_ms = await self._old_before_ms()
+        mirrors = [m for m in self._mirrors if m.parked is None and self._is_available(m)]
+        return [mirror for mirror in mirrors if mirror.delivery.can_hand_over(limit_ms)]
+
+    async def _finish_backfill(self) -> None:
+        """Hand partitions over to idempotent delivery whose old records are copied."""
+        ready, session = await self._find_ready(), self._session
+        if not ready or session is None:
+            return
+        ends = await self._find_settled(ready)
+        if not ends:
+            return
+        identity = await new_identity(self._target)
+        claims = {
+            tp: replace(
+                self._checkpoints[tp],
+                delivery=IDEMPOTENT,
+                transactional_id="",
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                sequence=0,
+                target_offset=end,
+            )
+            for tp, end in ends.items()
+        }
+        async with asyncio.timeout(STALL_S), session.transaction():
+            await self._write(session, claims, {})
+        self._topic.remember(claims)
+        self._leave([mirror for mirror in ready if mirror.target in claims])
+
+    async def _find_settled(
+        self, ready: Iterable[TransactionalMirror]
+    ) -> dict[TopicPartition, int]:
+        """Find where partitions end in which no transaction is open, and all is as committed."""
+        mirrors = {mirror.target: mirror for mirror in ready}
+        ends = await find_settled_ends(self._target, mirrors, timeout_s=ANSWER_S)
+        for tp in ends:
+            await self._compare(mirrors[tp])
+        return {tp: end for tp, end in ends.items() if mirrors[tp].suspicion is None}
+
+    def _leave(self, mirrors: list[TransactionalMirror]) -> None:
+        """Stop writing partitions that are handed over, and start them again."""
+        self.release(mirrors)
+        for mirror in mirrors:
+            mirror.request_resume("its old records are copied, and idempotent delivery follows")
 
     # Partitions left out of transactions.
 
     def _is_available(self, mirror: TransactionalMirror) -> bool:
         """Whether a transaction with this partition is likely to complete."""
         tp = mirror.target
+        if not mirror.throttle.is_open(asyncio.get_running_loop().time()):
+            return False
         is_left_out = tp in self._unchecked or tp in self._hidden
         return not is_left_out and self._target.cluster.leader(tp) is not None
 
@@ -701,15 +762,20 @@ class TransactionWriter:
 
     def _park_taken_over(self, found: Checkpoints) -> None:
         """Park partitions that a newer mirror has taken over."""
+        handed_over = []
         for mirror in self._mirrors:
             theirs, ours = found.get(mirror.target), self._checkpoints[mirror.target]
-            if theirs is not None and (
-                theirs.mirror_epoch > ours.mirror_epoch or theirs.transactional_id != self._id
-            ):
+            if theirs is None:
+                continue
+            is_newer = theirs.mirror_epoch > ours.mirror_epoch
+            if not is_newer and theirs.delivery != TRANSACTIONAL:
+                handed_over.append(mirror)  # by this process, which did not see the response
+            elif is_newer or theirs.transactional_id != self._id:
                 mirror.park(
                     "a newer mirror with the same name has taken over",
                     "run only one mirror with this name",
                 )
+        self._leave(handed_over)
 
     def _rewind(self, mirror: TransactionalMirror) -> None:
         checkpoint = self._checkpoints[mirror.target]

@@ -67,6 +67,10 @@ class ReadEpochs:
         """The epochs of the records below a position."""
         return tuple(each for each in self._starts if each.offset <= position)
 
+    @property
+    def newest(self) -> EpochStart | None:
+        return self._starts[-1] if self._starts else None
+
     def latest(self, position: int) -> int:
         """The epoch of the last record below a position; -1 if unknown."""
         known = self.below(position)

@@ -40,7 +40,7 @@ async def probe_routes(
 
 def unavailable_error(side: str, where: str, error: ShoalError) -> ShoalError:
     """Return an error that also names the side and a remedy."""
-    text = f"the {side} partition {where} is not available: {error}"
+    text = f"the {side} partition {where} is not available: {error.message}"
     named = ShoalError(text, remedy=error.remedy or BRING_BACK)
     named.retriable = error.retriable
     return named

@@ -370,3 +370,39 @@ def gather(output: Any, ends: Any, strings: Any) -> tuple[Int, Int]:
         position = _copy(output, position, data, start[row], length[row])
         ends[np.uint64(row) + np.uint64(1)] = position
     return OK, position
+
+
+@_part
+def _hash_bytes(data: Any, start: Int, length: Int) -> Int:
+    """Kafka's murmur2 of some bytes, without its sign."""
+    low, factor = np.uint64(0xFFFFFFFF), np.uint64(0x5BD1E995)
+    value = (np.uint64(0x9747B28C) ^ np.uint64(length)) & low
+    for word in range(length >> 2):
+        at = np.uint64(start + 4 * word)
+        part = np.uint64(data[at]) | np.uint64(data[at + np.uint64(1)]) << np.uint64(8)
+        part |= np.uint64(data[at + np.uint64(2)]) << np.uint64(16)
+        part |= np.uint64(data[at + np.uint64(3)]) << np.uint64(24)
+        part = part * factor & low
+        part = (part ^ part >> np.uint64(24)) * factor & low
+        value = value * factor & low ^ part
+    left = length & 3
+    if left:
+        for index in range(left):
+            byte = np.uint64(data[np.uint64(start + length - left + index)])
+            value ^= byte << np.uint64(8 * index)
+        value = value * factor & low
+    value = (value ^ value >> np.uint64(13)) * factor & low
+    return np.int64((value ^ value >> np.uint64(15)) & np.uint64(0x7FFFFFFF))
+
+
+@_kernel(_TWO_NUMBERS(_COLUMN, _SPANS))
+def hash_keys(hashes: Any, keys: Any) -> tuple[Int, Int]:
+    """The positive hash that chooses the partition of each key, -1 for a null; a code and a row."""
+    data, start, length = keys
+    for row in range(len(start)):
+        if not _lies_inside(data, start[row], length[row]):
+            return BAD_LENGTH, row
+        hashes[row] = -1
+        if length[row] >= 0:
+            hashes[row] = _hash_bytes(data, start[row], length[row])
+    return OK, 0

@@ -292,6 +292,18 @@ def gather_columns(strings: ByteColumn) -> tuple[ByteArray, NDArray[np.int32]]:
     return output, ends
 
 
+def hash_keys(keys: ByteColumn) -> Int64Array:
+    """Kafka's positive hash of each key (`client.produce.partitioner`); -1 for a null."""
+    import numpy as np
+
+    column = _validate_column(keys, len(keys.start))
+    hashes = np.empty(len(keys.start), np.int64)
+    code, row = _load_kernels().hash_keys(hashes, tuple(column))
+    if code:
+        raise UsageError(f"key {row} is outside of its data")
+    return hashes
+
+
 def _validate_column(column: ByteColumn, count: int) -> ByteColumn:
     """The column with the array types that the kernels need; `UsageError` if it is invalid."""
     import numpy as np

@@ -240,10 +240,15 @@ def _encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> b
     output = bytearray((record.attributes & 0xFF,))
     append_varint(output, timestamp_delta)
     append_varint(output, offset_delta)
+    append_body(output, record)
+    return output
+
+
+def append_body(output: bytearray, record: Record) -> None:
+    """Append key, value and headers of a record: what does not depend on its batch."""
     _append_bytes(output, record.key)
     _append_bytes(output, record.value)
     append_headers(output, record.headers)
-    return output
 
 
 def _append_bytes(output: bytearray, value: bytes | None) -> None:

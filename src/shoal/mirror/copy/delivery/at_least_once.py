@@ -11,6 +11,7 @@ Rules:
 from typing import ClassVar, Final
 
 from shoal.client.produce.sequencing import ProducerIdentity
+from shoal.mirror.copy.delivery.names import AT_LEAST_ONCE
 from shoal.mirror.copy.partition import Delivery, Outgoing
 from shoal.mirror.copy.rewrite import prepare
 from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
@@ -23,6 +24,7 @@ class AtLeastOnceDelivery(Delivery):
 
     __slots__ = ()
 
+    name: ClassVar[str] = AT_LEAST_ONCE
     max_in_flight: ClassVar[int] = 1
 
     def prepare(self, outgoing: Outgoing) -> None:

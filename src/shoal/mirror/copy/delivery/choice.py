@@ -3,7 +3,8 @@
     wanted                  topic was delivered before    old records            else
     idempotent, auto  ──►   as it was                     compare-and-append     idempotent
                                                           if offered, else
-                                                          transactional
+                                                          transactional until it
+                                                          has caught up
     any other         ──►   always as wanted
 
 `auto` chooses compare-and-append for recent records as well, if the target offers it.
@@ -71,8 +72,23 @@ class Chooser:
 
     def keep_delivery(self, used: str) -> Chosen:
         """Keep the delivery of a topic that was copied before."""
+        if used == TRANSACTIONAL and self.hands_over:
+            return Chosen(used, "its old records are copied in transactions until it has caught up")
         is_other = self._wanted not in (used, AUTO)
         return Chosen(used, "it was delivered this way before" if is_other else None)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether transactions are only for old records, and idempotent delivery follows."""
+        return self._wanted in (AUTO, IDEMPOTENT)
+
+    async def old_before_ms(self) -> int:
+        """The time before which records are too old for idempotent delivery; 0 if unknown."""
+        expiration_ms = await self.expiration_ms()
+        if expiration_ms is None:
+            return 0
+        age_ms = max(expiration_ms // 2, expiration_ms - _MARGIN_MS)
+        return time.time_ns() // 1_000_000 - age_ms
 
     async def expiration_ms(self) -> int | None:
         """Read producer.id.expiration.ms of the target, once; None if it is not available."""
@@ -93,20 +109,18 @@ class Chooser:
         expiration_ms = await self.expiration_ms()
         if expiration_ms is None:
             return chosen
-        safe = Chosen(
-            COMPARE_AND_APPEND if is_offered else TRANSACTIONAL,
+        why = (
             f"the source has records older than the {expiration_ms / 3_600_000:g} h for which "
-            "the target remembers an idempotent producer",
+            "the target remembers an idempotent producer"
         )
-        old = await self._old_topics(partitions, expiration_ms)
+        safe = Chosen(COMPARE_AND_APPEND, why)
+        if not is_offered:
+            safe = Chosen(TRANSACTIONAL, f"{why}; each partition is idempotent once it caught up")
+        old = await self._old_topics(partitions, await self.old_before_ms())
         return chosen | dict.fromkeys(old, safe)
 
-    async def _old_topics(
-        self, partitions: Sequence[TopicPartition], expiration_ms: int
-    ) -> set[str]:
-        """Find topics whose first records are older than the target's producer expiration."""
-        age_ms = max(expiration_ms // 2, expiration_ms - _MARGIN_MS)
-        limit_ms = time.time_ns() // 1_000_000 - age_ms
+    async def _old_topics(self, partitions: Sequence[TopicPartition], limit_ms: int) -> set[str]:
+        """Find topics whose first records are too old for idempotent delivery."""
         left = await start_offsets(self._source, list(partitions), self._start)
         old = set()
         # Only the first partition of a fetch is guaranteed a batch, so the order is rotated.

@@ -19,6 +19,7 @@ from typing import ClassVar, TypeAlias
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import error_for
 from shoal.client.produce.compare_and_append import AppendRequest, AppendResult
+from shoal.mirror.copy.delivery.names import COMPARE_AND_APPEND
 from shoal.mirror.copy.partition import (
     TOO_LARGE,
     Delivery,
@@ -43,6 +44,7 @@ from shoal.wire.records.re_encode import trim
 class AppendDelivery(Delivery):
     """The requests of one partition, whose `target_offset` is the target's log end offset."""
 
+    name: ClassVar[str] = COMPARE_AND_APPEND
     keeps_offsets: ClassVar[bool] = True
 
     mirror_epoch: int = 0

@@ -9,7 +9,12 @@ Rules:
   it is not just sent again: the mirror first queries the last sequence that the target has
   (`needs_last_sequence`, `on_last_sequence`).
 - A mirror that resumes skips the records that the target already has, by their count. The last of
-  them must equal the target's last record.
+  them must equal the target's last record. A batch of which the target has the first records only
+  is sent without them: the process before may have built other batches of the same records
+  (`shoal.mirror.copy.depth`).
+- If that shows while this process runs, nothing of its queue is in flight, and it resumes in the
+  same way (`PartitionCopier.resume_reason`). As long as the target has none of the records of a
+  batch, or all, retries keep their bytes.
 - A batch so old that the target does not remember its producer is sent alone: without producer
   state any sequence is accepted, and a lost batch would leave a gap. So is the next one, and the
   first one after a pause in which the target may have forgotten the producer.
@@ -22,6 +27,7 @@ from typing import ClassVar, TypeAlias
 
 from shoal.client.produce.sequenced_queue import REMEMBERED_S, BrokerState, Decision, SendPolicy
 from shoal.client.produce.sequencing import ProducerIdentity
+from shoal.mirror.copy.delivery.names import IDEMPOTENT
 from shoal.mirror.copy.partition import (
     IN_FLIGHT_LIMIT,
     Delivery,
@@ -41,6 +47,7 @@ _log = logging.getLogger(__name__)
 class IdempotentDelivery(Delivery):
     """The sequences of one partition."""
 
+    name: ClassVar[str] = IDEMPOTENT
     policy: ClassVar[SendPolicy] = SendPolicy(
         has_sequences=True,
         if_not_written=Decision.QUERY_LAST_SEQUENCE,
@@ -55,6 +62,8 @@ class IdempotentDelivery(Delivery):
     tail: Batch | None = None  # the target's last existing batch, as stored
     is_known_at_start: bool = False  # whether the target's leader has state of this producer
     producer_expiration_ms: int = 0  # of the target; 0 if unknown
+    # The last sequence of the target, if it is at the end of a batch that is not acknowledged.
+    _fitting: int | None = None
 
     def set_start(self) -> None:
         queue = self.mirror.queue
@@ -148,7 +157,7 @@ class IdempotentDelivery(Delivery):
 
     def on_acknowledged(self, outgoing: Outgoing) -> None:
         """Advance the target offset; a gap means that another producer writes there."""
-        mirror = self.mirror
+        mirror, self._fitting = self.mirror, None
         if outgoing.is_old:
             mirror.queue.forgotten_at = -math.inf
         if outgoing.target_offset not in (-1, mirror.target_offset):
@@ -171,10 +180,18 @@ class IdempotentDelivery(Delivery):
         mirror, queue = self.mirror, self.mirror.queue
         state = queue.on_last_sequence(last_sequence)
         queue.back_off(now)
+        if state is BrokerState.FITS and self._is_asked_again(last_sequence):
+            state = BrokerState.INSIDE
         if state is BrokerState.AHEAD:
             mirror.park(
                 "another mirror with the same name is ahead of this one",
                 "run only one mirror with this name",
+            )
+        elif state is BrokerState.INSIDE:
+            mirror.drop_queue(mirror.resume_point)
+            mirror.request_resume(
+                "another process of this mirror has sent the same records to the target in other "
+                "batches"
             )
         elif state is BrokerState.BEHIND:
             mirror.suspect_target(
@@ -183,6 +200,17 @@ class IdempotentDelivery(Delivery):
                 "compare both topics with `shoal mirror verify`; if records are lost, mirror into "
                 "a new topic",
             )
+
+    def _is_asked_again(self, last_sequence: int | None) -> bool:
+        """Whether the target answers the same as before, about a batch that was sent since.
+
+        That batch is then no duplicate for the target: another process has sent the same records
+        in other batches, and one of them ends where this one ends.
+        """
+        batches, before = self.mirror.queue.batches, self._fitting
+        is_of_queue = any(each.batch.last_sequence == last_sequence for each in batches)
+        self._fitting = last_sequence if is_of_queue else None
+        return is_of_queue and before == last_sequence
 
     @property
     def idle_resume_point(self) -> ResumePoint:

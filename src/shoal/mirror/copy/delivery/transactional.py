@@ -6,19 +6,42 @@ Rules:
   (`rewind`) and fetches from the source again.
 - The CRC is checked before a batch is taken: a damaged batch would abort the transaction of all
   partitions. The pieces of one batch are sent in one transaction.
+- Old records, for which idempotent delivery is not safe, are copied in large transactions
+  (`BACKFILL_BYTES`, `BACKFILL_S`), because each one costs a marker. A partition is handed over to
+  idempotent delivery between two transactions, once all records of the last one were young enough,
+  or nothing is left to copy (`can_hand_over`).
 - Within a transaction batches are contiguous at the target, and between two transactions there is
   only the marker of the first. Any other gap means another producer. An offset below acknowledged
   ones fails the transaction: the topic may have been recreated.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from shoal.client.codes import Code
 from shoal.client.errors import error_for
 from shoal.client.results import ProduceResult
-from shoal.mirror.copy.partition import Delivery, Outgoing, PartitionCopier
+from shoal.mirror.copy.delivery.names import TRANSACTIONAL
+from shoal.mirror.copy.partition import Delivery, Outgoing, PartitionCopier, ResumePoint
 from shoal.mirror.offsets.offset_map import MapWriter
+
+# A transaction of old records ends at this size or age, or when nothing can be added.
+BACKFILL_BYTES: Final = 8 << 20
+BACKFILL_S: Final = 5.0
+
+
+# Errors of the transaction, not of the batch: a new producer epoch solves them.
+TRANSACTION_ERRORS: Final = frozenset(
+    {
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.PRODUCER_FENCED,
+        Code.INVALID_TXN_STATE,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Code.UNKNOWN_PRODUCER_ID,
+        Code.TRANSACTION_ABORTABLE,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -28,11 +51,15 @@ class TransactionalDelivery(Delivery):
     The transactional session writes the headers of batches.
     """
 
+    name: ClassVar[str] = TRANSACTIONAL
+
     _taken: int = 0  # batches at the head of the queue that are in the open transaction
     _expected: int = -1  # expected target offset of the next batch; -1 while unknown
     # Target offsets between the checkpoint and the first batch of a session: markers and aborted
     # batches, or data of another producer.
     gaps: list[tuple[int, int]] = field(default_factory=list)
+    # The oldest batch of the last transaction; -1 before the first one.
+    _oldest_ms: int = -1
 
     def due_offset(self, outgoing: Outgoing) -> int:
         # Unknown: markers take offsets too. `on_written` declares it before the commit.
@@ -41,6 +68,19 @@ class TransactionalDelivery(Delivery):
     @property
     def has_more(self) -> bool:
         return self.mirror.can_send and len(self.mirror.queue.batches) > self._taken
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all that can be read from the source is taken."""
+        mirror = self.mirror
+        return not self.has_more and 0 <= mirror.last_stable_offset <= mirror.queued_until
+
+    def can_hand_over(self, old_before_ms: int) -> bool:
+        """Whether idempotent delivery may continue: everything is committed, and what follows is
+        young, or comes later."""
+        if self._taken or not self.mirror.can_send:
+            return False
+        return self.is_at_end or self._oldest_ms >= old_before_ms > 0
 
     def take(self, room_bytes: int) -> list[Outgoing]:
         """Take the next batches for the open transaction: at least one, at most `room_bytes`."""
@@ -96,7 +136,7 @@ class TransactionalDelivery(Delivery):
         """The next source offset after the open transaction."""
         if len(self.mirror.queue.batches) > self._taken:
             return self.mirror.queue.batches[self._taken].source_offset
-        return self.mirror.position
+        return self.mirror.queued_until
 
     def extend_map(self) -> MapWriter | None:
         """Return the offset map as it will be when the open transaction is committed."""
@@ -112,6 +152,8 @@ class TransactionalDelivery(Delivery):
     def on_committed(self, offsets: MapWriter | None = None) -> None:
         """The open transaction is committed and visible; `offsets` is from `extend_map`."""
         self.mirror.offsets = offsets
+        taken = list(self.mirror.queue.batches)[: self._taken]
+        self._oldest_ms = min((each.batch.max_timestamp for each in taken), default=-1)
         if self._taken and self._expected >= 0:
             self._expected += 1  # its marker
         for _ in range(self._taken):
@@ -120,13 +162,9 @@ class TransactionalDelivery(Delivery):
 
     def rewind(self, source_offset: int, target_offset: int) -> None:
         """Drop all batches that are not committed."""
-        self.mirror.queue.batches.clear()
-        self.mirror.intake.forget(source_offset)
-        self.mirror.queued_bytes = 0
+        self.mirror.drop_queue(ResumePoint(source_offset, 0, target_offset))
         self._taken = self.mirror.queue.in_flight = 0
         self._expected = -1
-        self.mirror.position = source_offset
-        self.mirror.target_offset = target_offset
 
 
 TransactionalMirror: TypeAlias = PartitionCopier[TransactionalDelivery]

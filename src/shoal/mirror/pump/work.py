@@ -1,0 +1,62 @@
+"""What the runner does for one partition at the moment; pure."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from shoal.mirror.copy.delivery.compare_and_append import AppendDelivery
+from shoal.mirror.copy.delivery.transactional import TransactionalDelivery
+from shoal.mirror.copy.partition import PartitionMirror
+
+
+@dataclass(slots=True, eq=False)
+class PartitionWork:
+    """One partition of a runner."""
+
+    mirror: PartitionMirror
+    reader: int | None = None  # the source broker that it is fetched from, or left out of
+    writer: int | None = None  # the target broker for which it has batches
+    fetch_after: float = 0.0
+    # Its position or leader is being checked: nothing is fetched.
+    is_checked: bool = False
+    is_queried: bool = False  # its last sequence is being read from the target
+    is_confirmed: bool = False  # the topic id at the target is being read
+    has_other_source: bool = False  # the source topic was recreated
+    queued_bytes: int = 0  # as counted last
+    has_target: bool = False  # it had a leader at the target then
+    # The last error of fetching or producing, until it succeeds again.
+    fetch_error: str = ""
+    produce_error: str = ""
+    # Set while it is being released.
+    released: asyncio.Event | None = None
+    sends_rest: bool = False
+    appends: bool = field(init=False)
+    is_transactional: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        delivery = self.mirror.delivery
+        self.appends = isinstance(delivery, AppendDelivery)
+        self.is_transactional = isinstance(delivery, TransactionalDelivery)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the target does not take its batches at the moment."""
+        is_refused = bool(self.produce_error) or not self.mirror.can_send
+        return not self.has_target or (is_refused and self.mirror.queued_bytes > 0)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it has batches that can still be delivered or answered."""
+        mirror = self.mirror
+        return mirror.parked is None and bool(
+            mirror.queue.in_flight or (mirror.queued_bytes and mirror.can_send)
+        )
+
+    def next_time(self, now: float) -> float | None:
+        """When it must be looked at again, if nothing happens before."""
+        mirror, rebatcher = self.mirror, self.mirror.intake.rebatcher
+        times = [self.fetch_after]
+        if mirror.queued_bytes or mirror.is_waiting:
+            times.append(mirror.queue.not_before)
+        if rebatcher is not None and rebatcher.due_at is not None:
+            times.append(rebatcher.due_at)
+        return min((at for at in times if at > now), default=None)

@@ -1,0 +1,120 @@
+"""The checkpoint topic: how it is created, how much is written, and that maps stay small."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.client.admin import Resource, ResourceType
+from shoal.lite.cluster import LiteCluster
+from shoal.mirror.config import TopicRules
+from shoal.mirror.offsets import offset_map
+from shoal.mirror.offsets.checkpoints import (
+    Checkpoint,
+    CheckpointTopic,
+    _checkpoint,
+    encode_checkpoints,
+)
+from shoal.mirror.offsets.offset_map import MapWriter, OffsetSpan
+from shoal.mirror.translation import Translator
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch
+from shoal.wire.records.records import decode_records
+from support.mirror.copies import client, config_of, fill, make_topic
+from support.mirror.runs import running
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def _moved(count: int) -> dict[TopicPartition, Checkpoint]:
+    """Checkpoints of partitions that moved within the last second."""
+    return {
+        TopicPartition("orders", number): Checkpoint(
+            source_cluster="5L6g3nShT-eMCtK--X86sw",
+            source_topic_id="0f1c2d3e-4b5a-4678-9abc-def012345678",
+            target_topic_id="1f1c2d3e-4b5a-4678-9abc-def012345678",
+            delivery="idempotent",
+            source_offset=1_000_000 + 7919 * number,
+            target_offset=900_000 + 7907 * number,
+            producer_id=1000 + number,
+            producer_epoch=0,
+            sequence=800_000 + 7901 * number,
+            source_epoch=3,
+            source_epochs=((3, 0),),
+            began_at=0,
+            mirror_began_ms=1_700_000_000_000,
+            source_partitions=count,
+        )
+        for number in range(count)
+    }
+
+
+def test_many_partitions_are_one_small_batch() -> None:
+    moved = _moved(500)
+    batches = [bytes(batch) for batch in encode_checkpoints(moved)]
+    assert len(batches) == 1
+    assert len(batches[0]) < 500 * 60
+    records = list(decode_records(Batch(memoryview(batches[0]))))
+    assert [_checkpoint(record.value or b"") for record in records] == list(moved.values())
+
+
+async def test_the_topic_has_small_segments_and_the_wanted_replication_factor() -> None:
+    async with LiteCluster(brokers=3) as cluster, client(cluster.bootstrap) as one:
+        for name, factor in (("three", 3), ("one", 1)):
+            topic = CheckpointTopic(one, name, replication_factor=factor)
+            assert await topic.create_if_missing()
+            found = topic.partition
+            known = (await one.metadata([found.topic], refresh=True)).partition(found)
+            assert known is not None
+            assert len(known.replicas) == factor
+            resource = Resource(ResourceType.TOPIC, found.topic)
+            configs = (await one.admin.describe_configs([resource]))[resource]
+            assert configs["segment.bytes"].value == str(4 << 20)
+            assert configs["cleanup.policy"].value == "compact"
+
+
+async def test_a_mirror_gives_its_checkpoint_topic_the_factor_of_its_topics(
+    source: LiteCluster,
+) -> None:
+    await make_topic(source.bootstrap, "factor")
+    fill(source.bootstrap, "factor", range(5))
+    async with LiteCluster(brokers=3) as target:
+        rules = TopicRules(replication_factor=2)
+        config = config_of(source.bootstrap, target.bootstrap, "factor", name="factor", rules=rules)
+        async with running(config) as mirror:
+            await mirror.copied(5)
+        async with client(target.bootstrap) as one:
+            found = CheckpointTopic(one, "factor").partition
+            known = (await one.metadata([found.topic], refresh=True)).partition(found)
+    assert known is not None
+    assert len(known.replicas) == 2
+
+
+async def test_a_map_above_its_limit_loses_its_oldest_blocks_and_they_are_refused(
+    target: LiteCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "shoal.mirror.offsets.checkpoints.find_excess",
+        lambda blocks: offset_map.find_excess(blocks, 300),
+    )
+    await make_topic(target.bootstrap, "orders")
+    writer, source, position = MapWriter(0), 0, 0
+    async with client(target.bootstrap) as one:
+        topic = CheckpointTopic(one, "small-map")
+        await topic.create_if_missing()
+        for _ in range(40):
+            for _ in range(50):
+                writer.add([OffsetSpan(source, 10, 10)], position)
+                source, position = source + 11, position + 10
+            checkpoint = Checkpoint(None, None, None, "idempotent", source, position)
+            blocks = writer.blocks_to_save()
+            await topic.write({ORDERS: checkpoint}, topic.limit_maps({ORDERS: blocks}))
+            writer.mark_saved(blocks)
+        assert sum(map(len, topic.blocks[ORDERS].values())) < 600
+        translator = Translator(one, "small-map")
+        await translator.refresh()
+        newest, oldest = translator.translate(ORDERS, source - 11), translator.translate(ORDERS, 5)
+        behind = translator.translate(ORDERS, source + 1)
+    assert (newest.target_offset, newest.why) == (position - 10, "")
+    assert oldest.target_offset is None
+    assert "offset map keeps the newest" in oldest.why
+    assert (behind.target_offset, behind.why) == (None, "")
