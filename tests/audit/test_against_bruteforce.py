@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.audit.audit import Sizes, audit, run_here
@@ -21,11 +20,20 @@ from support.audit.bruteforce import Judge
 from support.audit.chaos import chaotic_runs
 from support.audit.faults import faulty_runs
 from support.audit.ledgers import History
+from support.sizes import sized, try_examples
 
 pytestmark = pytest.mark.slow
+# Of the examples of the profile.
+EXAMPLES = sized("share", quick=0.5, long=2)
 
 SIZES = st.sampled_from(
-    [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]
+    [
+        Sizes(),
+        Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1),
+        Sizes(5, 4, 3),
+        Sizes(shares=2),
+        Sizes(3, 4, 3, shares=3),
+    ]
 )
 
 
@@ -35,20 +43,30 @@ def judged(history: History, sizes: Sizes, **options: Any) -> Result:
         return audit(open_ledger([run]), sizes=sizes)
 
 
-@given(history=chaotic_runs(), sizes=SIZES, rows_per_segment=st.sampled_from([2, 1000]))
-def test_findings_and_metrics_are_those_of_the_brute_force_judge(
-    history: History, sizes: Sizes, rows_per_segment: int
-) -> None:
-    check(history, judged(history, sizes, rows_per_segment=rows_per_segment))
+@EXAMPLES
+def test_findings_and_metrics_are_those_of_the_brute_force_judge(share: float) -> None:
+    def check_run(history: History, sizes: Sizes, rows_per_segment: int) -> None:
+        check(history, judged(history, sizes, rows_per_segment=rows_per_segment))
+
+    rows = st.sampled_from([2, 1000])
+    try_examples(share, check_run, history=chaotic_runs(), sizes=SIZES, rows_per_segment=rows)
 
 
-@given(history=faulty_runs(), sizes=SIZES)
-def test_faulty_runs_are_judged_as_by_the_brute_force_judge(history: History, sizes: Sizes) -> None:
-    check(history, judged(history, sizes))
+@EXAMPLES
+def test_faulty_runs_are_judged_as_by_the_brute_force_judge(share: float) -> None:
+    def check_run(history: History, sizes: Sizes) -> None:
+        check(history, judged(history, sizes))
+
+    try_examples(share, check_run, history=faulty_runs(), sizes=SIZES)
 
 
-@given(history=st.one_of(chaotic_runs(), faulty_runs()), number=st.integers(0, 1000))
-def test_the_result_depends_neither_on_sizes_nor_on_order(history: History, number: int) -> None:
+@EXAMPLES
+def test_the_result_depends_neither_on_sizes_nor_on_order(share: float) -> None:
+    runs, numbers = st.one_of(chaotic_runs(), faulty_runs()), st.integers(0, 1000)
+    try_examples(share, check_order, history=runs, number=numbers)
+
+
+def check_order(history: History, number: int) -> None:
     seed = Random(number)  # drawing each order would take most of the time
 
     def shuffled(tasks: Sequence[Task], context: AuditContext) -> list[list[TaskPart]]:
@@ -62,7 +80,8 @@ def test_the_result_depends_neither_on_sizes_nor_on_order(history: History, numb
     with tempfile.TemporaryDirectory() as folder:
         ledger = open_ledger([history.write(Path(folder) / "run")])
         whole = audit(ledger).to_json()
-        assert audit(ledger, shuffled, sizes=Sizes(5, 4, 2)).to_json() == whole
+        sizes = Sizes(5, 4, 2, shares=seed.choice((0, 3)))
+        assert audit(ledger, shuffled, sizes=sizes).to_json() == whole
 
 
 def check(history: History, result: Result) -> None:

@@ -218,7 +218,7 @@ def raw_mirror(clusters: dict[str, str], topic: str) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(100)
 
 
 async def test_scans_see_whether_a_topic_is_compacted(

@@ -27,7 +27,7 @@ def unit(elements: list[tuple[int, int]]) -> Units:
     """One unit from (sequence, key) pairs."""
     rows = np.array(sorted(elements), dtype=np.int64).reshape(-1, 2)
     same = np.zeros(len(rows), dtype=np.int64)
-    return Units(same, same, rows[:, 0], rows[:, 1], same, same)
+    return Units(same, same, rows[:, 0], rows[:, 1], same, same, same)
 
 
 @st.composite
@@ -114,6 +114,6 @@ def test_weighted_inversions(rank: list[int], weight: list[int]) -> None:
 def test_a_million_in_order_is_one_run() -> None:
     sequence = np.arange(1_000_000)
     same = np.zeros_like(sequence)
-    whole = Units(same, same, sequence, sequence, same, same)
+    whole = Units(same, same, sequence, sequence, same, same, sequence)
     assert runs_of(whole).length.tolist() == [1_000_000]
     assert measure(runs_of(whole)) == OrderMeasure(0, 0, 0, -1, -1)

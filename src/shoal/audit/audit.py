@@ -1,20 +1,21 @@
-"""An audit from ledger to result, in at most two rounds of tasks.
+"""An audit from ledger to result, in two rounds of tasks that read ledgers.
 
 The first round reads every row once: message cells and walks. Their answers determine the second
 round, which is mostly small or empty: cells that were undecided, cells of streams whose order
-interleaves with other cells, offsets that are in doubt or were jumped over. A `Runner` may run the
-tasks of a round in any order and on any machine.
+interleaves with other cells, offsets that are in doubt or were jumped over. If order interleaves,
+a third round lists the messages that came late. A `Runner` may run the
+tasks of a round in any order and on any machine. Exact percentiles take a few short rounds more,
+which read latency runs (`times.runs`) and no ledger.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.audit.arrays import Ints, ints
-from shoal.audit.columns import OrderColumn
+from shoal.audit.arrays import ints
 from shoal.audit.context import AuditContext, build_context
 from shoal.audit.memory import keep_freed_memory
 from shoal.audit.parts import PartKind, TaskPart
@@ -23,14 +24,18 @@ from shoal.audit.plan import (
     ROWS_PER_CELL,
     ROWS_PER_WALK,
     as_ranges,
+    count_shares,
     plan_cells,
     plan_offset_cells,
+    plan_stream_cells,
     plan_walks,
 )
 from shoal.audit.read.folder import Ledger
 from shoal.audit.read.walk import GroupReader, LogReader, walk
 from shoal.audit.result.conclude import Evidence, conclude
+from shoal.audit.result.latencies import ROWS_READ_HERE, measure_latencies
 from shoal.audit.result.merge import (
+    Sinks,
     Summaries,
     Totals,
     add_cell,
@@ -41,12 +46,28 @@ from shoal.audit.result.merge import (
     settle_transactions,
 )
 from shoal.audit.result.settle import settle_order, settle_polls
+from shoal.audit.result.streams import StreamTotals, reduce_streams
 from shoal.audit.rules.cell import judge_cell
 from shoal.audit.rules.offsets import check_offsets
-from shoal.audit.rules.order import find_zones, has_disjoint_keys
-from shoal.audit.rules.order_cell import collect_order_pieces
+from shoal.audit.rules.order_cell import collect_order_pieces, list_late_messages
 from shoal.audit.rules.polls import OffsetSteps, gather_steps, number_jumps
-from shoal.audit.tasks import LedgerWalk, MessageCell, OffsetCell, OrderCell, Task, UnitName
+from shoal.audit.stream_cells import (
+    find_interleaved_units,
+    judge_stream_cell,
+    plan_late_cells,
+    plan_order_cells,
+)
+from shoal.audit.tasks import (
+    LateCell,
+    LedgerWalk,
+    MessageCell,
+    OffsetCell,
+    OrderCell,
+    StreamCell,
+    Task,
+)
+from shoal.audit.times.faults import all_faults
+from shoal.audit.times.runs import RankCount, count_ranks
 from shoal.audit.times.staleness import judge_polls
 from shoal.model.findings import Finding
 from shoal.model.result import Result
@@ -61,18 +82,26 @@ class Sizes:
     rows_per_cell: int = ROWS_PER_CELL
     rows_per_walk: int = ROWS_PER_WALK
     offsets_per_cell: int = OFFSETS_PER_CELL
+    rows_read_here: int = ROWS_READ_HERE  # of latency runs; more are counted by tasks
+    # How many tasks share the streams; 0: cells are ranges of sequences; None: as `count_shares`.
+    shares: int | None = None
 
 
 def judge_task(task: Task, context: AuditContext) -> list[TaskPart]:
     """Run one task."""
     keep_freed_memory()
     if isinstance(task, MessageCell):
-        return judge_cell(task, context)
+        known = replace(task, knowledge=context.knowledge) if task.is_again else task
+        return judge_cell(known, context)
+    if isinstance(task, StreamCell):
+        return judge_stream_cell(task, context)
     if isinstance(task, OrderCell):
         return collect_order_pieces(task, context)
+    if isinstance(task, LateCell):
+        return list_late_messages(task, context)
     if isinstance(task, LedgerWalk):
-        return judge_polls(task, context) if task.table == "polls" else walk(task)
-    return check_offsets(task, context)
+        return judge_polls(task, context) if task.table == "polls" else walk(task, context)
+    return count_ranks(task) if isinstance(task, RankCount) else check_offsets(task, context)
 
 
 def run_here(tasks: Sequence[Task], context: AuditContext) -> list[list[TaskPart]]:
@@ -84,7 +113,7 @@ def run_here(tasks: Sequence[Task], context: AuditContext) -> list[list[TaskPart
 class _Round:
     """The tasks of the second round, by kind, in the order in which they are run."""
 
-    again: list[MessageCell] = field(default_factory=list)
+    again: list[MessageCell | StreamCell] = field(default_factory=list)
     order: list[OrderCell] = field(default_factory=list)
     offsets: list[OffsetCell] = field(default_factory=list)
 
@@ -92,9 +121,15 @@ class _Round:
         return [*self.again, *self.order, *self.offsets]
 
 
-def audit(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = None) -> Result:
+def audit(
+    ledger: Ledger,
+    runner: Runner = run_here,
+    *,
+    sizes: Sizes | None = None,
+    scratch: Path | None = None,
+) -> Result:
     """Judge the ledgers of one run."""
-    return conclude(ledger, examine(ledger, runner, sizes=sizes))
+    return conclude(ledger, examine(ledger, runner, sizes=sizes, scratch=scratch))
 
 
 def examine(
@@ -102,47 +137,88 @@ def examine(
     runner: Runner = run_here,
     *,
     sizes: Sizes | None = None,
+    context: AuditContext | None = None,
     cuts: Sequence[int] = (),
+    scratch: Path | None = None,
 ) -> Evidence:
-    """Count everything that the ledgers of one run record; `cuts` are for `plan_cells`."""
+    """Count everything that the ledgers of one run record.
+
+    `context` is that of `build_context`, if the caller has it; `cuts` are for `plan_cells`.
+    `scratch` is a folder that all tasks can write to; without one they return what they would put
+    there.
+    """
     sizes = sizes or Sizes()
-    context = build_context(ledger)
-    planned = [extent.planned for extent in context.extents.values()]
-    cells = plan_cells(ledger, planned, rows_per_cell=sizes.rows_per_cell, cuts=cuts)
+    context = replace(
+        context or build_context(ledger), scratch=None if scratch is None else str(scratch)
+    )
+    cells = plan_messages(ledger, context, sizes, cuts=cuts)
     walks = plan_walks(ledger, rows_per_walk=sizes.rows_per_walk)
     answers = runner([*cells, *walks], context)
     of_cells, of_walks = answers[: len(cells)], answers[len(cells) :]
     context = _settle_offsets(cells, of_cells, context, runner)
 
-    totals, summaries = Totals(), Summaries()
+    totals, streams, summaries = Totals(), StreamTotals(), Summaries()
     for parts in of_cells:
-        add_cell(parts, None if is_undecided(parts) else totals, summaries)
+        is_open = is_undecided(parts)
+        add_cell(parts, Sinks(None if is_open else totals, None if is_open else streams, summaries))
     for parts in of_walks:
         add_latencies(parts, totals)
     assignments = ledger.small_table("assignments")
     polls = gather_steps(of_walks, GroupReader, _assignment_starts(assignments))
-    interleaved = _find_interleaved_units(summaries)
+    interleaved = find_interleaved_units(summaries)
+    by_range = [cell for cell in cells if isinstance(cell, MessageCell)]
     second = _Round(
-        again=_plan_undecided_cells(cells, of_cells, context, (summaries, assignments)),
-        order=_plan_order_cells(cells, interleaved, summaries),
+        again=[
+            replace(cell, is_again=True)
+            for cell, parts in zip(cells, of_cells, strict=True)
+            if is_undecided(parts)
+        ],
+        order=plan_order_cells(by_range, interleaved, summaries),
         offsets=_plan_doubtful_offsets(ledger, context, summaries, (polls, of_walks, sizes)),
     )
+    if second.again:
+        context = _with_knowledge(context, summaries, assignments)
     more = runner(second.tasks(), context)
     of_again = more[: len(second.again)]
     of_order = more[len(of_again) : len(of_again) + len(second.order)]
     of_offsets = more[len(of_again) + len(of_order) :]
 
     for parts in of_again:
-        add_cell(parts, totals, None)
-    settle_order(totals, summaries, interleaved, of_order, stretch=context.stretch)
-    settle_tails(totals, Finding.TAIL_LOSS)
-    settle_transactions(totals, summaries)
+        add_cell(parts, Sinks(totals, streams))
+    sinks = (totals, streams)
+    came_late = settle_order(sinks, summaries, interleaved, of_order, stretch=context.stretch)
+    for parts in runner(plan_late_cells(second.order, came_late, context), context):
+        add_cell(parts, Sinks(totals))
+    totals.accept_late_files(except_of={order.cell.low for order in second.order})
+    settle_tails(totals, streams, Finding.TAIL_LOSS)
+    settle_transactions(totals, streams, summaries)
     settle_replication(totals)
-    return Evidence(context, totals, settle_polls(polls, of_offsets))
+    add_cell(reduce_streams(streams, context, groups=context.groups), Sinks(totals))
+    latencies = measure_latencies(
+        context,
+        totals,
+        all_faults(folder.commits for folder in ledger.folders),
+        lambda tasks: runner(tasks, context),
+        rows_read_here=sizes.rows_read_here,
+    )
+    return Evidence(context, totals, settle_polls(polls, of_offsets), latencies)
+
+
+def plan_messages(
+    ledger: Ledger, context: AuditContext, sizes: Sizes, *, cuts: Sequence[int] = ()
+) -> Sequence[MessageCell | StreamCell]:
+    """Plan the tasks that judge messages: by ranges of sequences, or by streams."""
+    planned = [extent.planned for extent in context.extents.values()]
+    shares = sizes.shares
+    if shares is None:
+        shares = count_shares(ledger, len(context.extents), rows_per_cell=sizes.rows_per_cell)
+    if shares:
+        return plan_stream_cells(ledger, planned, shares, rows_per_cell=sizes.rows_per_cell)
+    return plan_cells(ledger, planned, rows_per_cell=sizes.rows_per_cell, cuts=cuts)
 
 
 def _settle_offsets(
-    cells: Sequence[MessageCell],
+    cells: Sequence[MessageCell | StreamCell],
     answers: list[list[TaskPart]],
     context: AuditContext,
     runner: Runner,
@@ -172,54 +248,15 @@ def _assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupReade
     return begins
 
 
-def _plan_undecided_cells(
-    cells: Sequence[MessageCell],
-    answers: Sequence[list[TaskPart]],
-    context: AuditContext,
-    known: tuple[Summaries, list[dict[str, Any]]],
-) -> list[MessageCell]:
-    summaries, assignments = known
+def _with_knowledge(
+    context: AuditContext, summaries: Summaries, assignments: list[dict[str, Any]]
+) -> AuditContext:
+    """Return the context of the second round: it has what all cells together show."""
     assigned: dict[tuple[str, int], int] = {}
     for row in assignments:
         log = (row["topic"], row["partition"])
         assigned[log] = min(row["offset"], assigned.get(log, row["offset"]))
-    knowledge = summaries.knowledge(context, assigned)
-    return [
-        replace(c, knowledge=knowledge)
-        for c, parts in zip(cells, answers, strict=True)
-        if is_undecided(parts)
-    ]
-
-
-def _find_interleaved_units(summaries: Summaries) -> dict[UnitName, Ints | None]:
-    """Find the units whose cells interleave, with their zones.
-
-    The zones are None for units that are in several partitions.
-    """
-    interleaved: dict[UnitName, Ints | None] = {}
-    for unit, rows in summaries.order.items():
-        table = np.array(sorted(row.tolist() for row in rows), dtype=np.int64)
-        if table[:, OrderColumn.PARTITION].min() != table[:, OrderColumn.LAST_PARTITION].max():
-            interleaved[unit] = None
-        elif not has_disjoint_keys(table):
-            whole = table[:, [OrderColumn.FIRST_KEY, OrderColumn.LAST_KEY]]
-            spans = [
-                summaries.spans.get((unit, low), whole[number : number + 1])
-                for number, low in enumerate(table[:, OrderColumn.LOW].tolist())
-            ]
-            interleaved[unit] = find_zones(np.concatenate(spans))
-    return interleaved
-
-
-def _plan_order_cells(
-    cells: Sequence[MessageCell], interleaved: dict[UnitName, Ints | None], summaries: Summaries
-) -> list[OrderCell]:
-    wanted: dict[int, dict[UnitName, tuple[tuple[int, int], ...] | None]] = defaultdict(dict)
-    for unit, found in interleaved.items():
-        spans = None if found is None else tuple(as_ranges(found))
-        for row in summaries.order[unit]:
-            wanted[int(row[OrderColumn.LOW])][unit] = spans
-    return [OrderCell(cell, wanted[cell.low]) for cell in cells if cell.low in wanted]
+    return replace(context, knowledge=summaries.knowledge(context, assigned))
 
 
 def _plan_doubtful_offsets(

@@ -11,11 +11,16 @@ each stream was delivered. The first round gathers it for the cells that depend 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
+
 from shoal.audit.arrays import NONE, Ints, ints
+from shoal.audit.read.buckets import ALL_BUCKETS, bucket_of_streams
 from shoal.audit.read.folder import Ledger
 from shoal.audit.read.read import Vocabulary, read_rows
+from shoal.audit.times.bins import Bins, find_bins
 from shoal.audit.times.clocks import Skew, compute_skews
 from shoal.audit.times.faults import all_faults
 from shoal.audit.times.segments import edges_of, slot_width_us
@@ -86,10 +91,31 @@ class AuditContext:
     re_encoded: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
     stretch: int = 1  # sequences that share one mark in a strip
     edges_us: tuple[int, ...] = ()  # when faults began or ended, ascending (see `segments`)
+    bins: Bins = field(default_factory=Bins)  # of time, for pictures
     slot_us: int = 0  # the width of a time slot of `SlotColumn`; 0 without faults
     # Transactions of which a read-committed group received a message, ascending; None until a
     # cell needs them.
     delivered_transactions: Ints | None = None
+    # For cells that are judged again.
+    knowledge: "Knowledge | None" = None
+    # A folder for what tasks keep beside them; None: they return it.
+    scratch: str | None = None
+
+    def extents_in(self, buckets: tuple[int, int]) -> Mapping[Stream, Extent]:
+        """Return the extents of the streams in [low, high) of the buckets."""
+        if buckets == ALL_BUCKETS:
+            return self.extents
+        ordered, streams = self._streams_by_bucket
+        low, high = np.searchsorted(ordered, buckets).tolist()
+        return {stream: self.extents[stream] for stream in streams[low:high]}
+
+    @cached_property
+    def _streams_by_bucket(self) -> tuple[Ints, list[Stream]]:
+        """The buckets of all planned streams, ascending, and these streams."""
+        listed = list(self.extents)
+        buckets = bucket_of_streams(listed, self.source_partitions)
+        order = np.argsort(buckets, kind="stable")
+        return buckets[order], [listed[place] for place in order.tolist()]
 
     @property
     def read_cluster(self) -> Cluster:
@@ -183,6 +209,7 @@ def build_context(ledger: Ledger) -> AuditContext:
         re_encoded=_re_encoded(ledger),
         stretch=_stretch(longest),
         edges_us=edges_us,
+        bins=find_bins(ledger),
         slot_us=slot_width_us(edges_us),
     )
 

@@ -4,7 +4,8 @@ A part has a kind, a label (plain JSON: names and the like) and one flat array o
 The kind fixes the columns of its rows. Nothing else travels from a task to the driver, so a result
 cannot depend on floating point or on pickled code.
 
-Streams are numbers: indices into the label of the part `STREAMS` of the same task.
+Streams are numbers: indices into the label of the part `STREAMS` of the same task. Topics are
+indices into the list at the end of a part's own label.
 """
 
 import json
@@ -37,11 +38,19 @@ class PartKind(StrEnum):
     MARKS = "marks", "stream", "stretch", "count"
     RANGE = "range", "low_us", "high_us"
     SECOND = "second", "second", "count"
-    LATENCY = "latency", "us", "count"
+    LATENCY = (
+        "latency",
+        *("segment", "count", "high", "low", "lowest_us", "highest_us", "negative"),
+    )
+    LATENCY_RUN = "latency run", "segment", "us", "count"
+    LATENCY_FILE = "latency file", "rows"
     LATENCY_SECOND = "latency second", "second_and_bucket", "count"
     LATENCY_MAX = "latency max", "second", "us"
-    LATENCY_SEGMENT = "latency segment", "segment", "us", "count"
     SLOT_STATS = "slot stats", *SlotColumn.__members__
+    BINS = "bins", "bin", "count"
+    BIN_LATENCY = "bin latency", "bin_and_bucket", "count"
+    STRETCHES = "stretches", "stream", "stretch", "due", "first_us", "last_us"
+    REACHED = "reached", "count"
     TAIL = "tail", "stream", "low", "highest", "lost", "above", "first_lost", "first_above"
     BATCHES = "batches", *BatchColumn.__members__
     LOST_TRANSACTIONS = "lost transactions", "transaction", "stream", "sequence", "cause"
@@ -56,14 +65,27 @@ class PartKind(StrEnum):
     LATE_SEGMENTS = "late segments", "segment", "count"
     DOUBTFUL = "doubtful", "low", "high"
     UNPROVEN = "unproven", "stream", "sequence", "offset"
-    MIRROR_REACH = "mirror reach", "stream", "partition", "reach"
-    GROUP_REACH = "group reach", "stream", "partition", "reach"
-    BEGAN = "began", "stream", "partition", "negative_offset"
+    MIRROR_REACH = "mirror reach", "topic", "partition", "reach"
+    GROUP_REACH = "group reach", "topic", "partition", "reach"
+    BEGAN = "began", "topic", "partition", "negative_offset"
     LAST_IN_TARGET = "last in target", "stream", "low", "partition", "offset"
     DELIVERED_UNTIL = "delivered until", "stream", "sequence"
     PLACED_SINCE = "placed since", "stream", "sequence"
     SEEN_TRANSACTIONS = "seen transactions", "transaction"
     LATEST = "latest", *LatestColumn.__members__
+
+    # Sums over streams that were settled. Lanes are (number of a topic in the label, lane).
+    LANE_COUNTS = "lane counts"  # topic, lane, and the counts that the label names
+    LANE_LENGTHS = "lane lengths", "topic", "lane", "longest"
+    LANE_MARKS = "lane marks", "topic", "lane", "stretch", "count"
+    LANE_ROWS = "lane rows"
+    STREAM_COUNTS = "stream counts"  # how many streams have each count that the label names
+    STREAM_FILE = "stream file", "rows"
+    ANOMALY_FILE = "anomaly file", "rows"
+    LATE_FILE = "late file", "rows"  # anomalies of order within a cell
+    PRODUCERS = "producers"
+    EXCESS = "excess", "count"
+    BATCH_COUNT = "batch count", "count"
 
     # Order cells.
     ELEMENTS = "elements", "sequence", "time_us", "key", "segment"
@@ -82,6 +104,9 @@ class PartKind(StrEnum):
     JUMPS = "jumps", "reader", "origin", "landing"
     SKIPS = "skips", "jump", "offset"
     CONTESTED = "contested", "count", "offset"
+
+    # Counts of latency runs.
+    RANK_COUNTS = "rank counts", "count"
 
 
 class TaskPart(NamedTuple):

@@ -3,22 +3,33 @@
 Cells are ranges of sequences that hold about the same number of rows. A cell covers all streams,
 because row groups do too. Cuts follow the rows, so a single row with a garbled sequence makes no
 difference. No cell contains both sides of 0: sequences below 0 belong to no attempt. The last cell
-has no upper limit.
+has no upper limit. With many streams a task has all cells of some of them.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Floats, Ints
+from shoal.audit.read.buckets import ALL_BUCKETS, BUCKETS
 from shoal.audit.read.folder import Ledger, RowGroup
 from shoal.audit.read.read import Piece
-from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell, Unproven
+from shoal.audit.tasks import (
+    Jump,
+    LedgerWalk,
+    MessageCell,
+    OffsetCell,
+    StreamCell,
+    Unproven,
+)
 
 ROWS_PER_CELL = 2_000_000  # of all tables together: about 500,000 messages
 ROWS_PER_WALK = 4_000_000
 OFFSETS_PER_CELL = 1_000_000
 MOST_OFFSET_CELLS = 1024
+FEWEST_SHARED_STREAMS = 64
+MOST_STREAM_PARTS = 20_000  # streams times cells: about 700 bytes each come to the driver
 
 _MESSAGE_TABLES = ("attempts", "receipts", "log")
 _SIDE_TABLES = ("keys", "transactions", "batches")
@@ -30,18 +41,20 @@ def plan_cells(
     *,
     rows_per_cell: int = ROWS_PER_CELL,
     cuts: Sequence[int] = (),
+    buckets: tuple[int, int] = ALL_BUCKETS,
 ) -> list[MessageCell]:
-    """Plan cells that cover every row and every planned sequence.
+    """Plan cells that cover every row and every planned sequence of the streams in `buckets`.
 
     `cuts` are the first sequences of the cells, if the caller knows them.
     """
     groups = [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
     lows = cuts or _choose_cuts(groups, rows_per_cell)
     cells = [
-        _make_cell(ledger, low, high) for low, high in zip(lows, [*lows[1:], LARGEST], strict=True)
+        make_cell(ledger, low, high, buckets)
+        for low, high in zip(lows, [*lows[1:], LARGEST], strict=True)
     ]
     if any(group.ranges["sequence"][0] < 0 for group in groups):
-        cells.insert(0, _make_cell(ledger, -LARGEST, 0))
+        cells.insert(0, make_cell(ledger, -LARGEST, 0, buckets))
     reach = max(extents, default=0)
     return [c for c in cells if c.attempts or c.receipts or c.log or 0 <= c.low < reach]
 
@@ -77,38 +90,62 @@ def _snap_to_row_groups(cuts: Floats, lows: Floats) -> Ints:
     return np.where(np.abs(nearest - cuts) < reach, nearest, cuts).astype(np.int64)
 
 
-def _make_cell(ledger: Ledger, low: int, high: int) -> MessageCell:
+def count_shares(ledger: Ledger, streams: int, *, rows_per_cell: int = ROWS_PER_CELL) -> int:
+    """Return among how many tasks streams should be divided; 0 if cells need no division.
+
+    A cell of all streams returns what only it knows of each, so with many streams and many cells
+    that would be more than a driver can hold.
+    """
+    rows = sum(ledger.rows_of(table) for table in _MESSAGE_TABLES)
+    cells = max(-(-rows // rows_per_cell), 1)
+    if streams < FEWEST_SHARED_STREAMS or streams * cells <= MOST_STREAM_PARTS:
+        return 0
+    return min(cells, streams, BUCKETS)
+
+
+def plan_stream_cells(
+    ledger: Ledger, extents: Sequence[int], shares: int, *, rows_per_cell: int = ROWS_PER_CELL
+) -> list[StreamCell]:
+    """Plan tasks that each have all cells of about the same number of streams."""
+    groups = [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
+    cuts = _choose_cuts(groups, rows_per_cell * shares)
+    edges = [BUCKETS * number // shares for number in range(shares + 1)]
+    tasks = []
+    for buckets in pairwise(edges):
+        cells = plan_cells(ledger, extents, cuts=cuts, buckets=buckets)
+        tasks.append(StreamCell(buckets, tuple(cells)))
+    return [task for task in tasks if task.cells]
+
+
+def make_cell(
+    ledger: Ledger, low: int, high: int, buckets: tuple[int, int] = ALL_BUCKETS
+) -> MessageCell:
+    """Return the cell of the sequences [low, high), with the row groups that may have them."""
     attempts, receipts, log, keys, transactions, batches = (
-        _overlapping(ledger.tables[table], "sequence", [(low, high)])
+        ledger.footers[table].pieces("sequence", [(low, high)], buckets)
         for table in (*_MESSAGE_TABLES, *_SIDE_TABLES)
     )
-    return MessageCell(low, high, attempts, receipts, log, keys, transactions, batches)
-
-
-def _overlapping(
-    groups: Iterable[RowGroup], column: str, ranges: Sequence[tuple[int, int]]
-) -> tuple[Piece, ...]:
-    return tuple(
-        group.piece
-        for group in groups
-        if any(group.overlaps(column, low, high) for low, high in ranges)
+    return MessageCell(
+        *(low, high, attempts, receipts, log, keys, transactions, batches), buckets=buckets
     )
 
 
 def plan_walks(ledger: Ledger, *, rows_per_walk: int = ROWS_PER_WALK) -> list[LedgerWalk]:
     """Plan walks over receipts, scans and polls, in ledger order."""
     walks: list[LedgerWalk] = []
+    control = tuple(group.piece for group in ledger.tables["control_ranges"])
     for table in ("receipts", "log", "polls"):
+        beside = control if table == "receipts" else ()
         pieces: list[Piece] = []
         rows = 0
         for group in ledger.tables[table]:
             if pieces and rows + group.rows > rows_per_walk:
-                walks.append(LedgerWalk(len(walks), table, tuple(pieces)))
+                walks.append(LedgerWalk(len(walks), table, tuple(pieces), beside))
                 pieces, rows = [], 0
             pieces.append(group.piece)
             rows += group.rows
         if pieces:
-            walks.append(LedgerWalk(len(walks), table, tuple(pieces)))
+            walks.append(LedgerWalk(len(walks), table, tuple(pieces), beside))
     return walks
 
 
@@ -129,7 +166,7 @@ def plan_offset_cells(
     cells = []
     for own in _pack_ranges(wanted, max(offsets_per_cell, fewest)):
         attempts, receipts, log = (
-            _overlapping(ledger.tables[table], "offset", own) for table in _MESSAGE_TABLES
+            ledger.footers[table].pieces("offset", own) for table in _MESSAGE_TABLES
         )
         if not (attempts or receipts or log):
             continue

@@ -1,9 +1,12 @@
 """The tasks of an audit. They are plain data, so that they can be sent to any worker.
 
 - `MessageCell`: a range of sequences of all streams: what happened to each message.
+- `StreamCell`: all sequences of some streams, for runs with many of them.
 - `OrderCell`: the same range once more, for order units that interleave with other cells.
+- `LateCell`: the same once more, to list the messages of such units that came late.
 - `LedgerWalk`: receipts or rows of a scan in ledger order (for jumps of readers), or polls.
 - `OffsetCell`: ranges of offsets of one cluster: which message was at each offset.
+- `RankCount` (in `times.runs`): how many latencies do not exceed some values.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +14,9 @@ from typing import Literal, NamedTuple
 
 from shoal.audit.arrays import NONE
 from shoal.audit.context import Knowledge, Stream
+from shoal.audit.read.buckets import ALL_BUCKETS
 from shoal.audit.read.read import Piece
+from shoal.audit.times.runs import RankCount
 
 Pieces = tuple[Piece, ...]
 
@@ -26,7 +31,18 @@ class MessageCell:
     keys: Pieces = ()
     transactions: Pieces = ()
     batches: Pieces = ()
+    is_again: bool = False  # judged with the knowledge of the context
     knowledge: Knowledge | None = None
+    buckets: tuple[int, int] = ALL_BUCKETS  # of its streams, [low, high)
+
+
+@dataclass(frozen=True)
+class StreamCell:
+    """All cells of the streams in [low, high) of the buckets; settled in one task."""
+
+    buckets: tuple[int, int]
+    cells: tuple[MessageCell, ...]
+    is_again: bool = False  # judged with the knowledge of the context
 
 
 UnitKind = Literal["consumers", "source", "target"]  # what a group received, or a cluster's log
@@ -61,10 +77,19 @@ class OrderCell:
 
 
 @dataclass(frozen=True)
+class LateCell:
+    """What came late in units that interleave: ranges of sequences (first, last) of each."""
+
+    cell: MessageCell
+    units: dict[UnitName, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True)
 class LedgerWalk:
     number: int  # counts the walks, in ledger order
     table: str  # "receipts", "log" or "polls"
     pieces: Pieces
+    control_ranges: Pieces = ()  # for receipts
 
 
 @dataclass(frozen=True)
@@ -98,4 +123,4 @@ class OffsetCell:
     unproven: tuple[Unproven, ...] = ()
 
 
-Task = MessageCell | OrderCell | LedgerWalk | OffsetCell
+Task = MessageCell | StreamCell | OrderCell | LateCell | LedgerWalk | OffsetCell | RankCount

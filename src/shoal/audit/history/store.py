@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from shoal.audit.arrays import NONE, Array, Ints, Rows, ints
 from shoal.audit.history.blocks import Column, Columns, Texts, read_blocks
 from shoal.audit.history.lines import Values, read_lines
-from shoal.audit.read.folder import Ledger, RowGroup
+from shoal.audit.read.folder import RANGED, Ledger, RowGroup
 from shoal.audit.read.read import NUMPY_TYPES, MemoryPiece, Piece, RowGroupPiece
 from shoal.model.errors import UsageError
 from shoal.model.ledger import FATES, NO_INCARNATION, OPEN, OUTCOMES, TABLES
@@ -83,7 +83,7 @@ class _Table:
         piece = self._store.keep(self.name, columns, self._count)
         ranges: dict[str, tuple[int, int]] = {
             name: (int(columns[name].min()), int(columns[name].max()))
-            for name in ("sequence", "offset")
+            for name in RANGED
             if name in columns
         }
         group = GROUP if "group" in columns else None

@@ -9,29 +9,36 @@ Every inconsistency is a `LedgerError` that names the file and the problem.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.arrays import LARGEST
+from shoal.audit.arrays import LARGEST, Ints
+from shoal.audit.read.buckets import ALL_BUCKETS
 from shoal.audit.read.read import NameAlias, Piece, RowGroupPiece, Vocabulary, read_rows
 from shoal.audit.result import thresholds
 from shoal.audit.result.verdict import DEFAULT_FIDELITY
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import FORMAT_KEY, TABLES, Columns, columns_of, read_format
 from shoal.model.promises import PROMISED_DELIVERIES
-from shoal.model.run_folder import RUN_FILE, RunFolder, malformed_plan
+from shoal.model.run_folder import RUN_FILE, LedgerSegment, RunFolder, malformed_plan
 from shoal.model.runs import is_by_hash, run_hash
 
 Json = Mapping[str, Any]
 
+_FEWEST_IN_PARALLEL: Final = 16  # segments of a table that threads open
+_MOST_OPEN_FILES: Final = 16
 MOST_SMALL_ROWS: Final = 10_000_000
 
-# Columns whose smallest and largest values choose row groups.
-_RANGED: Final = ("sequence", "offset")
+# Columns whose smallest and largest values choose row groups, or the bins of time.
+RANGED: Final = ("sequence", "offset", "intended_us", "sent_us", "received_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,51 @@ class RowGroup:
     rows: int
     ranges: Mapping[str, tuple[int, int]]
     group: str | None = None  # the consumer group, if all rows are of one
+    buckets: tuple[int, int] = ALL_BUCKETS  # [low, high) of its streams
 
-    def overlaps(self, column: str, low: int, high: int) -> bool:
-        """Whether a value of the column may be in [low, high)."""
-        smallest, largest = self.ranges.get(column, (-LARGEST, LARGEST))
-        return smallest < high and largest >= low
+
+class _FooterColumn:
+    """The ranges of one column in all row groups of a table, sorted for search."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        table = np.array(ranges, dtype=np.int64).reshape(-1, 2)
+        self._order = np.argsort(table[:, 0], kind="stable")
+        self._lows, self._highs = table[self._order].T
+        self._reached = np.maximum.accumulate(self._highs)
+
+    def overlapping(self, low: int, high: int) -> Ints:
+        """Return the numbers of the row groups that may have a value in [low, high)."""
+        end = int(np.searchsorted(self._lows, high))
+        begin = int(np.searchsorted(self._reached[:end], low))
+        found: Ints = self._order[begin:end][self._highs[begin:end] >= low]
+        return found
+
+
+class Footers:
+    """What the footers of all row groups of one table say."""
+
+    def __init__(self, groups: Sequence[RowGroup]) -> None:
+        self._groups = groups
+        self._columns: dict[str, _FooterColumn] = {}
+        self._buckets = np.array([g.buckets for g in groups], dtype=np.int64).reshape(-1, 2)
+
+    def pieces(
+        self,
+        column: str,
+        ranges: Iterable[tuple[int, int]],
+        buckets: tuple[int, int] = ALL_BUCKETS,
+    ) -> tuple[Piece, ...]:
+        """Return the row groups that may have a value in a range [low, high), in ledger order."""
+        if column not in self._columns:
+            unknown = (-LARGEST, LARGEST)
+            known = [group.ranges.get(column, unknown) for group in self._groups]
+            self._columns[column] = _FooterColumn(known)
+        chosen = np.zeros(len(self._groups), dtype=np.bool_)
+        for low, high in ranges:
+            chosen[self._columns[column].overlapping(low, high)] = True
+        if buckets != ALL_BUCKETS:
+            chosen &= (self._buckets[:, 0] < buckets[1]) & (self._buckets[:, 1] > buckets[0])
+        return tuple(self._groups[number].piece for number in np.flatnonzero(chosen).tolist())
 
 
 @dataclass(frozen=True)
@@ -62,6 +109,10 @@ class Ledger:
     def run(self) -> str:
         names = [str(folder.plan.get("run", "")) for folder in self.folders]
         return next((name for name in names if name and not is_by_hash(name)), names[0])
+
+    @cached_property
+    def footers(self) -> Mapping[str, Footers]:
+        return {table: Footers(groups) for table, groups in self.tables.items()}
 
     def commits(self, kind: str) -> Iterator[Json]:
         names = _topic_codes(self.folders)
@@ -132,7 +183,7 @@ def _open_folder(directory: Path) -> RunFolder:
     try:
         thresholds.parse(folder.plan.get("thresholds") or ())
     except UsageError as error:
-        problem = ("thresholds", f"cannot be used: {error}; {error.remedy}")
+        problem = ("thresholds", f"cannot be used: {error}")
         raise malformed_plan(directory, problem) from error
     return folder
 
@@ -189,19 +240,28 @@ def _name_aliases(folders: Sequence[RunFolder]) -> list[tuple[NameAlias, ...]]:
 
 def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
     """Return the row groups of the committed segments of a table, in ledger order."""
-    found: list[RowGroup] = []
-    position = 0
-    for folder, aliases in zip(folders, _name_aliases(folders), strict=True):
-        for segment in folder.segments(table):
-            for group in _footer(segment.path, table, segment.rows, position, aliases=aliases):
-                found.append(group)
-                position += group.rows
-    return found
+    segments = [
+        (segment, aliases)
+        for folder, aliases in zip(folders, _name_aliases(folders), strict=True)
+        for segment in folder.segments(table)
+    ]
+    starts = [0, *accumulate(segment.rows for segment, _ in segments)]
+
+    def open_segment(number: int) -> list[RowGroup]:
+        segment, aliases = segments[number]
+        return list(_footer(segment, table, starts[number], aliases=aliases))
+
+    if len(segments) < _FEWEST_IN_PARALLEL:
+        return [group for n in range(len(segments)) for group in open_segment(n)]
+    with ThreadPoolExecutor(_MOST_OPEN_FILES) as threads:
+        opened = threads.map(open_segment, range(len(segments)))
+        return [group for groups in opened for group in groups]
 
 
 def _footer(
-    path: Path, table: str, rows: int, position: int, *, aliases: tuple[NameAlias, ...]
+    segment: LedgerSegment, table: str, position: int, *, aliases: tuple[NameAlias, ...]
 ) -> Iterator[RowGroup]:
+    path, rows = segment.path, segment.rows
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
@@ -212,7 +272,7 @@ def _footer(
         raise LedgerError(f"{path} does not have the columns of table {table}")
     if metadata.num_rows != rows:
         raise LedgerError(f"{path} has {metadata.num_rows} rows; {rows} were committed")
-    places = {name: schema.names.index(name) for name in _RANGED if name in schema.names}
+    places = {name: schema.names.index(name) for name in RANGED if name in schema.names}
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if group.num_rows:

@@ -9,6 +9,7 @@ memory depends on the number of rows, not on the numbers in them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +36,20 @@ class Index:
     @property
     def size(self) -> int:
         return len(self.streams) * self.width if self.width else len(self.pair_streams)
+
+    @cached_property
+    def topics(self) -> list[str]:
+        """The topics of all streams, ascending."""
+        return sorted({stream.topic for stream in self.streams})
+
+    @cached_property
+    def topic_of_stream(self) -> Ints:
+        numbers = {topic: number for number, topic in enumerate(self.topics)}
+        return ints([numbers[stream.topic] for stream in self.streams])
+
+    def topic_of(self, slots: Ints) -> Ints:
+        """Return the number of the topic of each slot."""
+        return self.topic_of_stream[self.stream_of(slots)]
 
     def stream_of(self, slots: Ints) -> Ints:
         return slots // self.width if self.width else self.pair_streams[slots]

@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, concat_ints, ints
 from shoal.audit.context import AuditContext, Cluster, Extent
+from shoal.audit.read.buckets import ALL_BUCKETS, bucket_of_rows
 from shoal.audit.read.evidence import (
     NEVER,
     Attempts,
@@ -64,7 +65,7 @@ class CellView:
         self._transaction_rows = self._read("transactions", _TRANSACTIONS, within)
         extents = {
             stream: min(extent.planned, cell.high)
-            for stream, extent in context.extents.items()
+            for stream, extent in context.extents_in(cell.buckets).items()
             if extent.planned > cell.low >= 0
         }
         self.batches = self._read("batches", _BATCHES, within)
@@ -78,7 +79,15 @@ class CellView:
 
     def _read(self, table: str, columns: tuple[str, ...], within: Within) -> Rows:
         pieces = getattr(self.cell, table)
-        return read_rows(table, pieces, columns, vocabulary=self.words, within=within)
+        rows = read_rows(table, pieces, columns, vocabulary=self.words, within=within)
+        if self.cell.buckets == ALL_BUCKETS:
+            return rows
+        low, high = self.cell.buckets
+        buckets = bucket_of_rows(rows, self.words, self.context.source_partitions)
+        kept = np.flatnonzero((buckets >= low) & (buckets < high))
+        if len(kept) == len(buckets):
+            return rows
+        return {name: column[kept] for name, column in rows.items()}
 
     def _split_unreadable(self, rows: Rows) -> tuple[Rows, Rows]:
         """Split rows into records with an unreadable identity, and messages."""
@@ -322,6 +331,26 @@ class CellView:
         """Which messages the scan of the target found."""
         return self._mark(self.target_scan[0])
 
+    @cached_property
+    def reached_source(self) -> Bools:
+        """Which messages were in the source: the scan has them, or they came further.
+
+        Without a scan of the source, every known place counts.
+        """
+        if not self.context.has_scans_of("source"):
+            known: Bools = self.source_first != NONE
+            return known
+        passed = self.in_target | self.delivered_to_anyone
+        reached: Bools = self.in_source | (passed & (self.attempts.outcome != NEVER))
+        return reached
+
+    @cached_property
+    def reached_target(self) -> Bools:
+        """Which messages were in the target: the scan has them, or a consumer received them."""
+        if not self.context.has_mirror:
+            return np.zeros(self.size, dtype=np.bool_)
+        return self.in_target | self.delivered_to_anyone
+
     @property
     def in_read_log(self) -> Bools:
         return self.in_target if self.context.has_mirror else self.in_source
@@ -366,6 +395,7 @@ class CellView:
             self.receipts["key"][rows],
             self.receipts["partition"][rows].astype(np.int64),
             self.segments(slots),
+            slots,
         )
 
     def _places_with_order(self, cluster: Cluster) -> Places:
@@ -401,8 +431,9 @@ class CellView:
             order = np.lexsort((sequence, partition, stream))
             stream, sequence = stream[order], sequence[order]
             partition, places, segment = partition[order], places[order], segment[order]
+            slots = slots[order]
         span = int(partition.max(initial=0)) + 1
-        return Units(stream * span + partition, stream, sequence, places, partition, segment)
+        return Units(stream * span + partition, stream, sequence, places, partition, segment, slots)
 
 
 def _is_in_several_partitions(stream: Array, partition: Array) -> bool:

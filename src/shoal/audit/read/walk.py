@@ -6,13 +6,18 @@ scan read its log in ascending order, so that no offset occurs twice?
 
 A walk covers a part of the ledger. It returns the first and the last offset of each reader, and
 `rules.polls` adds the steps from one walk to the next.
+
+Most jumps are over control records: one after each transaction. The scan has recorded where it
+found no message (table `control_ranges`); a jump inside such a range skips nothing and is dropped
+here, so that the driver never sees it.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from shoal.audit.arrays import Array, Ints, ends_of_groups, full_ints, starts_of_groups
+from shoal.audit.arrays import Array, Bools, Ints, ends_of_groups, full_ints, starts_of_groups
+from shoal.audit.context import AuditContext
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.read import Vocabulary, read_rows
 from shoal.audit.tasks import LedgerWalk
@@ -42,7 +47,7 @@ _TABLE_SIZE = 1 << 22
 _RADIX = 1 << 16  # numpy sorts 16-bit numbers in linear time
 
 
-def walk(task: LedgerWalk) -> list[TaskPart]:
+def walk(task: LedgerWalk, context: AuditContext) -> list[TaskPart]:
     words = Vocabulary()
     columns = READERS[task.table]._fields
     rows = read_rows(task.table, task.pieces, (*columns, "offset"), vocabulary=words)
@@ -80,9 +85,53 @@ def walk(task: LedgerWalk) -> list[TaskPart]:
     ]
     if task.table == "receipts":
         jump = np.flatnonzero(same & (offset[1:] > offset[:-1] + 1))
+        if task.control_ranges and len(jump):
+            topic, partition = (rows[name][order][jump] for name in ("topic", "partition"))
+            passed = (offset[jump] + 1, offset[jump + 1])
+            jump = jump[~_ControlRanges(task, context, words).cover(topic, partition, passed)]
         steps = np.stack([reader[jump], offset[jump], offset[jump + 1]], axis=1)
         parts.append(make_part(PartKind.JUMPS, task.number, steps))
     return parts
+
+
+class _ControlRanges:
+    """Where scans of the log that consumers read found no message."""
+
+    def __init__(self, task: LedgerWalk, context: AuditContext, words: Vocabulary) -> None:
+        columns = ("cluster", "topic", "partition", "low", "high")
+        rows = read_rows("control_ranges", task.control_ranges, columns, vocabulary=words)
+        own = rows["cluster"] == words.code(context.read_cluster)
+        found = {name: rows[name][own] for name in columns}
+        scanned = {
+            (words.code(topic), partition)
+            for cluster, topic, partition in context.scans
+            if cluster == context.read_cluster
+        }
+        self._by_log: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        log = number_rows([found["topic"], found["partition"]])
+        for first in np.unique(log, return_index=True)[1].tolist():
+            key = (int(found["topic"][first]), int(found["partition"][first]))
+            if key in scanned:  # else a message may be known although no scan found it
+                rows_of_log = log == log[first]
+                self._by_log[key] = _join(found["low"][rows_of_log], found["high"][rows_of_log])
+
+    def cover(self, topic: Array, partition: Array, passed: tuple[Ints, Ints]) -> Bools:
+        """Whether each range of offsets, [low, high) of a log, is inside one of these ranges."""
+        low, high = passed
+        covered = np.zeros(len(low), dtype=np.bool_)
+        for (of_topic, of_partition), (lows, highs) in self._by_log.items():
+            own = np.flatnonzero((topic == of_topic) & (partition == of_partition))
+            at = np.searchsorted(lows, low[own], side="right") - 1
+            covered[own] = (at >= 0) & (high[own] <= highs[np.maximum(at, 0)])
+        return covered
+
+
+def _join(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Join ranges that touch or overlap; return their bounds, ascending."""
+    order = np.argsort(low, kind="stable")
+    low, reach = low[order], np.maximum.accumulate(high[order])
+    breaks = np.flatnonzero(low[1:] > reach[:-1]) + 1
+    return low[np.append(0, breaks)], reach[np.append(breaks - 1, len(low) - 1)]
 
 
 def number_rows(columns: list[Array]) -> Ints:

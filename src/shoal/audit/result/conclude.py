@@ -1,7 +1,7 @@
 """Builds the result of an audit from its counts. Only `verdict` makes a judgement."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -13,24 +13,23 @@ from shoal.audit.arrays import Ints, starts_of_groups, sum_by_key
 from shoal.audit.context import AuditContext, Stream
 from shoal.audit.parts import PartKind
 from shoal.audit.read.folder import Ledger
+from shoal.audit.result.latencies import Latencies, owed_in_all
 from shoal.audit.result.merge import Totals, latency_maxima
 from shoal.audit.result.producers import ProducerNames
 from shoal.audit.result.sentences import compose_sentence, finish_sentences, upper_bound_95
 from shoal.audit.result.settle import CountedStep, PollFindings
+from shoal.audit.result.streams import Lane, LaneTable
 from shoal.audit.result.thresholds import worst_group
 from shoal.audit.result.verdict import broken_promises, decide, decide_stages
-from shoal.audit.rules.batches import count_batches
 from shoal.audit.stages import STAGE_COUNT_NAMES, STAGE_COUNTS, STAGE_OF_CLUSTER, StageCount
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow, all_faults
 from shoal.audit.times.latency import (
     BUCKET_BITS,
     bucket_bounds,
-    bucket_of,
-    list_latencies,
     nearest_rank,
-    statistics,
 )
+from shoal.audit.times.ranks import SampleSet
 from shoal.audit.times.segments import MOST_WINDOWS
 from shoal.audit.times.windows import judge_windows
 from shoal.model.errors import LedgerError
@@ -56,22 +55,18 @@ class Evidence:
     context: AuditContext
     totals: Totals
     polls: PollFindings
+    latencies: Latencies
 
     @cached_property
     def producer_names(self) -> ProducerNames:
         """The names of all producers that planned, sent or occur in a record."""
-        counted = (
-            stream
-            for by_name in self.totals.counts.values()
-            for by_stream in by_name.values()
-            for stream in by_stream
-        )
+        planned = ((stream.producer, stream.incarnation) for stream in self.context.extents)
         contested = (
-            Stream(producer, "", lane, incarnation)
+            (producer, incarnation)
             for found in self.polls.contested
-            for producer, lane, _, incarnation in found.messages
+            for producer, _, _, incarnation in found.messages
         )
-        return ProducerNames(chain(self.context.extents, counted, contested))
+        return ProducerNames(chain(planned, self.totals.producers, contested))
 
 
 def conclude(ledger: Ledger, evidence: Evidence) -> Result:
@@ -102,7 +97,8 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
 
 def _missing_scans(context: AuditContext, totals: Totals) -> tuple[str, ...]:
     clusters = ("source", "target") if context.has_mirror else ("source",)
-    streams = totals.counts[None]["attempts"].keys() | context.extents.keys()
+    lanes = {(stream.topic, stream.lane) for stream in context.extents} | totals.longest.keys()
+    streams = [Stream("", topic, lane) for topic, lane in lanes]
     logs = {(c, s.topic, context.partition_for(c, s)) for c in clusters for s in streams}
     missing = sorted(log for log in logs if log not in context.scans)
     return tuple(f"{cluster} {topic}-{partition}" for cluster, topic, partition in missing)
@@ -113,6 +109,7 @@ class _GroupConclusion:
 
     def __init__(self, evidence: Evidence, group: str, faults: Sequence[FaultWindow]) -> None:
         self.context, self.totals, self.polls = evidence.context, evidence.totals, evidence.polls
+        self.latencies = evidence.latencies
         self.group, self.faults = group, faults[:MOST_WINDOWS]
         self.skew_us = self.context.skews_us.get(group)
         self.counts = self._all_counts()
@@ -121,11 +118,7 @@ class _GroupConclusion:
     def _all_counts(self) -> dict[str, int]:
         """Return all counts of this group and of the logs, and the counts per stage."""
         totals = self.totals
-        counts = {
-            name: sum(by_stream.values())
-            for group in (None, self.group)
-            for name, by_stream in totals.counts[group].items()
-        }
+        counts = {**totals.counts[None], **totals.counts[self.group]}
         counts[Finding.POLL_SKIP] = len(self.polls.skips.get(self.group, ()))
         falls = self.polls.falls.get(self.group, ())
         counts[Finding.NON_MONOTONIC_POLL] = sum(count for _, count in falls)
@@ -133,13 +126,10 @@ class _GroupConclusion:
             at_stage = STAGE_COUNTS[STAGE_OF_CLUSTER[cluster], Finding.INCONSISTENT_OFFSET]
             for name in (Finding.INCONSISTENT_OFFSET, at_stage):
                 counts[name] = counts.get(name, 0) + count
-        source = totals.counts[None][Finding.REORDERED_SOURCE]
-        target = totals.counts[None][Finding.REORDERED_TARGET]
-        in_read_log = target if self.context.has_mirror else source
-        counts[StageCount.REORDERED_MIRROR] = _excess(target, source)
-        seen = totals.counts[self.group][Finding.REORDERED]
-        counts[StageCount.REORDERED_CONSUMERS] = _excess(seen, in_read_log)
-        counts["batches"] = count_batches(totals.batches[self.group], self.context)
+        counts[StageCount.REORDERED_MIRROR] = totals.excess[None, StageCount.REORDERED_MIRROR]
+        by_consumers = totals.excess[self.group, StageCount.REORDERED_CONSUMERS]
+        counts[StageCount.REORDERED_CONSUMERS] = by_consumers
+        counts["batches"] = totals.batches[self.group]
         return counts
 
     def clause(self) -> str:
@@ -162,7 +152,9 @@ class _GroupConclusion:
             lanes=tuple(self._lanes()),
             series=self._series(),
             strips=tuple(self._strips()),
-            windows=judge_windows(self.context, self.totals, self.group, self.faults),
+            windows=judge_windows(
+                self.context, self.totals, self.group, self.faults, latencies=self.latencies
+            ),
             histogram=tuple(self._histogram()),
         )
 
@@ -178,13 +170,10 @@ class _GroupConclusion:
             return _poll_result(count, self.polls.falls[self.group], "falls")
         if finding is Finding.INCONSISTENT_OFFSET:
             return self._inconsistent_offset_result(count)
-        streams: set[Stream] = set()
-        for group in (None, self.group):
-            by_stream = self.totals.counts[group][finding]
-            streams.update(stream for stream, times in by_stream.items() if times)
+        streams = sum(self.totals.streams_with(group, finding) for group in (None, self.group))
         held = self.totals.witnesses
         witness = held.get((self.group, finding)) or held.get((None, finding))
-        return FindingResult(count, len(streams), witness and self.names.name_in(witness))
+        return FindingResult(count, streams, witness and self.names.name_in(witness))
 
     def _inconsistent_offset_result(self, count: int) -> FindingResult:
         by_log = sorted(self.polls.contested, key=lambda found: (found.log, found.offset))
@@ -217,8 +206,6 @@ class _GroupConclusion:
         pending = counts.get(Finding.PENDING, 0)
         ratios = Ratios.of(plain, acknowledged=self.context.acknowledged)
         is_complete = bool(plain["ok"]) and not lost and not pending
-        known = {(of, name) for kind, of, name in totals.tables if kind is PartKind.LATENCY}
-        names = list_latencies(self.group, known)
         ranges = {
             name: totals.ranges.get((None, name), totals.ranges.get((self.group, name)))
             for name in ("sent", "published", "output", "consumed")
@@ -236,12 +223,12 @@ class _GroupConclusion:
             loss_rate_bound_95=upper_bound_95(plain["delivered_ok"]) if is_complete else None,
             batch_loss_rate_bound_95=upper_bound_95(plain["batches"]) if is_complete else None,
             latency_us={
-                name: statistics(
-                    totals.table(PartKind.LATENCY, of, name),
-                    lost + pending if name.startswith("e2e") else 0,
+                name: self.latencies.statistics(
+                    SampleSet(of, name),
+                    owed_in_all(name, lost + pending),
                     skew_us=skew_of(name, self.skew_us),
                 )
-                for name, of in names
+                for name, of in self.latencies.names(self.group)
             },
             clock_skew_us=self.skew_us,
             range_us={name: pair and pair[1] - pair[0] for name, pair in ranges.items()},
@@ -249,13 +236,15 @@ class _GroupConclusion:
 
     def _throughput(self) -> Iterable[Throughput]:
         totals = self.totals
-        sent = totals.counts[None]["measured sent"]
-        delivered = totals.counts[self.group]["measured delivered"]
+        lanes = self._lane_table
+        sent, delivered = lanes.of("measured sent"), lanes.of("measured delivered")
         sent_s = _seconds(totals.ranges.get((None, "measured sent")))
         delivered_s = _seconds(totals.ranges.get((self.group, "measured delivered")))
-        for topic in [None, *sorted({stream.topic for stream in sent})]:
-            of_sent = sum(n for s, n in sent.items() if topic in (None, s.topic))
-            of_delivered = sum(n for s, n in delivered.items() if topic in (None, s.topic))
+        topics = [topic for topic, _ in lanes.lanes]
+        sending = {topic for topic, count in zip(topics, sent.tolist(), strict=True) if count}
+        for topic in [None, *sorted(sending)]:
+            own = [topic in (None, each) for each in topics]
+            of_sent, of_delivered = int(sent[own].sum()), int(delivered[own].sum())
             sent_per_s = of_sent / sent_s if sent_s else None
             delivered_per_s = of_delivered / delivered_s if delivered_s else None
             size = self.context.message_bytes
@@ -271,15 +260,16 @@ class _GroupConclusion:
                 else delivered_per_s * size,
             )
 
+    @cached_property
+    def _lane_table(self) -> LaneTable:
+        return self.totals.lane_table(None, self.group)
+
     def _lanes(self) -> Iterable[dict[str, Any]]:
-        rows: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for group in (None, self.group):
-            for name, by_stream in sorted(self.totals.counts[group].items()):
-                for stream, count in by_stream.items():
-                    rows[stream.topic, stream.lane][name] += count
-        for (topic, lane), counts in sorted(rows.items()):
-            kept = {name: n for name, n in counts.items() if n and name not in STAGE_COUNT_NAMES}
-            yield {"topic": topic, "lane": lane, **dict(sorted(kept.items()))}
+        table = self._lane_table
+        shown = [(n, name) for n, name in enumerate(table.names) if name not in STAGE_COUNT_NAMES]
+        for (topic, lane), counts in zip(table.lanes, table.counts.tolist(), strict=True):
+            kept = {name: counts[n] for n, name in shown if counts[n]}
+            yield {"topic": topic, "lane": lane, **kept}
 
     # ------------------------------------------------------------ pictures
 
@@ -305,33 +295,22 @@ class _GroupConclusion:
         )
 
     def _strips(self) -> Iterable[Strip]:
-        lengths: dict[tuple[str, int], int] = defaultdict(int)
-        for stream, count in self.totals.counts[None]["attempts"].items():
-            place = (stream.topic, stream.lane)
-            lengths[place] = max(lengths[place], count)
-        stretch = self.context.stretch
-        marks: dict[tuple[str, int], dict[tuple[int, str], int]] = defaultdict(
-            lambda: defaultdict(int)
-        )
+        lengths, stretch = self.totals.longest, self.context.stretch
+        marks: dict[Lane, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
         for (group, finding), by_place in self.totals.marks.items():
             if group in (None, self.group):
-                for (stream, number), count in by_place.items():
-                    marks[stream.topic, stream.lane][number * stretch, finding] += count
+                for (place, number), count in by_place.items():
+                    marks[place][number * stretch, finding] += count
         for topic, lane in sorted(lengths.keys() | marks.keys()):
             own = sorted(marks[topic, lane].items())
             found = tuple((first, finding, count) for (first, finding), count in own)
-            yield Strip(topic, lane, lengths[topic, lane], stretch, found)
+            yield Strip(topic, lane, lengths.get((topic, lane), 0), stretch, found)
 
     def _histogram(self) -> Iterable[tuple[int, int, int]]:
-        exact = self.totals.table(PartKind.LATENCY, self.group, "e2e_intended")
-        buckets, counts = sum_by_key(bucket_of(exact[:, 0]), exact[:, 1])
+        by_second = self.totals.table(PartKind.LATENCY_SECOND, self.group, "")
+        buckets, counts = sum_by_key(by_second[:, 0] & ((1 << BUCKET_BITS) - 1), by_second[:, 1])
         for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
             yield (*bucket_bounds(bucket), count)
-
-
-def _excess(found: Mapping[Stream, int], before: Mapping[Stream, int]) -> int:
-    """Return how many more were found than in the stage before, stream by stream."""
-    return sum(max(count - before.get(stream, 0), 0) for stream, count in found.items())
 
 
 def _poll_result(count: int, found: list[CountedStep], name: str) -> FindingResult:

@@ -5,8 +5,9 @@ minima, and parts that have an order (cells of a unit, walks of a table) are sor
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,59 +16,87 @@ from shoal.audit.arrays import LARGEST, Ints, ints, sum_by_key
 from shoal.audit.columns import LatestColumn, OrderColumn
 from shoal.audit.context import AuditContext, Knowledge, Log, Stream, StreamKey, sort_key
 from shoal.audit.parts import PartKind, TaskPart
+from shoal.audit.result.streams import (
+    AffectedLane,
+    Lane,
+    LaneParts,
+    LaneTable,
+    StreamTotals,
+    add_lane_parts,
+)
 from shoal.audit.rules.batches import StreamBatches
 from shoal.audit.rules.loss import STAGE_OF_CAUSE
 from shoal.audit.rules.supersession import merge_latest
 from shoal.audit.stages import STAGE_COUNTS
 from shoal.audit.tasks import UnitName, Unproven
+from shoal.audit.times.runs import REPLICATION, KnownLatencies
 from shoal.model.findings import Finding
 
 Group = str | None
+
+_LATENCY_KINDS = (PartKind.LATENCY, PartKind.LATENCY_RUN, PartKind.LATENCY_FILE)
 
 
 @dataclass
 class Totals:
     """All counts of the cells, by group (None for logs and producers)."""
 
-    counts: dict[Group, dict[str, dict[Stream, int]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+    # By group (None for logs and producers).
+    counts: dict[Group, dict[str, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
+    lanes: dict[Group, list[LaneParts]] = field(default_factory=lambda: defaultdict(list))
+    stream_counts: dict[Group, dict[str, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
+    longest: dict[Lane, int] = field(default_factory=lambda: defaultdict(int))
+    # By group and finding: counts by lane and stretch.
+    marks: dict[tuple[Group, str], dict[tuple[Lane, int], int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
+    affected: dict[str, list[AffectedLane]] = field(default_factory=lambda: defaultdict(list))
+    excess: dict[tuple[Group, str], int] = field(default_factory=lambda: defaultdict(int))
+    batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    producers: set[tuple[str, int]] = field(default_factory=set)
+    stream_files: list[Path] = field(default_factory=list)
+    # By finding; those about order within a cell also by the first sequence of the cell.
+    anomaly_files: dict[str, list[Path]] = field(default_factory=lambda: defaultdict(list))
+    late_files: dict[int, list[tuple[str, Path]]] = field(default_factory=lambda: defaultdict(list))
     tables: dict[tuple[PartKind, Group, str], list[Ints]] = field(
         default_factory=lambda: defaultdict(list)
     )
     ranges: dict[tuple[Group, str], tuple[int, int]] = field(default_factory=dict)
-    marks: dict[tuple[Group, str], dict[tuple[Stream, int], int]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(int))
-    )
     witnesses: dict[tuple[Group, str], dict[str, Any]] = field(default_factory=dict)
     # By group and name: counts by segment of time.
     segments: dict[tuple[Group, str], dict[int, int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
-    tails: dict[tuple[str, Stream], list[list[int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-
-    # By group: rows of `SlotColumn`. By group and name: rows of (segment, µs, count).
+    reached: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by cluster
+    # By group: rows of `SlotColumn`.
     slot_stats: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
-    segment_latency: dict[tuple[Group, str], list[Ints]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-
-    batches: dict[str, dict[Stream, list[StreamBatches]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
+    latencies: KnownLatencies = field(default_factory=KnownLatencies)
 
     # By group and transaction: the first message that it lost.
     lost_transactions: dict[str, dict[int, tuple[StreamKey, int, Stream, int]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
+    def accept_late_files(self, *, except_of: Collection[int] = ()) -> None:
+        """Add the files about order within cells, except of the cells that begin at these."""
+        for low, files in self.late_files.items():
+            for finding, path in files if low not in except_of else ():
+                self.anomaly_files[finding].append(path)
+        self.late_files.clear()
+
+    def lane_table(self, *groups: Group) -> LaneTable:
+        """Return the counts of these groups by lane."""
+        return add_lane_parts(part for group in groups for part in self.lanes[group])
+
     def count(self, group: Group, name: str) -> int:
-        return sum(self.counts[group][name].values())
+        return self.counts[group].get(name, 0)
 
     def streams_with(self, group: Group, name: str) -> int:
-        return sum(1 for count in self.counts[group][name].values() if count)
+        return self.stream_counts[group].get(name, 0)
 
     def table(self, kind: PartKind, group: Group, name: str) -> Ints:
         """Return the sum of all tables of (key, count) of this name, ascending by key."""
@@ -77,8 +106,10 @@ class Totals:
         rows = np.concatenate(found)
         return np.stack(sum_by_key(*rows.T), axis=1)
 
-    def find(self, group: Group, finding: str, stream: Stream, count: int) -> None:
-        self.counts[group][finding][stream] += count
+    def count_in(self, group: str, name: str, segments: Iterable[int]) -> int:
+        """Return a count of a group and of the logs in some segments of time."""
+        held: list[Mapping[int, int]] = [self.segments.get((of, name), {}) for of in (None, group)]
+        return sum(counts.get(segment, 0) for counts in held for segment in segments)
 
     def witness(self, group: Group, finding: str, details: dict[str, Any]) -> None:
         """Keep the smallest witness of a finding."""
@@ -144,24 +175,39 @@ class Summaries:
 def add_latencies(parts: Iterable[TaskPart], totals: Totals) -> None:
     """Add the latencies that a walk measured, if any."""
     for part in parts:
-        if part.kind == PartKind.LATENCY:
-            _add_table(totals, part, [])
+        if part.kind in _LATENCY_KINDS:
+            totals.latencies.add(part)
 
 
-def add_cell(parts: Iterable[TaskPart], totals: Totals | None, summaries: Summaries | None) -> None:
-    """Add the answer of one cell to the totals and summaries that are given.
+@dataclass(frozen=True)
+class Sinks:
+    """Where the parts of a task are added; None: left out."""
+
+    totals: Totals | None = None
+    streams: StreamTotals | None = None
+    summaries: Summaries | None = None
+
+
+def add_cell(parts: Iterable[TaskPart], sinks: Sinks) -> None:
+    """Add the answer of one task about messages.
 
     Summaries do not depend on whether the cell was undecided, so they are taken from the first
     round; all other parts of an undecided cell are taken from the second round.
     """
     listed = list(parts)
-    streams = next(_streams_of(part.label) for part in listed if part.kind == PartKind.STREAMS)
+    numbered = [_streams_of(part.label) for part in listed if part.kind == PartKind.STREAMS]
+    streams = numbered[0] if numbered else []
     for part in listed:
-        if part.kind in _SUMMARY_KINDS:
-            if summaries is not None:
-                _SUMMARY_KINDS[part.kind](summaries, part, streams)
-        elif totals is not None:
-            _TOTAL_KINDS[part.kind](totals, part, streams)
+        if part.kind in SUMMARY_KINDS:
+            if sinks.summaries is not None:
+                SUMMARY_KINDS[part.kind](sinks.summaries, part, streams)
+        elif part.kind in STREAM_KINDS:
+            if sinks.streams is not None:
+                STREAM_KINDS[part.kind](sinks.streams, part, streams)
+        elif sinks.totals is not None:
+            _TOTAL_KINDS[part.kind](sinks.totals, part, streams)
+        if part.kind == PartKind.UNREADABLE and sinks.totals is not None:
+            add_unreadable_witness(sinks.totals, part)
 
 
 def is_undecided(parts: Iterable[TaskPart]) -> bool:
@@ -175,7 +221,7 @@ def _streams_of(label: Iterable[Any]) -> list[Stream]:
 # ---------------------------------------------------------------- totals
 
 
-def _add_tally(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
+def _add_tally(totals: StreamTotals, part: TaskPart, streams: list[Stream]) -> None:
     group, names = part.label
     table = part.values.reshape(len(streams), len(names))
     for column, name in enumerate(names):
@@ -195,9 +241,8 @@ def _add_slot_stats(totals: Totals, part: TaskPart, _streams: list[Stream]) -> N
     totals.slot_stats[part.label].append(part.rows)
 
 
-def _add_segment_latency(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
-    group, name = part.label
-    totals.segment_latency[group, name].append(part.rows)
+def _add_latency(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    totals.latencies.add(part)
 
 
 def _add_witness(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
@@ -205,7 +250,7 @@ def _add_witness(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None
     totals.witness(group, finding, details)
 
 
-def _add_marks(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
+def _add_marks(totals: StreamTotals, part: TaskPart, streams: list[Stream]) -> None:
     group, finding = part.label
     for stream, stretch, count in part.rows.tolist():
         totals.marks[group, finding][streams[stream], stretch] += count
@@ -223,12 +268,21 @@ def _add_table(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     totals.tables[part.kind, group, name].append(part.rows)
 
 
-def _add_tail(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
+def _add_stretches(totals: StreamTotals, part: TaskPart, streams: list[Stream]) -> None:
+    if len(part.values):
+        totals.stretches.append((streams, part.rows))
+
+
+def _add_reached(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    totals.reached[part.label] += int(part.values[0])
+
+
+def _add_tail(totals: StreamTotals, part: TaskPart, streams: list[Stream]) -> None:
     for stream, *row in part.rows.tolist():
         totals.tails[part.label, streams[stream]].append(row)
 
 
-def _add_batches(totals: Totals, part: TaskPart, streams: list[Stream]) -> None:
+def _add_batches(totals: StreamTotals, part: TaskPart, streams: list[Stream]) -> None:
     for stream, *row in part.rows.tolist():
         totals.batches[part.label][streams[stream]].append(StreamBatches(*row))
 
@@ -240,31 +294,113 @@ def _add_lost_transactions(totals: Totals, part: TaskPart, streams: list[Stream]
         held[transaction] = min(found, held.get(transaction, found))
 
 
-def _add_unreadable(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
-    topic, partition, where, stages = part.label
+def _add_unreadable(totals: StreamTotals, part: TaskPart, _streams: list[Stream]) -> None:
+    topic, partition, _, stages = part.label
     stream = Stream("", topic, partition)
     for name, count in zip((Finding.UNREADABLE, *stages), part.values.tolist(), strict=True):
         totals.find(None, name, stream, count)
+
+
+def add_unreadable_witness(totals: Totals, part: TaskPart) -> None:
+    topic, partition, where, _ = part.label
+    stream = Stream("", topic, partition)
     details = {"topic": topic, "partition": partition, **where}
     totals.witness(None, Finding.UNREADABLE, {**stream.to_witness(), "sequence": -1, **details})
 
 
-_TOTAL_KINDS: dict[PartKind, Callable[[Totals, TaskPart, list[Stream]], None]] = {
+def _add_lane_counts(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    group, names, topics = part.label
+    rows = part.values.reshape(-1, 2 + len(names))
+    totals.lanes[group].append(LaneParts(names, topics, rows))
+    for name, count in zip(names, rows[:, 2:].sum(axis=0).tolist(), strict=True):
+        totals.counts[group][name] += count
+
+
+def _add_lane_lengths(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    for topic, lane, longest in part.rows.tolist():
+        key = (part.label[topic], lane)
+        totals.longest[key] = max(totals.longest[key], longest)
+
+
+def _add_lane_marks(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    group, finding, topics = part.label
+    held = totals.marks[group, finding]
+    for topic, lane, stretch, count in part.rows.tolist():
+        held[(topics[topic], lane), stretch] += count
+
+
+def _add_lane_rows(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    group, rows = part.label
+    totals.affected[group] += map(AffectedLane.from_json, rows)
+
+
+def _add_stream_counts(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    group, names = part.label
+    for name, count in zip(names, part.values.tolist(), strict=True):
+        totals.stream_counts[group][name] += count
+
+
+def _add_stream_file(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    totals.stream_files.append(Path(part.label))
+
+
+def _add_anomaly_file(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    finding, path, _ = part.label
+    totals.anomaly_files[finding].append(Path(path))
+
+
+def _add_late_file(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    finding, path, low = part.label
+    totals.late_files[low].append((finding, Path(path)))
+
+
+def _add_producers(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    totals.producers.update((name, incarnation) for name, incarnation in part.label)
+
+
+def _add_excess(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    group, name = part.label
+    totals.excess[group, name] += int(part.values[0])
+
+
+def _add_batch_count(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    totals.batches[part.label] += int(part.values[0])
+
+
+# What is added by stream, and settled where all cells of a stream are together.
+STREAM_KINDS: dict[PartKind, Callable[[StreamTotals, TaskPart, list[Stream]], None]] = {
     PartKind.TALLY: _add_tally,
-    PartKind.SEGMENTS: _add_segments,
-    PartKind.SLOT_STATS: _add_slot_stats,
-    PartKind.LATENCY_SEGMENT: _add_segment_latency,
-    PartKind.WITNESS: _add_witness,
     PartKind.MARKS: _add_marks,
-    PartKind.RANGE: _add_range,
-    PartKind.SECOND: _add_table,
-    PartKind.LATENCY: _add_table,
-    PartKind.LATENCY_SECOND: _add_table,
-    PartKind.LATENCY_MAX: _add_table,
+    PartKind.STRETCHES: _add_stretches,
     PartKind.TAIL: _add_tail,
     PartKind.BATCHES: _add_batches,
-    PartKind.LOST_TRANSACTIONS: _add_lost_transactions,
     PartKind.UNREADABLE: _add_unreadable,
+}
+
+_TOTAL_KINDS: dict[PartKind, Callable[[Totals, TaskPart, list[Stream]], None]] = {
+    PartKind.SEGMENTS: _add_segments,
+    PartKind.SLOT_STATS: _add_slot_stats,
+    PartKind.WITNESS: _add_witness,
+    PartKind.RANGE: _add_range,
+    PartKind.SECOND: _add_table,
+    **dict.fromkeys(_LATENCY_KINDS, _add_latency),
+    PartKind.LATENCY_SECOND: _add_table,
+    PartKind.LATENCY_MAX: _add_table,
+    PartKind.BINS: _add_table,
+    PartKind.BIN_LATENCY: _add_table,
+    PartKind.REACHED: _add_reached,
+    PartKind.LOST_TRANSACTIONS: _add_lost_transactions,
+    PartKind.LANE_COUNTS: _add_lane_counts,
+    PartKind.LANE_LENGTHS: _add_lane_lengths,
+    PartKind.LANE_MARKS: _add_lane_marks,
+    PartKind.LANE_ROWS: _add_lane_rows,
+    PartKind.STREAM_COUNTS: _add_stream_counts,
+    PartKind.STREAM_FILE: _add_stream_file,
+    PartKind.ANOMALY_FILE: _add_anomaly_file,
+    PartKind.LATE_FILE: _add_late_file,
+    PartKind.PRODUCERS: _add_producers,
+    PartKind.EXCESS: _add_excess,
+    PartKind.BATCH_COUNT: _add_batch_count,
     PartKind.UNDECIDED: lambda _totals, _part, _streams: None,
     PartKind.UNSETTLED: lambda _totals, _part, _streams: None,
 }
@@ -297,22 +433,24 @@ def _add_unproven(summaries: Summaries, part: TaskPart, streams: list[Stream]) -
         summaries.unproven.append(Unproven(streams[stream], sequence, offset))
 
 
-def _add_mirror_reach(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, partition, reach in part.rows.tolist():
-        log = (streams[stream].topic, partition)
+def _add_mirror_reach(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
+    [topics] = part.label
+    for topic, partition, reach in part.rows.tolist():
+        log = (topics[topic], partition)
         summaries.mirror_reach[log] = max(reach, summaries.mirror_reach.get(log, 0))
 
 
-def _add_group_reach(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    for stream, partition, reach in part.rows.tolist():
-        log = (part.label, streams[stream].topic, partition)
+def _add_group_reach(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
+    group, topics = part.label
+    for topic, partition, reach in part.rows.tolist():
+        log = (group, topics[topic], partition)
         summaries.group_reach[log] = max(reach, summaries.group_reach.get(log, 0))
 
 
-def _add_began(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
-    cluster = part.label[0]
-    for stream, partition, negative in part.rows.tolist():
-        log = (cluster, streams[stream].topic, partition)
+def _add_began(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
+    cluster, topics = part.label
+    for topic, partition, negative in part.rows.tolist():
+        log = (cluster, topics[topic], partition)
         summaries.began[log] = min(-negative, summaries.began.get(log, -negative))
 
 
@@ -344,7 +482,7 @@ def _add_last_in_target(summaries: Summaries, part: TaskPart, streams: list[Stre
         summaries.last_in_target[streams[stream]].append((low, partition, offset))
 
 
-_SUMMARY_KINDS: dict[PartKind, Callable[[Summaries, TaskPart, list[Stream]], None]] = {
+SUMMARY_KINDS: dict[PartKind, Callable[[Summaries, TaskPart, list[Stream]], None]] = {
     PartKind.STREAMS: lambda _summaries, _part, _streams: None,
     PartKind.ORDER: _add_order,
     PartKind.SPANS: _add_spans,
@@ -366,9 +504,9 @@ _SUMMARY_KINDS: dict[PartKind, Callable[[Summaries, TaskPart, list[Stream]], Non
 # ---------------------------------------------------------------- tails
 
 
-def settle_tails(totals: Totals, finding: str) -> None:
+def settle_tails(totals: Totals, streams: StreamTotals, finding: str) -> None:
     """Add tail losses: lost messages above the highest delivered sequence of their stream."""
-    for (group, stream), rows in sorted(totals.tails.items(), key=lambda item: item[0][0]):
+    for (group, stream), rows in streams.tails.items():
         by_cell = sorted(rows)
         lost, first = 0, LARGEST
         for _low, highest, lost_here, above, first_lost, first_above in by_cell:
@@ -377,7 +515,7 @@ def settle_tails(totals: Totals, finding: str) -> None:
             else:
                 lost, first = lost + lost_here, min(first, first_lost)
         if lost:
-            totals.find(group, finding, stream, lost)
+            streams.find(group, finding, stream, lost)
             totals.witness(group, finding, {**stream.to_witness(), "sequence": first})
 
 
@@ -387,12 +525,12 @@ def settle_replication(totals: Totals) -> None:
     Compare-and-append keeps the append times, so they contain nothing about the target. One cell
     cannot detect this: all of its messages may have been copied within one microsecond.
     """
-    if not totals.table(PartKind.LATENCY, None, "replication")[:, 0].any():
-        totals.tables.pop((PartKind.LATENCY, None, "replication"), None)
-        totals.segment_latency.pop((None, "replication"), None)
+    found = totals.latencies.summary(None, REPLICATION)
+    if found is not None and found.lowest_us == found.highest_us == 0:
+        totals.latencies.sections.pop((None, REPLICATION))
 
 
-def settle_transactions(totals: Totals, summaries: Summaries) -> None:
+def settle_transactions(totals: Totals, streams: StreamTotals, summaries: Summaries) -> None:
     """Add torn transactions: one message was delivered and another is lost.
 
     The witness is the first lost message.
@@ -401,10 +539,10 @@ def settle_transactions(totals: Totals, summaries: Summaries) -> None:
         seen = {t for own in summaries.seen_transactions[group] for t in own.tolist()}
         for transaction in lost.keys() & seen:
             _, sequence, stream, cause = lost[transaction]
-            totals.find(group, Finding.TORN_TRANSACTION, stream, 1)
+            streams.find(group, Finding.TORN_TRANSACTION, stream, 1)
             if cause in STAGE_OF_CAUSE:
                 name = STAGE_COUNTS[STAGE_OF_CAUSE[cause], Finding.TORN_TRANSACTION]
-                totals.find(group, name, stream, 1)
+                streams.find(group, name, stream, 1)
             details = {**stream.to_witness(), "sequence": sequence, "transaction": transaction}
             totals.witness(group, Finding.TORN_TRANSACTION, details)
 

@@ -8,18 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shoal.audit.context import Stream
-
 Witness = dict[str, Any]
 
 
 class ProducerNames:
     """The producers of one run."""
 
-    def __init__(self, streams: Iterable[Stream]) -> None:
+    def __init__(self, producers: Iterable[tuple[str, int]]) -> None:
+        """`producers` are pairs of id and incarnation."""
         self._incarnations: dict[str, set[int]] = defaultdict(set)
-        for stream in streams:
-            self._incarnations[stream.producer].add(stream.incarnation)
+        for producer, incarnation in producers:
+            self._incarnations[producer].add(incarnation)
 
     def name(self, producer: str, incarnation: int) -> str:
         is_only = self._incarnations.get(producer, {incarnation}) == {incarnation}

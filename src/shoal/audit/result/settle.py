@@ -13,6 +13,7 @@ from shoal.audit.context import Log
 from shoal.audit.parts import PartKind, TaskPart
 from shoal.audit.read.walk import GroupReader
 from shoal.audit.result.merge import Group, Summaries, Totals
+from shoal.audit.result.streams import StreamTotals
 from shoal.audit.rules.order import (
     CLEAN,
     OrderMeasure,
@@ -24,29 +25,30 @@ from shoal.audit.rules.order import (
     pieces_of,
 )
 from shoal.audit.rules.polls import OffsetStep, OffsetSteps
-from shoal.audit.tasks import UnitKind, UnitName
-from shoal.model.findings import Finding
+from shoal.audit.rules.tally import ORDER_FINDINGS
+from shoal.audit.tasks import UnitName
 
 _NO_ROWS: Final = np.empty((0, 2), dtype=np.int64)
 
-FINDINGS: Final[dict[UnitKind, Finding]] = {
-    "consumers": Finding.REORDERED,
-    "source": Finding.REORDERED_SOURCE,
-    "target": Finding.REORDERED_TARGET,
-}
-
 
 def settle_order(
-    totals: Totals,
+    sinks: tuple[Totals, StreamTotals],
     summaries: Summaries,
     interleaved: dict[UnitName, Ints | None],
     answers: Iterable[list[TaskPart]],
     *,
     stretch: int,
-) -> None:
-    """Add the order measures of every unit: from its cells, or from its pieces if interleaved."""
+) -> dict[UnitName, Ints]:
+    """Add the order measures of every unit: from its cells, or from its pieces if interleaved.
+
+    Return what came late in interleaved units: rows of (first sequence, last sequence).
+    """
+    came_late: dict[UnitName, Ints] = {}
     pieces_by_unit = _gather_pieces(answers, interleaved, stretch)
     for unit, rows in summaries.order.items():
+        if len(rows) == 1 and unit not in interleaved and not rows[0][OrderColumn.REORDERED]:
+            _add(sinks, unit, int(rows[0][OrderColumn.COUNT]), _IN_ORDER)
+            continue
         table = np.stack(rows)
         if unit in interleaved:
             pieces = pieces_by_unit[unit]
@@ -55,6 +57,8 @@ def settle_order(
             marks = np.stack([places, pieces.length[late]], axis=1)
             by_segment = np.stack([pieces.segment[late], pieces.length[late]], axis=1)
             found = _Found(measure(pieces), marks, by_segment)
+            spans = [pieces.first_sequence[late], pieces.last_sequence[late]]
+            came_late[unit] = np.stack(spans, axis=1)
         else:
             lows = table[:, OrderColumn.LOW].tolist()
             marks, by_segment = (
@@ -64,7 +68,8 @@ def settle_order(
                 for held in (summaries.late, summaries.late_segments)
             )
             found = _Found(_sum(table), marks, by_segment)
-        _add(totals, unit, int(table[:, OrderColumn.COUNT].sum()), found)
+        _add(sinks, unit, int(table[:, OrderColumn.COUNT].sum()), found)
+    return came_late
 
 
 class _Found(NamedTuple):
@@ -73,6 +78,9 @@ class _Found(NamedTuple):
     measured: OrderMeasure
     marks: Ints
     by_segment: Ints
+
+
+_IN_ORDER: Final = _Found(CLEAN, _NO_ROWS, _NO_ROWS)
 
 
 def _gather_pieces(
@@ -100,7 +108,7 @@ def _by_time(rows: Ints, stretch: int) -> RunPieces:
     rank = np.empty(len(sequence), dtype=np.int64)
     rank[np.lexsort((key, time_us))] = np.arange(len(sequence))
     same = np.zeros(len(sequence), dtype=np.int64)
-    return pieces_of(Units(same, same, sequence, rank, same, segment), _NO_ROWS, stretch)
+    return pieces_of(Units(same, same, sequence, rank, same, segment, same), _NO_ROWS, stretch)
 
 
 def _sum(table: Ints) -> OrderMeasure:
@@ -118,24 +126,25 @@ def _sum(table: Ints) -> OrderMeasure:
     )
 
 
-def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
+def _add(sinks: tuple[Totals, StreamTotals], unit: UnitName, count: int, found: _Found) -> None:
+    totals, streams = sinks
     is_log = unit.kind != "consumers"
     group: Group = None if is_log else unit.group
-    stream, finding, measured = unit.stream, FINDINGS[unit.kind], found.measured
+    stream, finding, measured = unit.stream, ORDER_FINDINGS[unit.kind], found.measured
     if not is_log:
-        totals.find(group, "F", stream, measured.F)
-        totals.find(group, "K", stream, measured.K)
-        totals.find(group, "F_limit", stream, count * count // 2)
+        streams.find(group, "F", stream, measured.F)
+        streams.find(group, "K", stream, measured.K)
+        streams.find(group, "F_limit", stream, count * count // 2)
     if not measured.reordered:
         return
-    totals.find(group, finding, stream, measured.reordered)
+    streams.find(group, finding, stream, measured.reordered)
     details: dict[str, Any] = {**stream.to_witness(), "sequence": measured.witness}
     details["after_sequence"] = measured.witness_after
     if is_log:
         details["partition"] = unit.partition
     totals.witness(group, finding, details)
     for place, times in found.marks.tolist():
-        totals.marks[group, finding][stream, place] += times
+        streams.marks[group, finding][stream, place] += times
     for segment, times in found.by_segment.tolist():
         totals.segments[group, finding][segment] += times
 

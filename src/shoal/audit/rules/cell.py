@@ -40,6 +40,7 @@ from shoal.audit.rules.supersession import latest_rows
 from shoal.audit.rules.tally import CellRecorder, is_measured, spans_of, write_order, write_range
 from shoal.audit.stages import StageCount
 from shoal.audit.tasks import MessageCell
+from shoal.audit.times.bins import count_bins, summarise_stretches
 from shoal.audit.times.latency import per_second
 from shoal.audit.times.segments import segments_of
 from shoal.model.findings import Finding
@@ -53,6 +54,7 @@ def judge_cell(cell: MessageCell, context: AuditContext) -> list[TaskPart]:
     outcome = view.outcome
     recorder = CellRecorder(view, outcome)
     _count_attempts(view, outcome, recorder)
+    _count_for_pictures(view, outcome, recorder)
     recorder.find(None, Finding.REUSED_SEQUENCE, _find_reused(view, outcome))
     alterations = compare_copies(view)
     _judge_logs(view, recorder, alterations)
@@ -87,6 +89,22 @@ def _count_attempts(view: CellView, outcome: Array, recorder: CellRecorder) -> N
     write_range(recorder, None, "measured sent", times.sent_us[measured])
     acked = np.flatnonzero(measured & (times.acked_us != NONE))
     recorder.measure(None, "producer", acked, (times.acked_us - times.sent_us)[acked])
+
+
+def _count_for_pictures(view: CellView, outcome: Array, recorder: CellRecorder) -> None:
+    """Write due and acknowledged messages by time, and how many messages each log had."""
+    times, bins, index = view.attempts, view.context.bins, view.index
+    if bins.count:
+        due = np.flatnonzero((outcome != NEVER) & (times.intended_us != NONE))
+        recorder.write(PartKind.BINS, [None, "due"], count_bins(bins, times.intended_us[due]))
+        acked_us = times.acked_us[outcome == OK]
+        recorder.write(PartKind.BINS, [None, "acknowledged"], count_bins(bins, acked_us))
+        stretch = index.sequence_of(due) // view.context.stretch
+        rows = summarise_stretches(index.stream_of(due), stretch, times.intended_us[due])
+        recorder.write(PartKind.STRETCHES, None, rows)
+    in_source, in_target = view.reached_source, view.reached_target
+    recorder.write(PartKind.REACHED, "source", [np.count_nonzero(in_source)])
+    recorder.write(PartKind.REACHED, "target", [np.count_nonzero(in_target)])
 
 
 def _find_reused(view: CellView, outcome: Array) -> Ints:
@@ -208,9 +226,9 @@ def _write_mirror_reach(view: CellView, recorder: CellRecorder) -> None:
     source, target = view.source_first, view.target_last
     copied = np.flatnonzero((source != NONE) & (target != NONE))
     places = source[copied]
-    stream, partition = view.index.stream_of(copied), partition_of(places)
-    rows = highest_by_pair(stream, partition, offset_of(places) + 1)
-    recorder.write(PartKind.MIRROR_REACH, None, rows)
+    topic, partition = view.index.topic_of(copied), partition_of(places)
+    rows = highest_by_pair(topic, partition, offset_of(places) + 1)
+    recorder.write(PartKind.MIRROR_REACH, [view.index.topics], rows)
     placed = np.flatnonzero(source != NONE)
     streams = view.index.stream_of(placed)
     first = starts_of_groups(streams)
@@ -228,9 +246,9 @@ def _write_mirror_reach(view: CellView, recorder: CellRecorder) -> None:
 def _write_source_began(view: CellView, recorder: CellRecorder) -> None:
     """Write per source partition the lowest offset of any known message."""
     known = view.source_places
-    stream, partition = view.index.stream_of(known.slots), partition_of(known.places)
-    lowest = highest_by_pair(stream, partition, -offset_of(known.places))
-    recorder.write(PartKind.BEGAN, ["source"], lowest)
+    topic, partition = view.index.topic_of(known.slots), partition_of(known.places)
+    lowest = highest_by_pair(topic, partition, -offset_of(known.places))
+    recorder.write(PartKind.BEGAN, ["source", view.index.topics], lowest)
 
 
 def _measure_replication(view: CellView, recorder: CellRecorder) -> None:

@@ -28,6 +28,7 @@ from shoal.audit.rules.supersession import (
 )
 from shoal.audit.rules.tally import CellRecorder, is_measured, write_order, write_range
 from shoal.audit.stages import STAGE_COUNTS, STAGE_OF_CLUSTER, StageCount, StageName
+from shoal.audit.times.bins import count_bin_latencies, count_bins
 from shoal.audit.times.latency import buckets_per_second, maxima_per_second, per_second
 from shoal.audit.times.segments import segments_of, summarise_slots
 from shoal.model.findings import Finding
@@ -59,7 +60,8 @@ class GroupJudge:
         self._judge_corruption()
         self._judge_vanished()
         units = self.view.arrival_units(self.deliveries)
-        write_order(self.view, self.recorder, kind="consumers", units=units, group=self.group)
+        received_by = (self.group, self.deliveries)
+        write_order(self.view, self.recorder, kind="consumers", units=units, by=received_by)
         self._measure()
         self._write_reach()
         self._judge_missing()
@@ -240,6 +242,7 @@ class GroupJudge:
         write_range(recorder, group, "consumed", received)
         every_time = view.receipts["received_us"][self.deliveries.rows]
         recorder.write(PartKind.SECOND, [group, "received"], per_second(every_time))
+        self._write_bins(slots, received)
         edges_us = view.context.edges_us
         recorder.count_times(group, "received during", segments_of(every_time, edges_us))
         if edges_us:
@@ -255,6 +258,25 @@ class GroupJudge:
         recorder.measure(group, "e2e_actual", slots, received - sent)
         recorder.write(PartKind.LATENCY_SECOND, group, buckets_per_second(intended, waited))
         recorder.write(PartKind.LATENCY_MAX, group, maxima_per_second(intended, waited))
+
+    def _write_bins(self, slots: Ints, received: Ints) -> None:
+        """Write first deliveries by time, and their latency by intended send."""
+        bins, intended = self.view.context.bins, self.view.attempts.intended_us[slots]
+        if not bins.count:
+            return
+        self.recorder.write(PartKind.BINS, [self.group, "received"], count_bins(bins, received))
+        timed = intended != NONE
+        waits = (received - intended)[timed]
+        rows = count_bin_latencies(bins, intended[timed], waits)
+        self.recorder.write(PartKind.BIN_LATENCY, self.group, rows)
+
+    def _write_missing_bins(self, lost: Ints, never: Ints) -> None:
+        """Write lost messages, and all that did not arrive, by intended send."""
+        bins, intended = self.view.context.bins, self.view.attempts.intended_us
+        if bins.count:
+            for name, slots in (("lost", lost), ("never", never)):
+                rows = count_bins(bins, intended[slots])
+                self.recorder.write(PartKind.BINS, [self.group, name], rows)
 
     def _write_slot_stats(self) -> None:
         """Write statistics of messages by their intended send time (`SlotColumn`)."""
@@ -280,13 +302,12 @@ class GroupJudge:
         """Write how far the group read each partition and stream, and its lowest offsets."""
         view, recorder = self.view, self.recorder
         places = view.receipts["place"][self.deliveries.rows]
-        stream = view.index.stream_of(self.deliveries.slots)
+        topic, topics = view.index.topic_of(self.deliveries.slots), view.index.topics
         partition, offset = partition_of(places), offset_of(places)
-        recorder.write(
-            PartKind.GROUP_REACH, self.group, highest_by_pair(stream, partition, offset + 1)
-        )
-        lowest = highest_by_pair(stream, partition, -offset)
-        recorder.write(PartKind.BEGAN, [view.context.read_cluster, self.group], lowest)
+        reach = highest_by_pair(topic, partition, offset + 1)
+        recorder.write(PartKind.GROUP_REACH, [self.group, topics], reach)
+        lowest = highest_by_pair(topic, partition, -offset)
+        recorder.write(PartKind.BEGAN, [view.context.read_cluster, topics], lowest)
         slots = np.flatnonzero(self.delivered)
         streams = view.index.stream_of(slots)
         last = ends_of_groups(streams)
@@ -320,6 +341,7 @@ class GroupJudge:
         before_mirror = view.context.has_mirror & (missing.read_place == NONE)
         recorder.count(group, StageCount.PENDING_MIRROR, slots[is_pending & before_mirror])
         self._write_tails(slots[is_lost])
+        self._write_missing_bins(slots[is_lost], slots[is_lost | is_pending])
         self._write_lost_transactions(slots[is_lost], cause[is_lost])
 
     def _is_committed_by_others(self, committed: Bools) -> Bools:

@@ -120,6 +120,7 @@ class Units:
     key: Ints
     partition: Ints
     segment: Ints
+    slot: Ints  # in the cell
 
     def starts(self) -> Ints:
         return starts_of_groups(self.unit)

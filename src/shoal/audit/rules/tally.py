@@ -5,7 +5,8 @@ finding has a count, its smallest witness (by topic, producer, lane, sequence) a
 strips of the report.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,14 +23,22 @@ from shoal.audit.columns import OrderColumn
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.evidence import NEVER, Deliveries, Places, offset_of, partition_of
 from shoal.audit.read.view import CellView
+from shoal.audit.rules.anomalies import AnomalyRows, received_times
 from shoal.audit.rules.order import Units, late_elements, summarise
 from shoal.audit.tasks import UnitKind
 from shoal.audit.times.latency import histogram
+from shoal.audit.times.runs import record_latencies
 from shoal.audit.times.segments import histogram_by_segment
 from shoal.model.findings import Finding
 from shoal.model.ledger import OUTCOMES
 
 _MOST_PLACES = 8  # in a witness
+
+ORDER_FINDINGS: Final[Mapping[UnitKind, Finding]] = {
+    "consumers": Finding.REORDERED,
+    "source": Finding.REORDERED_SOURCE,
+    "target": Finding.REORDERED_TARGET,
+}
 
 
 class CellRecorder:
@@ -39,9 +48,16 @@ class CellRecorder:
         self._view, self._outcome = view, outcome
         self._tallies: dict[str | None, dict[str, Ints]] = {}
         self._segments: dict[str | None, dict[str, Ints]] = {}
+        self._latencies: list[tuple[str | None, str, Ints]] = []
+        self._anomalies, self._late = AnomalyRows(), AnomalyRows()
         self._parts = [make_part(PartKind.STREAMS, [list(stream) for stream in view.index.streams])]
 
     def parts(self) -> list[TaskPart]:
+        """Return all parts, once; of a cell that is judged again no file is written."""
+        if not any(part.kind is PartKind.UNDECIDED for part in self._parts):
+            self._parts += record_latencies(self._latencies, self._view.context.scratch)
+            self._parts += self._anomalies.write(self._view, self._outcome)
+            self._parts += self._late.write(self._view, self._outcome, PartKind.LATE_FILE)
         counted = ((PartKind.TALLY, self._tallies), (PartKind.SEGMENTS, self._segments))
         return self._parts + [
             make_part(kind, [group, list(counts)], np.stack(list(counts.values()), axis=1))
@@ -72,10 +88,11 @@ class CellRecorder:
 
     def measure(self, group: str | None, name: str, slots: Ints, waits_us: Ints) -> None:
         """Record a latency of each slot."""
-        self.write(PartKind.LATENCY, [group, name], histogram(waits_us))
         if self._view.context.edges_us:
             rows = histogram_by_segment(self._view.segment[slots], waits_us)
-            self.write(PartKind.LATENCY_SEGMENT, [group, name], rows)
+        else:
+            rows = np.insert(histogram(waits_us), 0, 0, axis=1)
+        self._latencies.append((group, name, rows))
 
     def find(
         self,
@@ -89,10 +106,19 @@ class CellRecorder:
         if not len(slots):
             return
         self.count(group, finding, slots)
+        times_us = None if deliveries is None else received_times(self._view, deliveries)
+        self._anomalies.add(group, finding, slots, times_us)
         details = self.describe(int(slots.min()), deliveries)
         self.write(PartKind.WITNESS, [group, finding, details], [details["sequence"]])
         index = self._view.index
         self.mark(group, finding, index.stream_of(slots), index.sequence_of(slots))
+
+    def list_late(
+        self, group: str | None, kind: UnitKind, slots: Ints, deliveries: Deliveries | None
+    ) -> None:
+        """List messages that came late within the cell."""
+        times_us = None if deliveries is None else received_times(self._view, deliveries)
+        self._late.add(group, ORDER_FINDINGS[kind], slots, times_us)
 
     def mark(self, group: str | None, finding: str, stream: Ints, sequence: Ints) -> None:
         """Record marks for a strip: rows of (stream, stretch, count)."""
@@ -160,9 +186,13 @@ def write_order(
     *,
     kind: UnitKind,
     units: Units,
-    group: str | None = None,
+    by: tuple[str | None, Deliveries | None] = (None, None),
 ) -> None:
-    """Write the summaries of order units; for units in disorder also spans of keys and marks."""
+    """Write the summaries of order units; for units in disorder also spans of keys and marks.
+
+    `by` is the group that received the units, and its deliveries.
+    """
+    group, deliveries = by
     table, spans = summarise(units, view.cell.low)
     starts = units.starts()
     ends = ends_of_groups(units.unit) + 1
@@ -179,6 +209,7 @@ def write_order(
         unit = units.slice(starts[number], ends[number])
         by_key = np.argsort(unit.key, kind="stable")
         is_late = late_elements(unit.sequence[by_key])
+        recorder.list_late(group, kind, unit.slot[by_key][is_late], deliveries)
         late = unit.sequence[by_key][is_late] // view.context.stretch
         recorder.write(PartKind.LATE, label(number), np.stack(counts_of_values(late), axis=1))
         if view.context.edges_us:

@@ -1,7 +1,7 @@
 """Latencies and times, as counts of whole microseconds.
 
-They are exact: a histogram has one entry for each microsecond that occurs, and the histograms of
-cells add up. Only the per-second series for pictures uses coarser buckets, each wider by 1/32.
+They are exact: a histogram has one entry for each microsecond that occurs (`runs` keeps them,
+`ranks` finds percentiles). Only pictures use coarser buckets, each wider by 1/32.
 """
 
 from collections.abc import Container
@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints, counts_of_values, highest_by_pair
-from shoal.model.result import PERCENTILES, Latency
 
 
 class LatencyName(NamedTuple):
@@ -41,55 +40,10 @@ def histogram(values: Ints) -> Ints:
     return np.stack(counts_of_values(values), axis=1)
 
 
-def statistics(
-    table: Ints, undelivered: int = 0, *, skew_us: tuple[int, int] | None = (0, 0)
-) -> Latency:
-    """Return the exact statistics of a histogram, with percentiles by nearest rank."""
-    values, counts = table[:, 0], table[:, 1]
-    total = int(counts.sum())
-    if not total:
-        return Latency(undelivered=undelivered, skew_us=skew_us)
-    # Python's integers: the sum of a long run may exceed 64 bits.
-    weighted = sum(int(v) * int(c) for v, c in zip(values.tolist(), counts.tolist(), strict=True))
-    return Latency(
-        count=total,
-        negative=int(counts[values < 0].sum()),
-        mean=weighted / total,
-        max=int(values[-1]),
-        percentiles={
-            name: nearest_rank(table, numerator, denominator)
-            for name, numerator, denominator in PERCENTILES
-        },
-        undelivered=undelivered,
-        percentiles_owed={
-            name: nearest_rank_owed(table, numerator, denominator, undelivered=undelivered)
-            for name, numerator, denominator in PERCENTILES
-        }
-        if undelivered
-        else {},
-        skew_us=skew_us,
-    )
-
-
-def _rank(count: int, numerator: int, denominator: int) -> int:
-    return -(-count * numerator // denominator)
-
-
-def nearest_rank_owed(
-    table: Ints, numerator: int, denominator: int, *, undelivered: int
-) -> int | None:
-    """Like `nearest_rank` with `undelivered` infinite samples added; None if it is infinite."""
-    total = int(table[:, 1].sum())
-    rank = _rank(total + undelivered, numerator, denominator)
-    if rank > total:
-        return None
-    return int(table[np.searchsorted(np.cumsum(table[:, 1]), rank), 0])
-
-
 def nearest_rank(table: Ints, numerator: int, denominator: int) -> int:
     """Return the smallest value that at least this share of the samples does not exceed."""
     reached = np.cumsum(table[:, 1])
-    rank = _rank(int(reached[-1]), numerator, denominator)
+    rank = -(-int(reached[-1]) * numerator // denominator)
     return int(table[np.searchsorted(reached, rank), 0])
 
 

@@ -15,18 +15,19 @@ within `CALM_US` of each other are compared with the time before the first of th
   intended before it and was delivered at all; none for a fault that never ended.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from shoal.audit.arrays import LARGEST, Ints, sum_by_key
+from shoal.audit.arrays import LARGEST, Ints
 from shoal.audit.columns import SlotColumn
 from shoal.audit.context import AuditContext
-from shoal.audit.result.merge import Group, Totals
+from shoal.audit.result.latencies import Latencies, owed_in_window, window_segments
+from shoal.audit.result.merge import Totals
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow
-from shoal.audit.times.latency import list_latencies, statistics
+from shoal.audit.times.ranks import SampleSet
 from shoal.audit.times.segments import segments_within
 from shoal.model.findings import LOST, Finding
 from shoal.model.result import Ratios, Window
@@ -55,42 +56,49 @@ _OF_MESSAGES: Final = tuple(
 
 
 def judge_windows(
-    context: AuditContext, totals: Totals, group: str, faults: Sequence[FaultWindow]
+    context: AuditContext,
+    totals: Totals,
+    group: str,
+    faults: Sequence[FaultWindow],
+    *,
+    latencies: Latencies,
 ) -> tuple[Window, ...]:
     """Return a window for each fault and, last, one for the time outside of all faults.
 
     Returns nothing for a run without faults.
     """
-    if not context.edges_us:
+    windows = window_segments(context, faults)
+    if not windows:
         return ()
-    judge = _Windows(context, totals, group, [fault.began_us for fault in faults])
-    within = [segments_within(fault, context.edges_us) for fault in faults]
-    in_faults = {segment for segments in within for segment in segments}
-    calm = [segment for segment in range(len(context.edges_us) + 1) if segment not in in_faults]
-    found = [judge.window(fault, own, calm) for fault, own in zip(faults, within, strict=True)]
-    return (*found, judge.window(None, calm, calm))
+    begins_us = [fault.began_us for fault in faults]
+    judge = _Windows(context, totals, group, begins_us, latencies=latencies)
+    calm = windows[-1][1]
+    return tuple(judge.window(fault, own, calm) for fault, own in windows)
 
 
 class _Windows:
     def __init__(
-        self, context: AuditContext, totals: Totals, group: str, begins_us: Sequence[int]
+        self,
+        context: AuditContext,
+        totals: Totals,
+        group: str,
+        begins_us: Sequence[int],
+        *,
+        latencies: Latencies,
     ) -> None:
         self._context, self._totals, self._group = context, totals, group
+        self._latencies = latencies
         rows = np.concatenate([np.empty((0, len(SlotColumn)), np.int64), *totals.slot_stats[group]])
         self._slot_stats = _merge_slots(rows)
         self._begins_us = begins_us
         # Begin and last felt time of the faults judged so far; they come in order of begin.
         self._felt_until_us: list[tuple[int, int]] = []
 
-    def window(
-        self, fault: FaultWindow | None, segments: Iterable[int], calm: Sequence[int]
-    ) -> Window:
-        own = list(segments)
+    def window(self, fault: FaultWindow | None, own: Sequence[int], calm: Sequence[int]) -> Window:
         counts = {name: self._count(name, own) for name in _COUNTS}
         findings = {f.value: n for f in _OF_MESSAGES if (n := self._count(f, own))}
         counts["lost"] = sum(findings.get(finding, 0) for finding in LOST)
         counts["pending"] = findings.get(Finding.PENDING, 0)
-        names = list_latencies(self._group, self._totals.segment_latency)
         owed = counts["lost"] + counts["pending"]
         detect, recover = self._times_to_detect_and_recover(fault, calm) if fault else (None, None)
         return Window(
@@ -99,12 +107,12 @@ class _Windows:
             ratios=Ratios.of(counts, acknowledged=self._context.acknowledged),
             findings=findings,
             latency_us={
-                name: statistics(
-                    self._latency(of, name, own),
-                    owed if of else 0,
+                name: self._latencies.statistics(
+                    SampleSet(of, name, frozenset(own)),
+                    owed_in_window(of, owed),
                     skew_us=skew_of(name, self._context.skews_us.get(self._group)),
                 )
-                for name, of in names
+                for name, of in self._latencies.names_in_windows(self._group)
             },
             sent=self._count("sent during", own),
             received=self._count("received during", own),
@@ -113,18 +121,8 @@ class _Windows:
             time_to_drain_us=self._time_to_drain_us(fault) if fault else None,
         )
 
-    def _count(self, name: str, segments: Iterable[int]) -> int:
-        held: list[Mapping[int, int]] = [
-            self._totals.segments.get((group, name), {}) for group in (None, self._group)
-        ]
-        return sum(counts.get(segment, 0) for counts in held for segment in segments)
-
-    def _latency(self, group: Group, name: str, segments: list[int]) -> Ints:
-        found = self._totals.segment_latency.get((group, name), [])
-        rows = np.concatenate([np.empty((0, 3), np.int64), *found])
-        segment, us, count = rows.T
-        own = np.isin(segment, segments)
-        return np.stack(sum_by_key(us[own], count[own]), axis=1)
+    def _count(self, name: str, segments: Sequence[int]) -> int:
+        return self._totals.count_in(self._group, name, segments)
 
     # ------------------------------------------------------------ durations
 

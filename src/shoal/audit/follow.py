@@ -1,0 +1,117 @@
+"""The verdict on a run while it runs: which findings are certain already.
+
+A run grows only at its ends: lines are added to the commit log, and the segments that they name
+never change. So the ledgers up to a line of the commit log are the ledgers of a shorter run, which
+the audit judges with the same tasks. What it finds there is raised if no later line can take it
+back (`docs/guides/follow.md` gives the reason for each kind):
+
+- Evidence of deliveries and answers is enough; scans, which come at the end, are not read. What
+  only they show (losses, what vanished, order in logs, alterations) is for the audit at the end.
+- An unexpected message is certain once all producers have ended, because one that is alive may
+  still reserve its number.
+- A broken checksum is certain without a mirror. With one, the scans may show that the mirror
+  altered the record, which is another finding.
+- A read before the commit is certain as long as all workers share one host and thus one clock: on
+  several, more workers may widen the bound between clocks.
+
+Rules:
+- `Follower` is pure: it gets ledgers and a time, and returns events. Its state is the number of
+  lines that it has judged and the counts that it has raised.
+- Counts only rise. An event has the count of the finding in the group with the most.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from shoal.audit.audit import Runner, examine, run_here
+from shoal.audit.context import AuditContext
+from shoal.audit.read.folder import Ledger
+from shoal.audit.result.conclude import conclude
+from shoal.model.events import FindingSeen
+from shoal.model.findings import Finding
+from shoal.model.result import FindingResult
+
+# What deliveries, answers and what consumers recorded decide for good.
+CERTAIN: Final = (
+    Finding.DUPLICATE_SOURCE,
+    Finding.DUPLICATE_TARGET,
+    Finding.INCONSISTENT_OFFSET,
+    Finding.ABORTED_READ,
+    Finding.REUSED_SEQUENCE,
+    Finding.NON_MONOTONIC_POLL,
+    Finding.UNREADABLE,
+    Finding.UNCOMMITTED_READ,
+    Finding.UNEXPECTED,
+    Finding.CORRUPTED,
+)
+READ_TABLES: Final = ("attempts", "receipts", "assignments", "transactions", "manifests", "keys")
+
+
+@dataclass
+class Follower:
+    """Judges the ledgers of one run again and again, and reports what is new and certain."""
+
+    runner: Runner = run_here
+    position: int = 0  # lines of the commit logs that are judged
+    raised: dict[str, int] = field(default_factory=dict)
+
+    def judge(self, ledger: Ledger, now_us: int) -> list[FindingSeen]:
+        """Return an event for each finding whose count has risen."""
+        position = sum(len(folder.commits) for folder in ledger.folders)
+        if position == self.position:
+            return []
+        found = find_certain(ledger, self.runner)
+        self.position = position
+        events = []
+        for name, result in found.items():
+            if result.count > self.raised.get(name, 0):
+                self.raised[name] = result.count
+                witness = dict(result.witness or {})
+                events.append(FindingSeen(now_us, name, result.count, True, witness))
+        return events
+
+
+def find_certain(ledger: Ledger, runner: Runner = run_here) -> dict[str, FindingResult]:
+    """Return the findings that the ledgers show and no longer ledgers of this run take back."""
+    if not (ledger.rows_of("attempts") or ledger.rows_of("receipts")):
+        return {}
+    known = replace(
+        ledger,
+        tables={
+            table: groups if table in READ_TABLES else () for table, groups in ledger.tables.items()
+        },
+    )
+    evidence = examine(known, runner)
+    result = conclude(known, evidence)
+    ruled_out = _rule_out(known, evidence.context)
+    certain: dict[str, FindingResult] = {}
+    for of_group in result.groups.values():
+        for finding in CERTAIN:
+            found = of_group.findings.get(finding.value)
+            if found is None or finding in ruled_out:
+                continue
+            if found.count > certain.get(finding.value, FindingResult(0)).count:
+                certain[finding.value] = found
+    return certain
+
+
+def _rule_out(ledger: Ledger, context: AuditContext) -> set[Finding]:
+    """Return the kinds that later lines of this run may take back."""
+    found: set[Finding] = set()
+    if context.has_mirror:
+        found.add(Finding.CORRUPTED)
+    hosts = {str(line.get("host")) for line in ledger.commits("lease")}
+    if len(hosts) > 1:
+        found.add(Finding.UNCOMMITTED_READ)
+    if not _have_all_ended(ledger, context):
+        found.add(Finding.UNEXPECTED)
+    return found
+
+
+def _have_all_ended(ledger: Ledger, context: AuditContext) -> bool:
+    """Whether every producer that reserved or sent anything has ended."""
+    rows: Sequence[Mapping[str, Any]] = ledger.small_table("manifests")
+    ended = {(row["producer"], row["incarnation"]) for row in rows}
+    begun = {(stream.producer, stream.incarnation) for stream in context.extents}
+    return bool(ended) and begun <= ended

@@ -1,0 +1,89 @@
+"""Stream buckets: every stream has a fixed bucket, so that streams can be divided among tasks.
+
+The bucket is a hash of producer, incarnation, topic and source partition. Lanes that share a source
+partition share a bucket, because their batches are counted together. A compacted segment has a row
+group for each of some ranges of buckets (`compaction`).
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from shoal.audit.arrays import Array, Ints, Rows, ints
+from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary
+
+if TYPE_CHECKING:
+    from shoal.audit.context import Stream
+
+BUCKET_BITS: Final = 16
+BUCKETS: Final = 1 << BUCKET_BITS
+ALL_BUCKETS: Final = (0, BUCKETS)
+
+Partitions = Mapping[str, int]  # how many each source topic has
+
+_WORD: Final = (1 << 64) - 1
+_PRODUCER_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+_TOPIC_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
+_HOME_FACTOR: Final = np.uint64(0x165667B19E3779F9)
+_MIX_FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_SHIFT: Final = np.uint64(31)
+_BUCKET_SHIFT: Final = np.uint64(64 - BUCKET_BITS)
+
+
+def bucket_of_rows(rows: Rows, words: Vocabulary, partitions: Partitions) -> Ints:
+    """Return the bucket of each row, from its producer number, topic and lane."""
+    producers = np.array(
+        [_hash_producer(name, incarnation) for name, incarnation in words.producers],
+        dtype=np.uint64,
+    )
+    topics = np.array([_hash_text(name) for name in words.names], dtype=np.uint64)
+    counts = ints([partitions.get(name, 0) for name in words.names])
+    if not len(rows["lane"]):
+        return ints()
+    return _buckets(
+        producers[rows[PRODUCER_NUMBER]],
+        topics[rows["topic"]],
+        _homes(rows["lane"], counts[rows["topic"]]),
+    )
+
+
+def bucket_of_streams(streams: Iterable["Stream"], partitions: Partitions) -> Ints:
+    """Return the bucket of each stream; the same as that of its rows."""
+    listed = list(streams)
+    if not listed:
+        return ints()
+    producers = np.array(
+        [_hash_producer(s.producer, s.incarnation) for s in listed], dtype=np.uint64
+    )
+    topics = np.array([_hash_text(stream.topic) for stream in listed], dtype=np.uint64)
+    lanes = ints([stream.lane for stream in listed])
+    counts = ints([partitions.get(stream.topic, 0) for stream in listed])
+    return _buckets(producers, topics, _homes(lanes, counts))
+
+
+def _hash_text(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def _hash_producer(name: str, incarnation: int) -> int:
+    return (_hash_text(name) ^ (incarnation << 32)) & _WORD
+
+
+def _homes(lanes: Array, partitions: Ints) -> Ints:
+    """Return the source partition of each lane, as `AuditContext.source_partition` does."""
+    wide = lanes.astype(np.int64)
+    known = partitions > 0
+    if not known.any():
+        return np.maximum(wide, 0)
+    return np.where(known, wide % np.where(known, partitions, 1), np.maximum(wide, 0))
+
+
+def _buckets(producers: Array, topics: Array, homes: Ints) -> Ints:
+    # Unsigned arithmetic wraps around.
+    mixed: Array = producers * _PRODUCER_FACTOR + topics * _TOPIC_FACTOR
+    mixed = mixed + homes.astype(np.uint64) * _HOME_FACTOR
+    mixed = (mixed ^ (mixed >> _MIX_SHIFT)) * _MIX_FACTOR
+    found: Ints = ((mixed ^ (mixed >> _MIX_SHIFT)) >> _BUCKET_SHIFT).astype(np.int64)
+    return found
