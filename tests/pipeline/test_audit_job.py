@@ -1,21 +1,28 @@
 """The audit on Spark: the same result as in one process, and its tables."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.audit.audit import Sizes, audit
+from shoal.audit.audit import Sizes, audit, examine
+from shoal.audit.page.build import build_page
 from shoal.audit.read.folder import open_ledger
+from shoal.audit.result.conclude import conclude
 from shoal.model.errors import LedgerError
+from shoal.model.pages.run import PageData, read_page
 from shoal.model.result import Result
-from shoal.pipeline.audit_job import audit_run
+from shoal.pipeline.audit_job import Formulation, audit_run
+from shoal.pipeline.tables import SCHEMAS
 from support.audit.ledgers import History, clean_run, receive
 
+FORMULATIONS: tuple[Formulation, ...] = ("cells", "frames")
+
 # Small enough for several cells, walks and offset cells.
-SIZES = Sizes(rows_per_cell=150, rows_per_walk=60, offsets_per_cell=50)
+SIZES = Sizes(rows_per_cell=150, rows_per_walk=60, offsets_per_cell=50, rows_read_here=0)
 
 
 def troubled_run() -> History:
@@ -30,16 +37,25 @@ def troubled_run() -> History:
     return history
 
 
+def _page_of(run: Path) -> PageData:
+    ledger = open_ledger([run])
+    evidence = examine(ledger)
+    return build_page(ledger, evidence, conclude(ledger, evidence).worst_group)
+
+
 def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
     run = troubled_run().write(tmp_path / "run", rows_per_segment=50)
     here = audit(open_ledger([run]))
+    (run / "tables").mkdir()
+    (run / "tables" / "latencies.parquet").touch()  # of an earlier version
     there = audit_run([run], spark, sizes=SIZES)
     assert {"lost: undelivered", "reordered", "duplicate: target", "pending"} <= set(there.findings)
     assert json.dumps(there.to_json()) == json.dumps(here.to_json())
     assert Result.from_json(json.loads(json.dumps(there.to_json()))) == there
 
+    assert read_page(run) == _page_of(run)
     tables = {path.stem: path for path in (run / "tables").iterdir()}
-    assert set(tables) == {"findings", "metrics", "latencies", "streams", "windows", "seconds"}
+    assert set(tables) == set(SCHEMAS)
     found = {row["finding"]: row["count"] for row in pq.read_table(tables["findings"]).to_pylist()}
     assert found == {name: finding.count for name, finding in there.findings.items()}
     spark.read.parquet(str(tables["latencies"])).createOrReplaceTempView("latencies")
@@ -48,6 +64,28 @@ def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Pa
     ).collect()
     latency = there.metrics.latency_us["e2e_actual"]
     assert (row.n, row.top) == (latency.count, latency.max)
+    spark.read.parquet(str(tables["anomalies"])).createOrReplaceTempView("anomalies")
+    counted = spark.sql("SELECT finding, cause, sum(count) FROM anomalies GROUP BY 1, 2").collect()
+    listed = {f"{name}: {cause}" if cause else name: count for name, cause, count in counted}
+    assert listed == {name: n for name, n in found.items() if name in listed}
+    assert {"lost: undelivered", "reordered", "duplicate: target", "pending"} <= set(listed)
+    assert not (run / "scratch").exists()
+
+
+def test_streams_are_settled_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    run = troubled_run().write(tmp_path / "run", rows_per_segment=50)
+    here = json.dumps(audit_run([run], None).to_json())
+    whole = stream_counts(run)
+    for formulation in FORMULATIONS:
+        sizes = replace(SIZES, shares=3)
+        there = audit_run([run], spark, sizes=sizes, formulation=formulation)
+        assert json.dumps(there.to_json()) == here
+        assert stream_counts(run) == whole
+
+
+def stream_counts(run: Path) -> list[str]:
+    rows = pq.read_table(run / "tables" / "streams").to_pylist()
+    return sorted(map(json.dumps, rows))
 
 
 def test_folders_of_one_run_are_joined(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def bench(messages: int, rate_per_s: float) -> ExperimentSpec:
         rate_per_s,
         partitions=2,
         configs={"message.timestamp.type": "LogAppendTime"},
-        drain_timeout_s=20.0,
+        drain_timeout_s=60.0,
     )
 
 

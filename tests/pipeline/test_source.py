@@ -88,6 +88,30 @@ def test_offsets_bound_the_rows(spark: SparkSession, bootstrap: str) -> None:
     assert sorted(map(tuple, rows)) == expected + [(2, o) for o in range(990, 1000)]
 
 
+def test_filters_leave_out_what_need_not_be_read(spark: SparkSession, bootstrap: str) -> None:
+    setting = "spark.sql.python.filterPushdown.enabled"
+    wanted = "topic = 't' AND partition IN (0, 2) AND offset >= 100 AND offset < 130"
+    time_ms = 3 * 120 + 1  # of the record with number 360: partition 0, offset 120
+    late = f"{wanted} AND timestamp >= timestamp_millis({time_ms})"
+    plain = {
+        text: sorted(map(tuple, table(spark, bootstrap).where(text).collect()), key=str)
+        for text in (wanted, late)
+    }
+    with pytest.raises(PySparkException, match="filterPushdown"):
+        table(spark, bootstrap, pushFilters="true").where(wanted).count()
+    spark.conf.set(setting, "true")
+    try:
+        for text, rows in plain.items():
+            found = table(spark, bootstrap, pushFilters="true").where(text)
+            assert sorted(map(tuple, found.collect()), key=str) == rows
+            assert rows
+            assert found.rdd.getNumPartitions() == 2
+        nothing = table(spark, bootstrap, pushFilters="true").where("topic = 'u'")
+        assert nothing.collect() == []
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_an_empty_range_has_no_rows(spark: SparkSession, bootstrap: str) -> None:
     ends = '{"t":{"0":1000,"1":1000,"2":1000}}'
     assert table(spark, bootstrap, startingOffsets=ends).collect() == []

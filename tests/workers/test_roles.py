@@ -70,7 +70,7 @@ def _producer(
         run="r1",
         producer="p",
         topics=(ProducedTopic(topic, LANES, LANES),),
-        **fields | {"drain_timeout_s": 30.0} | changes,
+        **fields | {"drain_timeout_s": 60.0} | changes,
     )
     task = {"client": _client(cluster), "spec": spec.to_json()}
     return WorkerSpec("producer", Role.PRODUCE, task, restart)

@@ -141,7 +141,7 @@ def test_errors_reach_the_driver_as_one_sentence(run_dir: Path) -> None:
         failed, crashed = supervisor.state().workers.values()
     assert (failed.reason, failed.error) == (
         "failed",
-        "this task cannot be done (ask for another)",
+        "this task cannot be done; ask for another",
     )
     assert crashed.reason == "lost"
     assert "code 9" in crashed.error

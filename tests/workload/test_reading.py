@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from shoal.model.ledger import ABORTED, COMMITTED
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, Batch
 from shoal.wire.fetch import AbortedTransaction, FetchedPartition
@@ -10,7 +11,7 @@ from shoal.wire.records.columns import encode_columns
 from shoal.wire.records.records import ControlType, encode_control_batch
 from shoal.workload.envelope import Envelope, MessageKind
 from shoal.workload.envelope_columns import MessageWriter
-from shoal.workload.receive.reading import LogReader
+from shoal.workload.receive.reading import LogReader, WithheldBatch
 
 LOG = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
@@ -76,10 +77,15 @@ def test_append_times_are_known_where_the_topic_stamps_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("isolation", "seen"),
-    [("read_uncommitted", [0, 1, 2, 3, 4]), ("read_committed", [1, 3, 4])],
+    ("isolation", "seen", "aborted"),
+    [
+        ("read_uncommitted", [0, 1, 2, 3, 4], []),
+        ("read_committed", [1, 3, 4], [(0, 1), (4, 5)]),
+    ],
 )
-def test_aborted_and_control_batches(isolation: str, seen: list[int]) -> None:
+def test_aborted_and_control_batches(
+    isolation: str, seen: list[int], aborted: list[tuple[int, int]]
+) -> None:
     def of_producer(sequence: int, producer_id: int) -> bytearray:
         ours = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
         return batch_of(range(sequence, sequence + 1), base_offset=sequence * 2, **ours)
@@ -95,6 +101,7 @@ def test_aborted_and_control_batches(isolation: str, seen: list[int]) -> None:
         )
 
     logs = reader(isolation=isolation)
+    logs.withheld = []
     found = logs.advance(
         LOG,
         answer(
@@ -111,6 +118,9 @@ def test_aborted_and_control_batches(isolation: str, seen: list[int]) -> None:
     )
     assert logs.decode(found).messages.sequence.tolist() == seen
     assert logs.positions[LOG] == 10
+    ranges = [*((low, high, ABORTED) for low, high in aborted), (5, 6, ABORTED)]
+    ranges += [(7, 8, COMMITTED), (9, 10, COMMITTED)]
+    assert sorted(logs.withheld) == sorted(WithheldBatch(0, *found) for found in ranges)
 
 
 def test_a_batch_that_cannot_be_taken_apart_stops_nobody() -> None:

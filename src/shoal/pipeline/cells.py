@@ -1,27 +1,32 @@
-"""The tasks of an audit as a Spark data source: each partition is one task.
+"""The tasks of an audit as a Spark data source: each partition is one task, or several.
 
 Rules:
+- If Spark has more slots than cores, tasks are packed into as many partitions as cores.
 - A task reads the row groups that it needs directly, so no ledger row ever enters the JVM. It
   returns the parts of its answer (`shoal.audit.parts`) as Arrow batches.
-- The tasks are passed as one option, pickled by and for this package only. Spark starts several
-  Python processes for a source before one reads from it. Those only pass the pickles on, and this
-  module imports nothing heavy, so that each of them starts quickly.
+- The tasks and their context are passed as parcels (`parcels`): what is large is a file in the
+  scratch folder, and a Python worker reads the context once. Spark starts several Python processes
+  for a source before one reads from it. Those only pass the pickles on, and this module imports
+  nothing heavy, so that each of them starts quickly.
 """
 
-import base64
 import json
-import pickle
-import re
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from shoal.model.errors import LedgerError, ShoalError, SystemFailure
+from shoal.pipeline.failures import translate_failures
+from shoal.pipeline.parcels import (
+    make_parcel,
+    open_parcel,
+    open_shared,
+    pickle_to_text,
+    unpickle_text,
+)
+from shoal.pipeline.slots import count_cores, count_slots
 
 if TYPE_CHECKING:
     from shoal.audit.context import AuditContext
@@ -44,27 +49,27 @@ class CellSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         del schema
-        return _CellReader(self.options["tasks"], self.options["context"])
+        return _CellReader(self.options["work"])
 
 
 class _Work(InputPartition):
-    """One task and its context, as text."""
+    """Tasks with their numbers, as parcels; they run one after another."""
 
-    def __init__(self, number: int, task: str, context: str) -> None:
-        super().__init__(number)
-        self.number = number
-        self.task = task
-        self.context = context
+    def __init__(self, place: int, tasks: list[tuple[int, str]]) -> None:
+        super().__init__(place)
+        self.tasks = tasks
 
 
 class _CellReader(DataSourceReader):
-    def __init__(self, tasks: str, context: str) -> None:
-        self._tasks = tasks
-        self._context = context
+    """Spark sends it with every task, so it has only the parcels of the list and the context."""
+
+    def __init__(self, work: str) -> None:
+        self._tasks, self._context, self._width = json.loads(work)
 
     def partitions(self) -> Sequence[InputPartition]:
-        tasks = json.loads(self._tasks)
-        return [_Work(number, task, self._context) for number, task in enumerate(tasks)]
+        tasks = list(enumerate(json.loads(open_parcel(self._tasks))))
+        width = self._width or len(tasks)
+        return [_Work(place, tasks[place::width]) for place in range(min(width, len(tasks)))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from shoal.audit.audit import judge_task
@@ -72,8 +77,9 @@ class _CellReader(DataSourceReader):
         from shoal.audit.parts import to_record_batch
 
         work = cast("_Work", partition)
-        answer = judge_task(unpickle_text(work.task), unpickle_text(work.context))
-        yield to_record_batch(work.number, answer)
+        for number, task in work.tasks:
+            answer = judge_task(unpickle_text(task), open_shared(self._context))
+            yield to_record_batch(number, answer)
         freeze_loaded_objects()
 
 
@@ -86,24 +92,22 @@ def run_on(
     if not tasks:
         return []
     session.dataSource.register(CellSource)
-    work = {
-        "tasks": json.dumps([pickle_to_text(task) for task in tasks]),
-        "context": pickle_to_text(context),
-    }
-    frame = session.read.format(FORMAT).options(**work).load()
-    try:
+    texts = [pickle_to_text(task) for task in tasks]
+    work = [
+        make_parcel(json.dumps(texts), context.scratch),
+        make_parcel(pickle_to_text(context), context.scratch),
+        _limit_width(session),
+    ]
+    frame = session.read.format(FORMAT).options(work=json.dumps(work)).load()
+    with translate_failures():
         answers = from_table(frame.toArrow())
-    except PySparkException as error:
-        raise cause_of(error) from error
     return [answers.get(number, []) for number in range(len(tasks))]
 
 
-def cause_of(error: PySparkException) -> ShoalError:
-    """Return the error of a task that failed in another process."""
-    match = re.search(r"shoal\.model\.errors\.LedgerError: (.+)", str(error))
-    if match is not None:
-        return LedgerError(match[1])
-    return SystemFailure(f"Spark could not run the audit: {str(error).strip()[-1000:]}")
+def _limit_width(session: SparkSession) -> int:
+    """How many partitions the tasks get; 0: one for each task, which retries and balances best."""
+    cores = count_cores(session)
+    return cores if cores < count_slots(session) else 0
 
 
 def warm_up(session: SparkSession) -> None:
@@ -113,12 +117,3 @@ def warm_up(session: SparkSession) -> None:
 
     nothing = AuditContext(run="", promises={}, has_mirror=False, groups=())
     run_on(session, [LedgerWalk(0, "log", ())], nothing)
-
-
-def pickle_to_text(value: Any) -> str:
-    return base64.b64encode(zlib.compress(pickle.dumps(value), 1)).decode()
-
-
-def unpickle_text(text: str) -> Any:
-    # The driver of this audit wrote the text; it is never external input.
-    return pickle.loads(zlib.decompress(base64.b64decode(text)))  # noqa: S301

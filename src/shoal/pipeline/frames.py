@@ -6,15 +6,16 @@ cell, and most of what is read is discarded. Here every row is read once, as a r
 that is grouped by cells (whose cuts follow the rows). A cell is judged when all of its rows are
 together. All other tasks (jumps of readers, offsets in doubt) run as in the first formulation.
 
+A `StreamCell` has the rows of its buckets of streams, in the same way.
+
 Both formulations use the same kernels and must give the same result to the last byte.
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.functions import col
@@ -22,7 +23,10 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
 from shoal.model.ledger import TABLES
-from shoal.pipeline.cells import cause_of, pickle_to_text, run_on, unpickle_text
+from shoal.pipeline.cells import run_on
+from shoal.pipeline.failures import translate_failures
+from shoal.pipeline.parcels import make_parcel, open_shared, pickle_to_text, unpickle_text
+from shoal.pipeline.session import set_shuffle_partitions
 
 if TYPE_CHECKING:
     from shoal.audit.arrays import Ints
@@ -37,6 +41,7 @@ FORMAT: Final = "shoal-ledger-rows"
 # If cells would read each row more often than this, a shuffle is cheaper.
 MOST_READS_PER_ROW: Final = 4.0
 ROWS_PER_PARTITION: Final = 1_000_000
+LARGEST: Final = 2**63 - 1
 _MOST_SAMPLES: Final = 64  # row groups that are read to choose the cuts
 
 # The tables of a cell, as in `shoal.audit.plan`.
@@ -73,13 +78,24 @@ class RowSource(DataSource):
         return _RowReader(self.options["work"])
 
 
+@dataclass(frozen=True)
+class _Division:
+    """How rows are divided among cells: by sequence, or by bucket of their stream.
+
+    A cell is named by the lower end of its range; ranges [low, high) are ascending and disjoint.
+    """
+
+    ranges: list[tuple[int, int]]
+    partitions: Mapping[str, int] | None = None  # of source topics; given if divided by bucket
+
+
 class _Portion(InputPartition):
     """Some row groups, as text."""
 
-    def __init__(self, number: int, pieces: str, cells: str) -> None:
+    def __init__(self, number: int, pieces: str, division: str) -> None:
         super().__init__(number)
         self.pieces = pieces
-        self.cells = cells
+        self.division = division
 
 
 class _RowReader(DataSourceReader):
@@ -87,33 +103,40 @@ class _RowReader(DataSourceReader):
         self._work = work
 
     def partitions(self) -> Sequence[InputPartition]:
-        portions, cells = unpickle_text(self._work)
+        portions, division = unpickle_text(self._work)
         return [
-            _Portion(n, pickle_to_text(pieces), pickle_to_text(cells))
+            _Portion(n, pickle_to_text(pieces), pickle_to_text(division))
             for n, pieces in enumerate(portions)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         portion = cast("_Portion", partition)
-        pieces, cells = unpickle_text(portion.pieces), unpickle_text(portion.cells)
+        pieces, division = unpickle_text(portion.pieces), unpickle_text(portion.division)
         if portion.value == 0:  # so that cells without any row are judged too
-            yield _record_batch(None, {}, cells)
+            yield _record_batch(None, {}, division.ranges)
         for table, piece in pieces:
-            yield _rows(table, piece, cells)
+            yield _rows(table, piece, division)
 
 
-def _rows(table: str, piece: "RowGroupPiece", cells: list[tuple[int, int]]) -> Any:
+def _rows(table: str, piece: "RowGroupPiece", division: _Division) -> Any:
     import numpy as np
 
-    from shoal.audit.read.read import POSITION, Vocabulary, Within, read_rows
+    from shoal.audit.read.buckets import bucket_of_rows
+    from shoal.audit.read.read import POSITION, PRODUCER_NUMBER, Vocabulary, Within, read_rows
 
     words = Vocabulary()
-    names = [name for name, _ in TABLES[table]]
-    within = Within("sequence", cells)
-    columns = read_rows(table, [piece], [*names, POSITION], vocabulary=words, within=within)
-    begins = np.array([low for low, _ in cells], dtype=np.int64)
-    at = np.searchsorted(begins, columns["sequence"], side="right") - 1
-    return _record_batch(table, columns, begins[at], words.names)
+    names = [*(name for name, _ in TABLES[table]), POSITION, PRODUCER_NUMBER]
+    columns = read_rows(table, [piece], names, vocabulary=words)
+    if division.partitions is None:
+        numbers = columns["sequence"]
+    else:
+        numbers = bucket_of_rows(columns, words, division.partitions)
+    del columns[PRODUCER_NUMBER]
+    kept = np.flatnonzero(Within("", division.ranges).mask(numbers))
+    begins = np.array([low for low, _ in division.ranges], dtype=np.int64)
+    at = np.searchsorted(begins, numbers[kept], side="right") - 1
+    own = {name: column[kept] for name, column in columns.items()}
+    return _record_batch(table, own, begins[at], words.names)
 
 
 def _record_batch(
@@ -141,9 +164,10 @@ def _record_batch(
 # ---------------------------------------------------------------- the runner
 
 
-def reads_per_row(ledger: "Ledger", cells: "Sequence[MessageCell]") -> float:
-    """Return how often cells would read each row, according to the footers."""
+def reads_per_row(ledger: "Ledger", tasks: "Sequence[Task]") -> float:
+    """Return how often tasks would read each row, according to the footers."""
     rows = {group.piece: group.rows for table in _TABLES for group in ledger.tables[table]}
+    cells = [cell for task in tasks for cell in _cells(task)]
     read = sum(rows[piece] for cell in cells for t in _TABLES for piece in getattr(cell, t))
     return read / max(sum(rows.values()), 1)
 
@@ -179,7 +203,7 @@ class Frames:
 
     def run(self, tasks: "Sequence[Task]", context: "AuditContext") -> "list[list[TaskPart]]":
         """Run all tasks and return their answers, in the order of the tasks."""
-        about_cells = {n: task for n, task in enumerate(tasks) if _cell(task) is not None}
+        about_cells = {n: task for n, task in enumerate(tasks) if _cells(task)}
         others = [n for n in range(len(tasks)) if n not in about_cells]
         other_answers = run_on(self.session, [tasks[n] for n in others], context)
         answers = dict(zip(others, other_answers, strict=True))
@@ -196,57 +220,74 @@ class Frames:
 
         by_low: dict[int, dict[int, str]] = {}
         ranges: dict[int, int] = {}
+        is_by_stream = False
         for number, task in tasks.items():
-            cell = cast("MessageCell", _cell(task))
-            by_low.setdefault(cell.low, {})[number] = pickle_to_text(_with_rows(task, {}))
-            ranges[cell.low] = cell.high
-        judge = _make_judge(by_low, pickle_to_text(context))
+            cell = _cells(task)[0]
+            is_by_stream = is_by_stream or _is_by_stream(task)
+            low, high = cell.buckets if is_by_stream else (cell.low, cell.high)
+            by_low.setdefault(low, {})[number] = pickle_to_text(_with_rows(task, {}))
+            ranges[low] = high
+        partitions = context.source_partitions if is_by_stream else None
+        division = _Division(sorted(ranges.items()), partitions)
+        judge = _make_judge(by_low, make_parcel(pickle_to_text(context), context.scratch))
+        set_shuffle_partitions(self.session)
         columns = [col(name) for name in (*_KEYS, *_COLUMNS)]
-        frame = self._rows(sorted(ranges.items())).groupBy("cell")
-        try:
+        frame = self._rows(division).groupBy("cell")
+        with translate_failures():
             found = frame.agg(judge(*columns).alias("answers")).toArrow()
-        except PySparkException as error:
-            raise cause_of(error) from error
         answers: dict[int, list[TaskPart]] = {}
         for answer in found.column("answers").to_pylist():
             with pa.ipc.open_stream(answer) as stream:
                 answers |= from_table(stream.read_all())
         return answers
 
-    def _rows(self, cells: list[tuple[int, int]]) -> DataFrame:
+    def _rows(self, division: _Division) -> DataFrame:
         self.session.dataSource.register(RowSource)
         portions: list[list[tuple[str, Piece]]] = [[]]
         rows = 0
+        everything = [(-LARGEST, LARGEST)]
+        ranges = everything if division.partitions is not None else division.ranges
         for table in _TABLES:
-            for group in self.ledger.tables[table]:
-                if any(group.overlaps("sequence", low, high) for low, high in cells):
-                    if rows + group.rows > ROWS_PER_PARTITION and portions[-1]:
-                        portions.append([])
-                        rows = 0
-                    portions[-1].append((table, group.piece))
-                    rows += group.rows
-        work = pickle_to_text((portions, cells))
+            counts = {group.piece: group.rows for group in self.ledger.tables[table]}
+            for piece in self.ledger.footers[table].pieces("sequence", ranges):
+                if rows + counts[piece] > ROWS_PER_PARTITION and portions[-1]:
+                    portions.append([])
+                    rows = 0
+                portions[-1].append((table, piece))
+                rows += counts[piece]
+        work = pickle_to_text((portions, division))
         return self.session.read.format(FORMAT).options(work=work).load()
 
 
-def _cell(task: "Task") -> "MessageCell | None":
-    from shoal.audit.tasks import MessageCell, OrderCell
+def _cells(task: "Task") -> "tuple[MessageCell, ...]":
+    """Return the cells of a task about messages; none for any other task."""
+    from shoal.audit.tasks import LateCell, MessageCell, OrderCell, StreamCell
 
-    if isinstance(task, OrderCell):
-        return task.cell
-    return task if isinstance(task, MessageCell) else None
+    if isinstance(task, OrderCell | LateCell):
+        return (task.cell,)
+    if isinstance(task, StreamCell):
+        return task.cells
+    return (task,) if isinstance(task, MessageCell) else ()
+
+
+def _is_by_stream(task: "Task") -> bool:
+    from shoal.audit.tasks import StreamCell
+
+    return isinstance(task, StreamCell)
 
 
 def _with_rows(task: "Task", held: "dict[str, MemoryPiece]") -> "Task":
     """Return the task with these rows and no others."""
-    from shoal.audit.tasks import OrderCell
+    from shoal.audit.tasks import LateCell, OrderCell, StreamCell
 
     tables: dict[str, Any] = {n: (held[n],) if n in held else () for n in _TABLES}
-    cell = replace(cast("MessageCell", _cell(task)), **tables)
-    return replace(task, cell=cell) if isinstance(task, OrderCell) else cell
+    cells = tuple(replace(cell, **tables) for cell in _cells(task))
+    if isinstance(task, StreamCell):
+        return replace(task, cells=cells)
+    return replace(task, cell=cells[0]) if isinstance(task, OrderCell | LateCell) else cells[0]
 
 
-def _make_judge(by_low: dict[int, dict[int, str]], context: str) -> Any:
+def _make_judge(by_low: dict[int, dict[int, str]], context: list[str]) -> Any:
     """Return a function from all rows of a cell to the answers of its tasks, as Arrow bytes."""
     import pyarrow as pa
 
@@ -260,7 +301,7 @@ def _make_judge(by_low: dict[int, dict[int, str]], context: str) -> Any:
         held = {table: _collect_rows(rows, table) for table in _TABLES}
         batches = [
             to_record_batch(
-                number, judge_task(_with_rows(unpickle_text(task), held), unpickle_text(context))
+                number, judge_task(_with_rows(unpickle_text(task), held), open_shared(context))
             )
             for number, task in by_low[cell[0].as_py()].items()
         ]

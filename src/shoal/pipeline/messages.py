@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from shoal.model.ledger import NO_INCARNATION, OUTCOMES, TABLES, UNKNOWN
+from shoal.pipeline.failures import translate_failures
+from shoal.pipeline.session import set_shuffle_partitions
 from shoal.workload.record.ledger import LedgerFolder, open_run
 
 NAME = ("producer", "incarnation", "topic", "lane", "sequence")
@@ -23,6 +25,7 @@ NAME = ("producer", "incarnation", "topic", "lane", "sequence")
 def write_messages(run_dir: Path, session: SparkSession) -> Path:
     """Write the folder `tables/messages` and return it."""
     run = open_run(run_dir)
+    set_shuffle_partitions(session)
     attempts, receipts, log = (_table(run, t, session) for t in ("attempts", "receipts", "log"))
     read = "target" if "target" in run.plan.get("clusters", {}) else "source"
     known = f.col("sequence") >= 0
@@ -53,7 +56,8 @@ def write_messages(run_dir: Path, session: SparkSession) -> Path:
         f.coalesce("deliveries", f.lit(0)).alias("deliveries"),
     )
     folder = run_dir / "tables" / "messages"
-    joined.write.mode("overwrite").parquet(str(folder))
+    with translate_failures("write the table of messages"):
+        joined.write.mode("overwrite").parquet(str(folder))
     return folder
 
 

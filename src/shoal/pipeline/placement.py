@@ -3,34 +3,39 @@
 Rules:
 - A worker is one Spark job with one task, submitted by its own thread: the failure of one does not
   abort another. There is no barrier and no speculative execution.
-- A task that Spark retries is refused: it would use the lease of the first try. Only the
-  supervisor retries, with a new epoch.
+- A task that Spark tries again does nothing: it would use the lease of the first try. Only the
+  supervisor restarts workers, with a new epoch.
 - A task on another machine must see the run's folder, unless it runs a mirror; otherwise it fails
   with an error that says so.
 - Executors get no signal for Ctrl-C or the death of the driver: the worker notices both by its
   connection to the driver.
+- What a worker logs goes to the same file in the run's folder as that of a process.
 """
 
 import asyncio
-import re
+import logging
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark import InheritableThread, TaskContext
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from shoal.model.errors import SystemFailure
+from shoal.pipeline.failures import cause_of
+from shoal.pipeline.jobs import start_in_thread
+from shoal.pipeline.scans import require_run_folder
+from shoal.pipeline.slots import count_slots, is_local
 from shoal.runtime.tasks import log_only, start_thread
-from shoal.workers.main import run_worker
-from shoal.workers.placement import Handle
+from shoal.workers.main import LOG_FORMAT, run_worker
+from shoal.workers.placement import Handle, log_path
 from shoal.workers.specs import Assignment, Role
 
 SLOTS_TIMEOUT_S: Final = 120.0
 SLOTS_POLL_S: Final = 0.5
-# The slots of a local Spark are fixed, but not those of `local-cluster`.
-_LOCAL: Final = re.compile(r"local(\[.*\])?")
+_REFUSED: Final = "refused"
 
 
 class SparkPlacement:
@@ -46,9 +51,9 @@ class SparkPlacement:
 
     def wait_for_slots(self, count: int, timeout_s: float = SLOTS_TIMEOUT_S) -> None:
         """Wait until `count` workers can run at once; fail before the start if they never can."""
-        is_fixed = _LOCAL.fullmatch(self._session.sparkContext.master or "")
+        is_fixed = is_local(self._session.sparkContext.master)
         deadline = time.monotonic() + (0 if is_fixed else timeout_s)
-        while (slots := self._session.sparkContext.defaultParallelism) < count:
+        while (slots := count_slots(self._session)) < count:
             if time.monotonic() >= deadline:
                 raise SystemFailure(
                     f"{count} workers need {count} slots, but this Spark has {slots}",
@@ -91,20 +96,21 @@ class TaskHandle:
         self._context = session.sparkContext
         self._group = f"{assignment.run} {assignment.worker} {assignment.epoch}"
         self._ended: str | None = None
-        self._thread = InheritableThread(target=self._run, args=(assignment,), session=session)
-        self._thread.daemon = True
-        self._thread.start()
+        self._is_killed = False
+        start_in_thread(session, lambda: self._run(assignment))
 
     def _run(self, assignment: Assignment) -> None:
         try:
             self._context.setJobGroup(self._group, f"worker {assignment.worker}")
             tasks = self._context.parallelize([assignment.to_json()], 1)
-            tasks.mapPartitions(_work).collect()
+            [said] = tasks.mapPartitions(_work).collect()
         except Exception as error:  # noqa: BLE001 - any error has ended the worker
-            lines = str(error).strip().splitlines()
-            self._ended = f"its task failed: {lines[0] if lines else error!r}"
+            problem = cause_of(error, "run the task of a worker")
+            said = f"{problem} ({problem.remedy})" if problem.remedy else str(problem)
+            self._ended = "its task was killed" if self._is_killed else said
         else:
-            self._ended = "its task ended"
+            is_lost = said == _REFUSED
+            self._ended = "its Python process was killed or died" if is_lost else "its task ended"
 
     def poll(self) -> str | None:
         return self._ended
@@ -113,6 +119,7 @@ class TaskHandle:
         """Do nothing: the driver has stopped the worker by the control channel, the only way."""
 
     def kill(self) -> None:
+        self._is_killed = True
         # In a thread: the call may wait for the JVM, and the caller must not.
         # The watchdog of the worker ends the task too.
         start_thread(
@@ -128,13 +135,31 @@ def _work(assignments: Iterable[str]) -> Iterator[str]:
     for text in assignments:
         assignment = Assignment.from_json(text)
         if task is not None and task.attemptNumber() > 0:
-            # A remedy would be lost on the way to the driver, so the message contains it.
-            raise SystemFailure("Spark retried the task of a worker; set spark.task.maxFailures=1")
+            yield _REFUSED
+            return
         writes_ledgers = assignment.role is not Role.MIRROR
-        if writes_ledgers and not Path(assignment.run_dir, "run.json").is_file():
-            raise SystemFailure(
-                f"the run's folder {assignment.run_dir} does not exist on the executor's machine;"
-                " put the runs on a file system that all executors share"
-            )
-        asyncio.run(run_worker(assignment))
+        if writes_ledgers:
+            require_run_folder(Path(assignment.run_dir))
+        with _log_to_file(log_path(assignment) if writes_ledgers else None):
+            asyncio.run(run_worker(assignment))
         yield assignment.worker
+
+
+@contextmanager
+def _log_to_file(path: Path | None) -> Iterator[None]:
+    """Log to this file in the meantime, and not to the standard error of the executor."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler, root = logging.FileHandler(path), logging.getLogger()
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()

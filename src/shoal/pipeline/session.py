@@ -1,32 +1,46 @@
 """One Spark session for a run: started early in the background, stopped completely.
 
 Rules:
-- Local by default, with as many slots as cores; `master` selects another Spark.
-- A local Spark listens only on 127.0.0.1 and serves no web page.
-- `shoal.runtime.java` finds Java; Python workers use this interpreter.
-- The JVM ends with this process, however it ends: its launcher watches a pipe to it.
+- Local by default, with at least as many slots as cores; `master` selects another Spark.
+- A local Spark tries a failed task again, like a cluster. It listens only on 127.0.0.1, its page
+  too, and nothing can be killed there. On a cluster there is no page: it would be open to all.
+- `shoal.runtime.java` finds Java. Python workers use this interpreter; those of a cluster use the
+  one in the archive that `shoal.pipeline.environment` packs, if the user names one.
+- The JVM ends with this process, however it ends: its launcher watches a pipe to it. One that is
+  not needed any more while it starts is killed at once.
 """
 
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final, Self
 
+import psutil
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from shoal.model.errors import SystemFailure
+from shoal.model.errors import UnreachableError
 from shoal.pipeline.cells import warm_up
+from shoal.pipeline.environment import FOLDER, INTERPRETER, find_archive, make_driver_folder
+from shoal.pipeline.failures import cause_of
+from shoal.pipeline.slots import count_cores, is_local
 from shoal.runtime.java import spark_environment
 from shoal.runtime.tasks import log_only, start_thread
 
 JVM_END_TIMEOUT_S: Final = 30.0
+REACH_TIMEOUT_S: Final = 5.0
+FEWEST_PARTITIONS: Final = 2
+# Enough for a producer, a consumer and two scans on a machine with one core.
+FEWEST_SLOTS: Final = 4
+TASK_TRIES: Final = 4
 
 _log = logging.getLogger(__name__)
 
@@ -34,43 +48,80 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
 }
 LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+PAGE_SETTINGS: Final = {
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "0",
+    "spark.ui.killEnabled": "false",
 }
 # The JVM only distributes work and lives for about a minute: optimised code would not pay off.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1"
 QUIET_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
-def start_session(master: str | None = None, *, slots: int = 0) -> SparkSession:
+def start_session(
+    master: str | None = None, *, slots: int = 0, has_page: bool = False
+) -> SparkSession:
     """Start a session with its own JVM; block until Spark can be used.
 
     `slots` is how many tasks a local Spark must be able to run at once, even with fewer cores.
+    `has_page` asks for Spark's own page and REST interface, on a local Spark.
     """
     os.environ.update(spark_environment())
     # Spark reads these when it starts a worker; another Python would lack the packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master = master or f"local[{max(os.cpu_count() or 1, slots)}]"
+    master = master or f"local[{max(os.cpu_count() or 1, slots, FEWEST_SLOTS)},{TASK_TRIES}]"
+    _require_reachable(master)
     settings = dict(SETTINGS)
     options = f"-Dlog4j2.configurationFile={QUIET_LOGGING.as_uri()}"
-    if master.startswith("local"):
+    if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= LOCAL_SETTINGS
+        settings |= LOCAL_SETTINGS | (PAGE_SETTINGS if has_page else {})
         options += f" {JAVA_OPTIONS}"
     settings["spark.driver.extraJavaOptions"] = options
-    builder = SparkSession.builder.appName("shoal").master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    archive = None if is_local(master) else find_archive()
+    if archive is not None:
+        os.environ["PYSPARK_PYTHON"] = INTERPRETER
+        settings["spark.archives"] = f"{archive}#{FOLDER}"
+    conf = SparkConf().setAppName("shoal").setMaster(master).setAll([*settings.items()])
     try:
-        return builder.getOrCreate()
+        where = {} if archive is None else {"cwd": str(make_driver_folder())}
+        SparkContext(conf=conf, gateway=launch_gateway(conf, where))  # type: ignore[no-untyped-call]
+        return SparkSession.builder.getOrCreate()
     except Exception as error:
-        raise SystemFailure(
-            f"Spark did not start on {master}: {error}",
-            remedy="run shoal doctor to see what is missing",
-        ) from error
+        _forget_gateway()
+        raise cause_of(error, f"start on {master}") from error
+
+
+def _require_reachable(master: str) -> None:
+    """Refuse a standalone master that does not answer: Spark would try for a minute."""
+    if not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), REACH_TIMEOUT_S).close()
+        except (OSError, ValueError, OverflowError) as error:
+            problem = error
+        else:
+            return
+    raise UnreachableError(
+        f"cannot reach the Spark master {master}: {problem}",
+        remedy="start the master, or correct its host and port",
+    )
+
+
+def set_shuffle_partitions(session: SparkSession) -> None:
+    """Make the next shuffle as wide as the cluster is now; Spark joins partitions that are small.
+
+    Executors may connect at any time, so this is no setting of the session's start.
+    """
+    width = max(count_cores(session), FEWEST_PARTITIONS)
+    session.conf.set("spark.sql.shuffle.partitions", str(width))
 
 
 def stop_session(session: SparkSession) -> None:
@@ -84,7 +135,12 @@ def stop_session(session: SparkSession) -> None:
         _log.warning("Spark's JVM did not stop cleanly: %s", error)
     if gateway is not None:
         _end(gateway.proc)
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session starts its own JVM
+    _forget_gateway()
+
+
+def _forget_gateway() -> None:
+    """The next session starts a JVM of its own."""
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - pyspark would use a dead one
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -99,23 +155,49 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-class SessionFuture:
-    """A session that starts in the background; as a context manager, it stops the session."""
+def _kill_starting_jvm() -> None:
+    """Kill the JVM that pyspark is starting; pyspark then reports that it has ended."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "pyspark-shell" in child.cmdline():
+                child.kill()
 
-    def __init__(self, master: str | None = None, *, slots: int = 0) -> None:
+
+class SessionFuture:
+    """A session that starts in the background; as a context manager, it stops the session.
+
+    A lazy one starts when it is first asked for: no JVM runs before.
+    """
+
+    def __init__(
+        self,
+        master: str | None = None,
+        *,
+        slots: int = 0,
+        has_page: bool = False,
+        is_lazy: bool = False,
+    ) -> None:
         self._master = master
         self._slots = slots
+        self._has_page = has_page
+        self._is_lazy = is_lazy
         self._future: Future[SparkSession] = Future()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        # The future carries an error of the start to the caller of `result`.
-        self._thread = start_thread("spark-start", self._start, on_failure=log_only)
+        if not self._is_lazy:
+            self._begin()
         return self
+
+    def _begin(self) -> threading.Thread:
+        if self._thread is None:
+            # The future carries an error of the start to the caller of `result`.
+            self._thread = start_thread("spark-start", self._start, on_failure=log_only)
+        return self._thread
 
     def _start(self) -> None:
         try:
-            session = start_session(self._master, slots=self._slots)
+            session = start_session(self._master, slots=self._slots, has_page=self._has_page)
         except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._future.set_exception(error)
             return
@@ -127,10 +209,23 @@ class SessionFuture:
 
     def result(self) -> SparkSession:
         """Wait for the session and return it."""
+        self._begin()
         return self._future.result()
 
+    def wait_until_warm(self) -> SparkSession:
+        """Wait until the session has run a first task, so that it disturbs no load; return it."""
+        session = self.result()
+        self._begin().join()
+        return session
+
     def __exit__(self, *_: object) -> None:
-        if self._thread is not None:
-            self._thread.join()
+        if self._thread is None:
+            return
+        if not self._future.done():
+            # An error or Ctrl-C came before Spark was up.
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs the end of its JVM
+            while wait([self._future], timeout=0.05).not_done:
+                _kill_starting_jvm()
         if self._future.exception() is None:
             stop_session(self._future.result())
+        self._thread.join()

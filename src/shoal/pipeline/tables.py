@@ -5,22 +5,28 @@
     metrics    group, name, value
                every number of `metrics` in `result.json`; parts of names are joined by dots,
                as in `latency_us.e2e_intended.p99`; a metric without a value is null
-    latencies  group, name, microseconds, count
+    latencies  group, name, segment, microseconds, count
                exact histograms: `e2e_intended`, `e2e_actual`, `staleness`, `producer`
-               (group is null)
+               (group is null), as the tasks wrote them: add up the counts. A folder
     streams    group, producer, incarnation, topic, lane, name, count
                every count and finding of each stream; group is null for counts of
-               producers and logs
+               producers and logs. A folder
+    anomalies  finding (the name of a folder), group, cause, topic, producer, incarnation, lane,
+               sequence, count, outcome, source_partition, source_offset, target_partition,
+               target_offset, intended_us, sent_us, acked_us, received_us
+               every message with a finding: `lost` with the cause `not-mirrored`, say. A folder
     windows    group, fault, name, value
                every number of `windows` in `result.json`, names as in `metrics`, findings as
                in `findings.reordered`; fault is null for the time outside all faults
     seconds    group, second, sent, received, latency_us_p50, latency_us_p99, latency_us_max
                the series of `result.json`; second is Unix time
 
-Each file is replaced atomically, so a reader never sees an incomplete one.
+Each file is replaced atomically, so a reader never sees an incomplete one. Files that tasks wrote
+are moved here from the scratch folder of the audit: the driver does not read them.
 """
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,12 +34,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.parts import PartKind
 from shoal.audit.result.conclude import Evidence
+from shoal.audit.result.stream_files import STREAMS_SCHEMA
+from shoal.audit.rules.anomalies import SCHEMA as ANOMALIES_SCHEMA
+from shoal.audit.times.runs import RUN_SCHEMA
 from shoal.model.result import Result
 
 Row = tuple[Any, ...]
 
+# The schema of each table; the last three are folders.
 SCHEMAS = {
     "findings": pa.schema(
         [
@@ -49,25 +58,6 @@ SCHEMAS = {
             pa.field("group", pa.string()),
             pa.field("name", pa.string()),
             pa.field("value", pa.float64()),
-        ]
-    ),
-    "latencies": pa.schema(
-        [
-            pa.field("group", pa.string()),
-            pa.field("name", pa.string()),
-            pa.field("microseconds", pa.int64()),
-            pa.field("count", pa.int64()),
-        ]
-    ),
-    "streams": pa.schema(
-        [
-            pa.field("group", pa.string()),
-            pa.field("producer", pa.string()),
-            pa.field("incarnation", pa.int64()),
-            pa.field("topic", pa.string()),
-            pa.field("lane", pa.int32()),
-            pa.field("name", pa.string()),
-            pa.field("count", pa.int64()),
         ]
     ),
     "windows": pa.schema(
@@ -89,6 +79,9 @@ SCHEMAS = {
             pa.field("latency_us_max", pa.int64()),
         ]
     ),
+    "latencies": RUN_SCHEMA,
+    "streams": STREAMS_SCHEMA,
+    "anomalies": ANOMALIES_SCHEMA,
 }
 
 
@@ -97,8 +90,6 @@ def write_tables(folder: Path, evidence: Evidence, result: Result) -> None:
     tables = {
         "findings": _findings(result),
         "metrics": _metrics(result),
-        "latencies": _latencies(evidence),
-        "streams": _streams(evidence),
         "windows": _windows(result),
         "seconds": _seconds(result),
     }
@@ -106,6 +97,33 @@ def write_tables(folder: Path, evidence: Evidence, result: Result) -> None:
         fresh = folder / f"{name}.parquet.new"
         pq.write_table(_table(rows, SCHEMAS[name]), fresh, compression="zstd")
         fresh.replace(folder / f"{name}.parquet")
+    files = {
+        "latencies": [("", path) for path in evidence.latencies.known.files()],
+        "streams": [("", path) for path in evidence.totals.stream_files],
+        "anomalies": [
+            (f"finding={finding}", path)
+            for finding, paths in evidence.totals.anomaly_files.items()
+            for path in paths
+        ],
+    }
+    for name, written in files.items():
+        _publish_files(folder / name, written)
+        (folder / f"{name}.parquet").unlink(missing_ok=True)  # of an earlier version
+
+
+def _publish_files(folder: Path, files: Iterable[tuple[str, Path]]) -> None:
+    """Replace a table that is a folder; its files are moved into the folders that are named."""
+    fresh, old = folder.with_name(f"{folder.name}.new"), folder.with_name(f"{folder.name}.old")
+    for rest in (fresh, old):
+        shutil.rmtree(rest, ignore_errors=True)
+    fresh.mkdir()
+    for number, (inner, file) in enumerate(files):
+        (fresh / inner).mkdir(exist_ok=True)
+        file.replace(fresh / inner / f"part-{number:05}.parquet")
+    if folder.is_dir():
+        folder.replace(old)
+    fresh.replace(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _table(rows: Iterable[Row], schema: Any) -> Any:
@@ -135,24 +153,6 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float |
             yield from zip((f"{prefix}{name}.low", f"{prefix}{name}.high"), value, strict=False)
         else:
             yield f"{prefix}{name}", value
-
-
-def _latencies(evidence: Evidence) -> Iterator[Row]:
-    pairs: list[tuple[str | None, str]] = [(None, "producer")]
-    for group in evidence.context.groups:
-        pairs += [(group, "e2e_intended"), (group, "e2e_actual"), (group, "staleness")]
-    for of, name in pairs:
-        for microseconds, count in evidence.totals.table(PartKind.LATENCY, of, name).tolist():
-            yield of, name, microseconds, count
-
-
-def _streams(evidence: Evidence) -> Iterator[Row]:
-    for group in (None, *evidence.context.groups):
-        for name, by_stream in sorted(evidence.totals.counts[group].items()):
-            for stream, count in sorted(by_stream.items()):
-                if count:
-                    producer, topic, lane, incarnation = stream
-                    yield group, producer, incarnation, topic, lane, str(name), count
 
 
 def _windows(result: Result) -> Iterator[Row]:

@@ -26,7 +26,7 @@ from shoal.net.messages import (
     StartAt,
     Stop,
 )
-from shoal.runtime.processes import machine_clock
+from shoal.runtime.processes import ProcessIdentity, machine_clock
 from shoal.runtime.tasks import run_awaited
 from shoal.workers.specs import Assignment, Json
 from shoal.workload.control import Arrival, StreamLane
@@ -38,6 +38,7 @@ class WorkerControl:
     def __init__(
         self, assignment: Assignment, *, lost_after_s: float = DRIVER_LOST_AFTER_S
     ) -> None:
+        me = ProcessIdentity.of(os.getpid())
         hello = Hello(
             worker=assignment.worker,
             epoch=assignment.epoch,
@@ -45,6 +46,7 @@ class WorkerControl:
             instance=secrets.token_hex(8),
             pid=os.getpid(),
             host=machine_clock(),
+            start_mark=me.start_mark if me else "",
         )
         address = (assignment.driver_host, assignment.driver_port)
         self.client = ControlClient(

@@ -26,6 +26,7 @@ from shoal.workers.specs import Assignment
 from shoal.workers.watchdog import Watchdog
 
 ASSIGNMENT_LIMIT_BYTES: Final = 16 << 20
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _log = logging.getLogger(__name__)
 
@@ -71,16 +72,12 @@ async def _work(assignment: Assignment, control: WorkerControl, work: Work) -> N
         control.stop(str(error))
     except ShoalError as error:
         _log.exception("the work failed")
-        await control.end("failed", _sentence(error), retriable=error.retriable)
+        await control.end("failed", str(error), retriable=error.retriable)
     except Exception as error:  # noqa: BLE001 - any error must be reported to the driver
         _log.exception("the work failed")
         await control.end("failed", f"unexpected error: {error!r}", retriable=True)
     else:
         await control.end("stopped" if control.is_stopping() else "finished")
-
-
-def _sentence(error: ShoalError) -> str:
-    return f"{error} ({error.remedy})" if error.remedy else str(error)
 
 
 @contextlib.contextmanager
@@ -102,9 +99,7 @@ def _stop_on_signals(control: WorkerControl) -> Iterator[None]:
 
 
 def main() -> int:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     assignment = Assignment.from_json(sys.stdin.read(ASSIGNMENT_LIMIT_BYTES))
     asyncio.run(run_worker(assignment))
     return 0

@@ -16,6 +16,7 @@ import logging
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from shoal.mirror.flow import COMPARE_IDS_EVERY_S
 from shoal.mirror.routes import Route
 from shoal.mirror.run.clients import open_clients
 from shoal.mirror.run.copier import Copier
+from shoal.mirror.run.latencies import Latencies
 from shoal.mirror.run.start import Starter
 from shoal.mirror.status import MirrorStatus, total
 from shoal.model.errors import ShoalError, SystemFailure
@@ -113,6 +115,11 @@ class MirrorTeam:
     def resume(self) -> None:
         self._set_paused(paused=False)
 
+    @property
+    def latencies(self) -> Latencies | None:
+        """None: each worker has its own."""
+        return None
+
     async def refresh_log_ends(self) -> None:
         """Nothing to do: the reports of workers contain the log ends."""
 
@@ -176,12 +183,19 @@ class MirrorTeam:
 
     def _send_order(self, name: str) -> None:
         number, routes = self._orders[name]
-        limit = self._config.limits.max_bytes_per_s
+        limits = self._config.limits
+        own, all_topics = (
+            Counter(route.source.topic for route in some) for some in (routes, self._wanted)
+        )
         values = {
             "number": number,
             "routes": [_plain(r) for r in routes],
             "paused": self._paused,
-            "max_bytes_per_s": divide_limit(limit, len(routes), len(self._wanted)),
+            "max_bytes_per_s": divide_limit(limits.max_bytes_per_s, len(routes), len(self._wanted)),
+            "topic_max_bytes_per_s": {
+                topic: divide_limit(limit, own[topic], all_topics[topic])
+                for topic, limit in limits.topic_max_bytes_per_s.items()
+            },
         }
         self._supervisor.update_role(name, values)
 
@@ -232,7 +246,7 @@ async def _follow_orders(copier: Copier, control: WorkerControl) -> None:
         if order is not None:
             now_s = time.monotonic()
             if order["number"] != number:
-                copier.limit_rate(order["max_bytes_per_s"])
+                copier.limit_rate(order["max_bytes_per_s"], order["topic_max_bytes_per_s"])
                 await copier.assign(_route(each) for each in order["routes"])
                 number, look_at_s = order["number"], now_s + COMPARE_IDS_EVERY_S
             elif copier.changed.is_set() or now_s >= look_at_s:

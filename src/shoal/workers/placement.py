@@ -8,9 +8,15 @@ Rules:
 - Methods are called from one thread, the supervisor's, and must not block.
 """
 
+from pathlib import Path
 from typing import Protocol
 
 from shoal.workers.specs import Assignment
+
+
+def log_path(assignment: Assignment) -> Path:
+    """The file in the run's folder to which a worker logs."""
+    return Path(assignment.run_dir, "logs", f"{assignment.worker}-{assignment.epoch}.log")
 
 
 class Handle(Protocol):

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from shoal.model.errors import SystemFailure
-from shoal.workers.placement import Handle
+from shoal.workers.placement import Handle, log_path
 from shoal.workers.specs import Assignment
 
 
@@ -28,10 +28,10 @@ class ProcessPlacement:
         self._command = command or (sys.executable, "-m", "shoal.workers.main")
 
     def start(self, assignment: Assignment) -> Handle:
-        log_path = Path(assignment.run_dir, "logs", f"{assignment.worker}-{assignment.epoch}.log")
+        path = log_path(assignment)
         try:
-            log_path.parent.mkdir(parents=True, exist_ok=True)
-            with log_path.open("ab") as log, tempfile.TemporaryFile() as stdin:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as log, tempfile.TemporaryFile() as stdin:
                 # A file, not a pipe: a write never blocks until the worker reads.
                 stdin.write(assignment.to_json().encode())
                 stdin.seek(0)
@@ -40,9 +40,9 @@ class ProcessPlacement:
                 )
         except OSError as error:
             raise SystemFailure(
-                f"cannot start worker {assignment.worker}: {error}", remedy=f"check {log_path}"
+                f"cannot start worker {assignment.worker}: {error}", remedy=f"check {path}"
             ) from error
-        return ProcessHandle(process, log_path)
+        return ProcessHandle(process, path)
 
     def close(self) -> None:
         """No resources to release."""

@@ -90,7 +90,11 @@ async def _scan(assignment: Assignment, control: WorkerControl) -> None:
         _open_recorder(assignment, control) as recorder,
         Client(_part(assignment, "client")) as client,
     ):
-        summary = await scan(spec, client, recorder)
+
+        def report(done: int, whole: int) -> None:
+            control.progress({"role": "scan", "records_read": done, "records_to_read": whole})
+
+        summary = await scan(spec, client, recorder, report)
         control.progress({"role": "scan", **summary.to_json()})
 
 

@@ -18,7 +18,7 @@ from shoal.model.serialised import FormatMismatch, check_version, from_plain, to
 
 Json = dict[str, Any]
 # Of an assignment and the specs in it.
-VERSION: Final = 1
+VERSION: Final = 2
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -35,6 +35,7 @@ from shoal.net.messages import (
     Stop,
     WorkerMessage,
 )
+from shoal.runtime.processes import ProcessIdentity
 from shoal.workers.clocks import ClockBounds
 from shoal.workers.commits import check_line
 from shoal.workers.specs import WorkerSpec
@@ -117,6 +118,7 @@ class WorkerState:
     phase: WorkerPhase = WorkerPhase.STARTING
     restarts: int = 0
     instance: str | None = None
+    process: ProcessIdentity | None = None  # if it runs on the driver's machine
     connection: int | None = None
     committed: int = 0  # the number of its last commit in this epoch
     reason: str = ""
@@ -150,12 +152,14 @@ class Supervision:
         groups: Iterable[str] = (),
         limits: Limits | None = None,
         last_epochs: dict[str, int] | None = None,
+        host: str = "",
     ) -> None:
-        """`last_epochs` are those that are already in the commit log."""
+        """`last_epochs` are those that are already in the commit log; `host` is the driver's."""
         self.workers: dict[str, WorkerState] = {}
         self._groups = frozenset(groups)
         self._limits = limits or Limits()
         self._last_epochs = dict(last_epochs or {})
+        self._host = host
         self._connections: dict[int, str] = {}
         self._start_at_us: int | None = None
         self._finishing: set[str] = set()
@@ -272,7 +276,7 @@ class Supervision:
     def _place(self, state: WorkerState, now: float) -> list[Action]:
         state.placed_at = now
         state.placed[state.epoch] = None
-        state.instance = None
+        state.instance = state.process = None
         state.committed = 0
         state.progress = {}
         return [StartWorker(state.spec.name, state.epoch)]
@@ -289,6 +293,8 @@ class Supervision:
             actions.append(Close(state.connection))
         if state.instance is None:
             state.instance = hello.instance
+            if hello.host == self._host:
+                state.process = ProcessIdentity(hello.pid, hello.start_mark)
             lease = {"kind": "lease", "worker": hello.worker, "epoch": hello.epoch}
             actions.append(Append({**lease, "host": hello.host}))
         state.phase = WorkerPhase.RUNNING

@@ -12,6 +12,7 @@ Rules:
 import asyncio
 import logging
 import secrets
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -25,6 +26,7 @@ from shoal.net.control import ControlServer, clock_us
 from shoal.net.loops import call_in
 from shoal.net.messages import WorkerMessage
 from shoal.runtime.context_managers import StopsOnExit
+from shoal.runtime.processes import ProcessIdentity, machine_clock
 from shoal.runtime.tasks import report_unhandled_errors, start_thread
 from shoal.workers.placement import Handle, Placement
 from shoal.workers.specs import Assignment, Json, Role, WorkerSpec
@@ -159,7 +161,7 @@ class WorkerSupervisor(StopsOnExit):
 
     def kill(self, name: str) -> None:
         """Kill a worker's process, as a fault injection."""
-        self._call(lambda: self._kill(name, self._supervision.workers[name].epoch))
+        self._call(lambda: self._kill_process(name))
 
     def commit(self, line: Json) -> None:
         """Write a line of the driver itself, such as a fault, to the commit log."""
@@ -216,6 +218,7 @@ class WorkerSupervisor(StopsOnExit):
                 groups=self._groups,
                 limits=self._limits,
                 last_epochs=_last_epochs(self._commits.lines()),
+                host=machine_clock(),
             )
             self._server = ControlServer(
                 self._token, on_message=self._on_message, on_closed=self._on_closed
@@ -327,6 +330,13 @@ class WorkerSupervisor(StopsOnExit):
         if handle := self._handles.get((worker, epoch)):
             handle.kill()
 
+    def _kill_process(self, name: str) -> None:
+        """Kill a worker at once: Spark lets a task that it cancels run for seconds."""
+        state = self._supervision.workers[name]
+        if state.is_live and state.process is not None:
+            state.process.send(signal.SIGKILL)
+        self._kill(name, state.epoch)
+
     def _fail(self, failure: str) -> None:
         self._failure = self._failure or failure
         for handle in self._handles.values():
@@ -345,13 +355,20 @@ class WorkerSupervisor(StopsOnExit):
                 error=state.error,
                 restarts=state.restarts,
                 progress=state.progress,
-                pid=None if handle is None else handle.pid,
+                pid=_find_pid(handle, state.process),
             )
         published = RunState(views, self._failure)
         with self._changed:
             if published != self._state:
                 self._state = published
                 self._changed.notify_all()
+
+
+def _find_pid(handle: Handle | None, process: ProcessIdentity | None) -> int | None:
+    """The process id of a worker that has not ended; None if it runs on another machine."""
+    if handle is None:
+        return None
+    return handle.pid or (process.pid if process else None)
 
 
 def _last_epochs(lines: Iterable[Json]) -> dict[str, int]:

@@ -266,5 +266,5 @@ class ScanSpec(JsonSpec):
     topics: Annotated[tuple[str, ...], "topics"]  # as the producers call them
     partitions: Annotated[tuple[StartingPoint, ...], "partitions"]
     fetching: Annotated[FetchSettings, "fetching"] = field(default_factory=FetchSettings)
-    timeout_s: Annotated[float, "timeout_s"] = 300.0
+    timeout_s: Annotated[float, "timeout_s"] = 300.0  # in which something must arrive
     batches: Annotated[bool, "batches"] = False  # whether to record the batches too

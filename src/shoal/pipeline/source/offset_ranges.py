@@ -20,6 +20,7 @@ from shoal.client.client import Client
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
+from shoal.pipeline.source.filters import Limits
 from shoal.pipeline.source.options import Bound, Query
 
 Offsets = dict[TopicPartition, int]
@@ -95,6 +96,16 @@ async def _resolve_missing_times(
         )
     listed = await client.list_offsets(dict.fromkeys(logs, LATEST))
     return {log: listed[log].offset for log in logs}
+
+
+async def raise_to_time(client: Client, starts: Offsets, ends: Offsets, limits: Limits) -> Offsets:
+    """Begin each log at its first record that is as new as the filters want, or at its end."""
+    if limits.from_ms is None or not starts:
+        return starts
+    listed = await client.list_offsets(dict.fromkeys(starts, limits.from_ms))
+    # A log without such a record has the offset -1.
+    since = {log: each.offset if each.offset >= 0 else ends[log] for log, each in listed.items()}
+    return {log: min(max(start, since[log]), ends[log]) for log, start in starts.items()}
 
 
 async def build_ranges(

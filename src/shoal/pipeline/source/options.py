@@ -12,7 +12,7 @@ Rules:
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -60,6 +60,7 @@ _KNOWN: Final = (
     "maxtriggerdelay",
     "failondataloss",
     "includeheaders",
+    "pushfilters",
 )
 
 Offsets = Mapping[TopicPartition, int]
@@ -93,25 +94,14 @@ class Query:
     max_trigger_delay_s: float = 900.0
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    push_filters: bool = False
 
 
 def parse(options: Mapping[str, str], *, is_stream: bool | None = None) -> Query:
     """Parse the options of a query; `is_stream` is None if it is not known yet."""
     settings = {name.lower(): value for name, value in options.items()}
-    properties = {
-        name.removeprefix("kafka."): value
-        for name, value in settings.items()
-        if name.startswith("kafka.")
-    }
-    _refuse_unknown(settings)
-    if "bootstrap.servers" not in properties:
-        raise ConfigError(
-            "the option kafka.bootstrap.servers is missing",
-            remedy='.option("kafka.bootstrap.servers", "host:9092")',
-        )
-    for name in _NOT_FOR_USERS:
-        if name in properties:
-            raise ConfigError(f"the option kafka.{name} is not supported")
+    refuse_unknown(settings, _KNOWN, ignored=_IGNORED)
+    properties = parse_properties(settings, refused=_NOT_FOR_USERS)
     if is_stream and (ends := sorted(name for name in settings if name.startswith("ending"))):
         raise ConfigError(f"the option {ends[0]} is for tables only: a stream has no end")
     default = LATEST if is_stream else EARLIEST
@@ -131,10 +121,10 @@ def parse(options: Mapping[str, str], *, is_stream: bool | None = None) -> Query
     return Query(
         properties=properties,
         **_parse_strategy(settings),
-        mode=_parse_choice(settings, "mode", (RECORDS, BATCHES), default=RECORDS),
+        mode=parse_choice(settings, "mode", (RECORDS, BATCHES), default=RECORDS),
         start=start,
         end=end,
-        latest_if_no_time=_parse_choice(
+        latest_if_no_time=parse_choice(
             settings, "startingoffsetsbytimestampstrategy", ("error", "latest"), default="error"
         )
         == "latest",
@@ -143,8 +133,9 @@ def parse(options: Mapping[str, str], *, is_stream: bool | None = None) -> Query
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_s=_parse_delay_s(settings),
-        fail_on_data_loss=_parse_flag(settings, "failondataloss", default=True),
-        include_headers=_parse_flag(settings, "includeheaders", default=False),
+        fail_on_data_loss=parse_flag(settings, "failondataloss", default=True),
+        include_headers=parse_flag(settings, "includeheaders", default=False),
+        push_filters=parse_flag(settings, "pushfilters", default=False),
     )
 
 
@@ -153,12 +144,33 @@ def _refuse_end(bound: Bound, end: int, words: str) -> None:
         raise ConfigError(words)
 
 
-def _refuse_unknown(settings: Mapping[str, str]) -> None:
+def parse_properties(settings: Mapping[str, str], *, refused: Iterable[str]) -> dict[str, str]:
+    """Return the properties of the client, which the options `kafka.NAME` set."""
+    properties = {
+        name.removeprefix("kafka."): value
+        for name, value in settings.items()
+        if name.startswith("kafka.")
+    }
+    if "bootstrap.servers" not in properties:
+        raise ConfigError(
+            "the option kafka.bootstrap.servers is missing",
+            remedy='.option("kafka.bootstrap.servers", "host:9092")',
+        )
+    for name in refused:
+        if name in properties:
+            raise ConfigError(f"the option kafka.{name} is not supported")
+    return properties
+
+
+def refuse_unknown(
+    settings: Mapping[str, str], known: Sequence[str], *, ignored: Container[str] = ()
+) -> None:
+    """Refuse options that have no meaning here, and name the nearest that has one."""
     for name in settings:
-        if name in _KNOWN or name in _IGNORED or name.startswith(("kafka.", "kafkaconsumer.")):
+        if name in known or name in ignored or name.startswith(("kafka.", "kafkaconsumer.")):
             continue
-        near = difflib.get_close_matches(name, _KNOWN, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the known options are {', '.join(_KNOWN)}"
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the known options are {', '.join(known)}"
         raise ConfigError(f"the option {name} is unknown", remedy=hint)
 
 
@@ -246,11 +258,11 @@ def _parse_delay_s(settings: Mapping[str, str]) -> float:
         raise ConfigError(f"the option maxTriggerDelay: {error}") from error
 
 
-def _parse_flag(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
-    return _parse_choice(settings, name, ("true", "false"), default=str(default).lower()) == "true"
+def parse_flag(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return parse_choice(settings, name, ("true", "false"), default=str(default).lower()) == "true"
 
 
-def _parse_choice(
+def parse_choice(
     settings: Mapping[str, str], name: str, allowed: tuple[str, ...], *, default: str
 ) -> str:
     value = settings.get(name, default).lower()

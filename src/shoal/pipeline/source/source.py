@@ -1,6 +1,7 @@
 """What Spark calls for `spark.read.format("shoal")` and `spark.readStream.format("shoal")`.
 
 Rules:
+- What it calls for writes is in `shoal.pipeline.sink.writer`.
 - Spark creates these objects in several Python processes; they hold only the options, and this
   module imports nothing heavy.
 - A stream's offset is `{topic: {partition: next offset}}`, as the connector writes it.
@@ -14,13 +15,16 @@ Rules:
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -35,6 +39,7 @@ from shoal.model.topics import TopicPartition
 from shoal.pipeline.source.options import BATCHES, Query, parse
 
 if TYPE_CHECKING:
+    from shoal.pipeline.source.filters import Limits
     from shoal.pipeline.source.offset_ranges import Offsets, Range
 
 # Offsets by partition, by topic.
@@ -58,11 +63,24 @@ class ShoalSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         del schema
-        return ShoalReader(parse(self.options, is_stream=False))
+        query = parse(self.options, is_stream=False)
+        return FilteringReader(query) if query.push_filters else ShoalReader(query)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         del schema
         return ShoalStreamReader(parse(self.options, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from shoal.pipeline.sink.writer import make_writer
+
+        return make_writer(dict(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from shoal.pipeline.sink.writer import make_stream_writer
+
+        return make_stream_writer(dict(self.options), schema, overwrite=overwrite)
 
 
 class RangePartition(InputPartition):
@@ -76,6 +94,7 @@ class RangePartition(InputPartition):
 class ShoalReader(DataSourceReader):
     def __init__(self, query: Query) -> None:
         self._query = query
+        self._limits: Limits | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         return [RangePartition(part) for part in asyncio.run(self._plan())]
@@ -90,6 +109,9 @@ class ShoalReader(DataSourceReader):
             starts = await offset_ranges.resolve(client, query, query.start, logs)
             ends = await offset_ranges.resolve(client, query, query.end, logs)
             offset_ranges.refuse_reversed(starts, ends)
+            if self._limits is not None:
+                starts, ends = self._limits.clip(starts, ends)
+                starts = await offset_ranges.raise_to_time(client, starts, ends, self._limits)
             ranges = await offset_ranges.build_ranges(client, query, starts, ends)
         return offset_ranges.split(
             ranges, query.min_partitions, most=query.max_records_per_partition
@@ -97,6 +119,16 @@ class ShoalReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._query, partition)
+
+
+class FilteringReader(ShoalReader):
+    """A reader of its own, because Spark refuses `pushFilters` where its setting is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        from shoal.pipeline.source.filters import limits_of
+
+        self._limits = limits_of(filters, has_records=self._query.mode != BATCHES)
+        return filters
 
 
 class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

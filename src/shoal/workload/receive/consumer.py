@@ -10,6 +10,7 @@ Rules:
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from shoal.client.client import Client
 from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import run_awaited
+from shoal.telemetry.definitions import LATENCY_BOUNDS_US
 from shoal.workload.control import Arrival, Control
 from shoal.workload.envelope import MessageKind
 from shoal.workload.receive.fetcher import Fetcher
@@ -105,6 +107,8 @@ class _Consumer:
             polls=self._polls,
         )
         self.live = LiveCheck(from_start=spec.from_start)
+        # By bucket of latency: topic, producer, lane, sequence, latency and time of one message.
+        self._examples: dict[int, list[Any]] = {}
         self._sealing = BackgroundTask()
         self._arrived: set[Arrival] = set()
         self._reported: set[Arrival] = set()
@@ -236,7 +240,26 @@ class _Consumer:
         )
         sent_us = np.where(messages.sent_us < 0, delivered.timestamp_us, messages.sent_us)
         known = sent_us >= 0
-        self.live.latency.add((received_us - sent_us)[known])
+        latencies_us = received_us - sent_us
+        self.live.latency.add(latencies_us[known])
+        if (known & readable).any():
+            self._keep_example(delivered, np.where(known & readable, latencies_us, -1), received_us)
+
+    def _keep_example(
+        self, delivered: DeliveredRecords, latencies_us: Longs, received_us: Longs
+    ) -> None:
+        """Keep the name of the slowest message, for the bucket of its latency."""
+        place = int(latencies_us.argmax())
+        messages, names = delivered.messages, self._logs.messages
+        latency_us = int(latencies_us[place])
+        self._examples[bisect_left(LATENCY_BOUNDS_US, latency_us)] = [
+            names.topics[messages.topic[place]],
+            names.producers[messages.producer[place]],
+            int(messages.lane[place]),
+            int(messages.sequence[place]),
+            latency_us,
+            int(received_us[place]),
+        ]
 
     def _record_markers(self, delivered: DeliveredRecords, received_us: Longs) -> None:
         messages = delivered.messages
@@ -325,7 +348,13 @@ class _Consumer:
         )
 
     def _report(self) -> Mapping[str, Any]:
-        return {"role": "consumer", **self._summary().to_json()}
+        latency = self.live.latency
+        return {
+            "role": "consumer",
+            **self._summary().to_json(),
+            "end_to_end_latency": [*latency.counts_below(LATENCY_BOUNDS_US), latency.total_us],
+            "end_to_end_examples": [[bucket, *each] for bucket, each in self._examples.items()],
+        }
 
     def _summary(self) -> ConsumerSummary:
         counts = self._counts.tolist()

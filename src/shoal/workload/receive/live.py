@@ -14,6 +14,7 @@ Rules:
   4.5 % of the exact ones, which the audit gives.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,12 +102,14 @@ class LatencyBuckets:
         self._counts = np.zeros(_BUCKETS, np.int64)
         self.negative = 0
         self.max_us = 0
+        self.total_us = 0
 
     def add(self, latencies_us: Longs) -> None:
         if not len(latencies_us):
             return
         self.negative += int((latencies_us < 0).sum())
         self.max_us = max(self.max_us, int(latencies_us.max()))
+        self.total_us += int(np.maximum(latencies_us, 0).sum())
         places = np.log2(np.maximum(latencies_us, 1)) * _PER_OCTAVE
         self._counts += np.bincount(places.astype(np.int64), minlength=_BUCKETS)
 
@@ -119,6 +122,12 @@ class LatencyBuckets:
         rank = self.count * percent / 100
         place = int(np.searchsorted(self._counts.cumsum(), rank))
         return min(int(2 ** ((place + 1) / _PER_OCTAVE)), self.max_us)
+
+    def counts_below(self, bounds_us: Sequence[int]) -> list[int]:
+        """How many are below the first bound, between two bounds, and above the last; bounds are
+        powers of two."""
+        places = [(bound.bit_length() - 1) * _PER_OCTAVE for bound in bounds_us]
+        return [int(part.sum()) for part in np.split(self._counts, places)]
 
     def octaves(self) -> list[tuple[int, int]]:
         """(upper end in µs, count) for each power of two with a count."""

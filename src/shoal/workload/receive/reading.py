@@ -11,16 +11,18 @@ Rules:
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.client.consume.isolation import AbortedFilter, BatchKind
+from shoal.model.ledger import ABORTED, COMMITTED, OPEN
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch, iter_batches
 from shoal.wire.errors import WireError
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.records.columns import RecordColumns, decode_columns
+from shoal.wire.records.records import ControlType, decode_control, decode_records
 from shoal.workload.envelope import MessageKind
 from shoal.workload.envelope_columns import DecodedMessages, MessageReader
 
@@ -38,6 +40,15 @@ class FoundBatch:
     log: int  # into `LogReader.logs`
     batch: Batch
     first_offset: int
+
+
+class WithheldBatch(NamedTuple):
+    """A batch without messages for this reader: control records, or aborted data."""
+
+    log: int  # into `LogReader.logs`
+    low: int
+    high: int
+    fate: int  # into `FATES`
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,7 @@ class LogReader:
         self.positions = dict(positions)
         self._index = {tp: index for index, tp in enumerate(self.logs)}
         self._isolation = isolation
+        self.withheld: list[WithheldBatch] | None = None  # a list: collect them
         decode_columns([])  # loads the compiled code now, so that it does not delay messages
 
     def index_of(self, tp: TopicPartition) -> int:
@@ -109,8 +121,13 @@ class LogReader:
         for batch in iter_batches(answer.records):
             if batch.next_offset <= position:
                 continue
-            if aborted_filter.classify(batch) is BatchKind.DATA:
+            kind = aborted_filter.classify(batch)
+            if kind is BatchKind.DATA:
                 found.append(FoundBatch(self._index[tp], batch, position))
+            elif self.withheld is not None:
+                low = max(batch.base_offset, position)
+                fate = _read_fate(batch, kind)
+                self.withheld.append(WithheldBatch(self._index[tp], low, batch.next_offset, fate))
             position = batch.next_offset
         self.positions[tp] = position
         return found
@@ -143,6 +160,19 @@ class LogReader:
             np.where(np.repeat(stamped, counts), timestamp_us, -1),
             self.messages.read(records),
         )
+
+
+def _read_fate(batch: Batch, kind: BatchKind) -> int:
+    """Return the fate that a batch without messages shows; a damaged one shows none."""
+    if kind is BatchKind.ABORTED:
+        return ABORTED
+    try:
+        marker = decode_control(decode_records(batch)[0]).type
+    except (WireError, IndexError):
+        return OPEN
+    if marker == ControlType.COMMIT:
+        return COMMITTED
+    return ABORTED if marker == ControlType.ABORT else OPEN
 
 
 def _make_unreadable(item: FoundBatch) -> DeliveredRecords:

@@ -30,6 +30,7 @@ _SEAL_ORDER = (
     "manifests",
     "scans",
     "log",
+    "control_ranges",
     "batches",
     "positions",
 )

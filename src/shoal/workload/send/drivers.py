@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from shoal.client.client import Client
+from shoal.client.codes import facts_of
 from shoal.client.errors import ClientError
 from shoal.client.produce.producer import IdempotentSession, PlainSession, Session
 from shoal.client.produce.transaction_state import Phase
@@ -83,6 +84,20 @@ def to_parts(answer: ProduceResult | list[PartResult], count: int) -> list[PartR
         return answer
     acked_us = time.time_ns() // 1000 if answer.outcome is Outcome.OK else -1
     return [PartResult(count, answer, acked_us)]
+
+
+def name_error(result: ProduceResult) -> str | None:
+    """Why messages were not acknowledged: Kafka's name of the error, or what the client says.
+
+    None if they were, or if no acknowledgement was requested.
+    """
+    if result.outcome is Outcome.OK:
+        return None
+    if result.error_code > 0:
+        return facts_of(result.error_code).name
+    if result.cause is not None:
+        return getattr(result.cause, "name", None) or result.cause.message
+    return result.error_message or (facts_of(-1).name if result.error_code < 0 else None)
 
 
 class RawDriver:

@@ -20,7 +20,9 @@ Rules:
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -30,6 +32,8 @@ from shoal.model.errors import UsageError
 from shoal.model.findings import Outcome
 from shoal.model.ledger import ABORTED, COMMITTED, OPEN
 from shoal.model.topics import TopicPartition
+from shoal.telemetry.definitions import LATENCY_BOUNDS_US
+from shoal.telemetry.samples import Histogram
 from shoal.wire.records.columns import encode_columns
 from shoal.workload.control import Control, StreamLane, sleep_unless_stopped
 from shoal.workload.envelope import MAX_MESSAGES, Envelope, MessageKind
@@ -38,7 +42,7 @@ from shoal.workload.receive.compacted import find_compacted_topics
 from shoal.workload.record.background_task import BackgroundTask
 from shoal.workload.record.ledger import draw_incarnation
 from shoal.workload.record.recorder import Recorder
-from shoal.workload.send.drivers import Answer, Driver, make_driver, to_parts
+from shoal.workload.send.drivers import Answer, Driver, make_driver, name_error, to_parts
 from shoal.workload.send.outbox import PlannedBatch, TopicOutbox
 from shoal.workload.send.outcomes import AnsweredBatch, OutcomeRows
 from shoal.workload.send.payload import parse_payload
@@ -54,6 +58,7 @@ _BEHIND_US = 1_000_000  # warn if messages are this late
 _MAX_SLEEP_S = 0.1
 _MARKER_INTERVAL_S = 1.0
 _DRAIN_LOOK_S = 0.02
+_MAX_ERROR_NAMES = 20
 _LAST_ANSWERS_S = 10.0  # for outstanding answers after a stop
 
 
@@ -71,6 +76,8 @@ class ProducerSummary(JsonSpec):
     behind: Annotated[int, "behind"]  # due and not sent
     undrained_lanes: Annotated[int, "undrained_lanes"]
     state: Annotated[str, "state"]
+    # Messages without an acknowledgement, by Kafka's name of the error or the client's reason.
+    errors: Annotated[Mapping[str, int], "errors"] = field(default_factory=dict)
     transactions_committed: Annotated[int, "transactions_committed"] = 0
     transactions_aborted: Annotated[int, "transactions_aborted"] = 0
     transactions_open: Annotated[int, "transactions_open"] = 0  # it is unknown how they ended
@@ -190,6 +197,9 @@ class _Producer:
         )
         self._unanswered: dict[Answer, tuple[_Topic, PlannedBatch, int]] = {}
         self._counts = dict.fromkeys(Outcome, 0)
+        self._errors: Counter[str] = Counter()
+        # Microseconds until acknowledgements, for the metrics of a run.
+        self._ack_latency = Histogram(LATENCY_BOUNDS_US)
         self._attempts = 0
         self._state = "sending"
         self._sent_all_us: int | None = None  # `behind` is counted up to then
@@ -285,6 +295,14 @@ class _Producer:
         if answer.cancelled():
             return
         parts = to_parts(answer.result(), len(planned))
+        acked = sum(part.messages for part in parts if part.result.outcome is Outcome.OK)
+        if acked:
+            self._ack_latency.observe(time.time_ns() // 1000 - sent_us, count=acked)
+        for part in parts:
+            if (reason := name_error(part.result)) is not None:
+                if reason not in self._errors and len(self._errors) == _MAX_ERROR_NAMES:
+                    reason = "other errors"
+                self._errors[reason] += part.messages
         answered = AnsweredBatch(topic.name, planned, sent_us, parts)
         if self._transactions is not None:
             self._transactions.hold(answered)
@@ -474,7 +492,14 @@ class _Producer:
 
     def _report(self) -> None:
         self._reported_s = time.monotonic()
-        self._control.progress({"role": "producer", **self._summary().to_json()})
+        latency = self._ack_latency
+        self._control.progress(
+            {
+                "role": "producer",
+                **self._summary().to_json(),
+                "produce_latency": [*latency.counts, round(latency.total)],
+            }
+        )
 
     def _summary(self) -> ProducerSummary:
         now_us = self._sent_all_us or time.time_ns() // 1000
@@ -490,6 +515,7 @@ class _Producer:
             behind=sum(topic.outbox.behind(now_us) for topic in self._topics),
             undrained_lanes=self._count_undrained_lanes(),
             state=self._state,
+            errors=dict(self._errors),
             transactions_committed=fates.get(COMMITTED, 0),
             transactions_aborted=fates.get(ABORTED, 0),
             transactions_open=fates.get(OPEN, 0),

@@ -1,0 +1,81 @@
+"""Judges a run while it runs, every two seconds, and appends what is certain to its events.
+
+Rules:
+- A run of up to `MOST_ROWS_HERE` rows is judged in this process, from rows in memory. A larger one
+  is judged by tasks of the runner that the caller gives, which read its segments.
+- Judging takes at most a quarter of one core: after a long step comes a long pause.
+- The last step follows the end of the run, so that everything committed is judged.
+- Findings that an earlier follower of this run has raised are not raised again.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from shoal.audit.audit import Runner
+from shoal.audit.follow import READ_TABLES, Follower
+from shoal.audit.read.folder import Ledger, open_ledger
+from shoal.audit.read.growing import GrowingLedger
+from shoal.model.errors import LedgerError
+from shoal.model.events import FindingSeen
+from shoal.model.run_folder import RUN_FILE
+from shoal.telemetry.events import EventReader, append_event, now_us
+
+PERIOD_S: Final = 2.0
+WAIT_FOR_RUN_S: Final = 0.5
+MOST_SHARE: Final = 0.25
+MOST_ROWS_HERE: Final = 5_000_000
+
+Report = Callable[[FindingSeen], None]
+
+
+def follow_run(
+    run_dir: Path,
+    *,
+    is_over: Callable[[float], bool],
+    report: Report,
+    large_runner: Callable[[], Runner] | None = None,
+) -> None:
+    """Judge a run until it is over; `is_over` waits that many seconds, at most, and says so."""
+    while not (run_dir / RUN_FILE).exists():
+        if is_over(WAIT_FOR_RUN_S):
+            return
+    follower = Follower(raised=find_raised(run_dir))
+    growing = GrowingLedger(run_dir, READ_TABLES)
+    has_ended = False
+    while True:
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        for event in follower.judge(_read(growing, follower, run_dir, large_runner), now_us()):
+            append_event(run_dir, "run", run_dir.name, event)
+            report(event)
+        if has_ended:
+            return
+        took_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
+        has_ended = is_over(max(PERIOD_S, cpu_s / MOST_SHARE) - min(took_s, PERIOD_S))
+
+
+def _read(
+    growing: GrowingLedger,
+    follower: Follower,
+    run_dir: Path,
+    large_runner: Callable[[], Runner] | None,
+) -> Ledger:
+    if growing.rows > MOST_ROWS_HERE and large_runner is not None:
+        follower.runner = large_runner()
+        return open_ledger([run_dir])
+    return growing.read()
+
+
+def find_raised(run_dir: Path) -> dict[str, int]:
+    """Return the counts of certain findings in the event stream of a run."""
+    raised: dict[str, int] = {}
+    reader = EventReader(run_dir)
+    with suppress(LedgerError):
+        while events := reader.read().events:
+            for event in events:
+                if isinstance(event, FindingSeen) and event.is_certain:
+                    raised[event.finding] = max(event.count, raised.get(event.finding, 0))
+    reader.close()
+    return raised
