@@ -1,1 +1,1 @@
-"""Reports: one self-contained HTML page made from a result, with SVG pictures."""
+"""Reports: one self-contained HTML file with the components of the page, and its twins."""

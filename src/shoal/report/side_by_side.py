@@ -1,7 +1,9 @@
 """Pages that compare runs, and pages with the effects of the parameters of a sweep."""
 
-import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
 
 from shoal.model.comparison import (
     DIFFERS,
@@ -9,11 +11,9 @@ from shoal.model.comparison import (
     NOISE_UNKNOWN,
     WITHIN_NOISE,
     Comparison,
-    ParameterEffect,
     SweepResult,
 )
-from shoal.report.panels import Panel, panels_picture
-from shoal.report.templates import template
+from shoal.report.document import render_document
 
 HOW_TESTED = (
     "Differs means: if nothing differed, fewer than 5 of 100 such pages would report a difference "
@@ -33,51 +33,43 @@ HOW_SWEPT = (
 )
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """Return the page of `shoal compare`."""
-    panels = [
-        Panel(
-            title=row.measure.name,
-            judgement=row.judged.text + _never(row.values),
-            is_difference=row.judged.judgement == DIFFERS,
-            levels=[column.label for column in comparison.columns],
-            values=_finite(row.values),
-            format_value=row.measure.brief,
-        )
-        for row in comparison.rows
-        if row.judged.judgement != EQUAL
-    ]
-    names = dict.fromkeys(name for column in comparison.columns for name in column.settings)
-    settings = [(n, [column.settings.get(n, "-") for column in comparison.columns]) for n in names]
-    return template("comparison.html.j2").render(
-        columns=comparison.columns,
-        rows=comparison.rows,
-        differing=comparison.measures_judged(DIFFERS),
-        unknown=comparison.measures_judged(NOISE_UNKNOWN),
-        verdicts=comparison.verdicts(),
-        settings=[(name, values) for name, values in settings if len(set(values)) > 1],
-        picture=panels_picture("every measure, run by run", panels),
-        how=HOW_TESTED + HOW_COMPARED,
-        differs=DIFFERS,
+def render_comparison(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
+    """Return the page of `shoal compare`; `links` are the reports of runs, by name."""
+    content = {
+        "kind": "comparison",
+        "comparison": comparison.to_json(),
+        "links": dict(links or {}),
+        "how": HOW_TESTED + HOW_COMPARED,
+    }
+    verdicts = "; ".join(
+        f"{column.label}: {', '.join(dict.fromkeys(column.verdicts))}"
+        for column in comparison.columns
     )
+    return render_document(f"{len(comparison.columns)} side by side", verdicts, content)
 
 
-def render_sweep(sweep: SweepResult) -> str:
-    """Return the page of `shoal sweep`."""
-    sections = []
-    for parameter in sweep.parameters:
-        effects = [effect for effect in sweep.effects if effect.parameter == parameter]
-        sections.append((parameter, effects, panels_picture(parameter, _panels(effects))))
-    return template("sweep.html.j2").render(
-        sweep=sweep,
-        sections=sections,
-        sentences=sentences(sweep),
-        columns=sweep.comparison.columns,
-        rows=[row for row in sweep.comparison.rows if row.judged.judgement != EQUAL],
-        equal=sweep.comparison.measures_judged(EQUAL),
-        how=HOW_TESTED + HOW_SWEPT,
-        differs=DIFFERS,
-    )
+def render_sweep(sweep: SweepResult, links: Mapping[str, str] | None = None) -> str:
+    """Return the page of `shoal sweep`; `links` are the reports of runs, by name."""
+    said = sentences(sweep)
+    content = {
+        "kind": "sweep",
+        "sweep": sweep.to_json(),
+        "sentences": said,
+        "links": dict(links or {}),
+        "how": HOW_TESTED + HOW_SWEPT,
+    }
+    return render_document(f"sweep of {sweep.name}", " ".join(said), content)
+
+
+def link_reports(page: Path, run_dirs: Mapping[str, Path]) -> dict[str, str]:
+    """Return addresses of the reports of runs, relative to a page; of those that have one."""
+    found = {}
+    for run, folder in run_dirs.items():
+        report = folder / "report.html"
+        if report.is_file():
+            path = Path(os.path.relpath(report, page.parent))
+            found[run] = "./" + quote(path.as_posix())
+    return found
 
 
 def sentences(sweep: SweepResult) -> list[str]:
@@ -98,32 +90,3 @@ def sentences(sweep: SweepResult) -> list[str]:
                 parts.append(f"{words_for} {', '.join(names)}")
         texts.append(f"{parameter}: {'; '.join(parts) or 'no results yet'}.")
     return texts
-
-
-def _panels(effects: Sequence[ParameterEffect]) -> list[Panel]:
-    return [
-        Panel(
-            title=effect.measure.name,
-            judgement=effect.judged.text + _never(effect.values),
-            is_difference=_differs(effect.judged.judgement),
-            levels=effect.levels,
-            values=_finite(effect.values),
-            format_value=effect.measure.brief,
-        )
-        for effect in effects
-        if effect.judged.judgement != EQUAL
-    ]
-
-
-def _finite(values: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the values that a picture can show."""
-    return [[value for value in column if math.isfinite(value)] for column in values]
-
-
-def _never(values: Sequence[Sequence[float]]) -> str:
-    count = sum(math.isinf(value) for column in values for value in column)
-    return f"; never in {count} runs" if count else ""
-
-
-def _differs(judgement: str) -> bool:
-    return judgement == DIFFERS

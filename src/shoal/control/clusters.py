@@ -1,0 +1,87 @@
+"""The clusters, mirrors and drivers behind the names of things.
+
+Rules:
+- A cluster of `shoal cluster up` is found in the registry. Those of a run are found by the first
+  event of their stream, which has the process of the supervisor, the folder and the addresses.
+- A name is compared with those of existing things; it never becomes part of a path.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.experiment.runs import read_json
+from shoal.model.errors import LedgerError, UsageError
+from shoal.model.serialised import FormatMismatch, from_plain
+from shoal.runtime.paths import state_dir
+from shoal.runtime.processes import ProcessIdentity
+from shoal.systems import registry
+from shoal.systems.registry import RegistryEntry
+from shoal.systems.remote import RemoteCluster, open_remote_cluster
+from shoal.telemetry.discovery import PARTS_OF_A_RUN, EventSource, open_source
+
+
+def open_cluster(thing: str, runs_dir: Path | None) -> RemoteCluster:
+    """The running cluster with that name."""
+    kind, _, name = thing.partition(":")
+    if kind == "cluster":
+        return open_remote_cluster(registry.find(name))
+    source = _find_source(thing, runs_dir)
+    if source is None or not source.is_alive:
+        raise UsageError(f"cluster {name:.80} is not running", remedy="its run may have ended")
+    return open_remote_cluster(_entry_of(source))
+
+
+def find_sides(thing: str, runs_dir: Path | None) -> tuple[str, str]:
+    """The addresses of the source and of the target of a mirror, running or not."""
+    source = _find_source(thing, runs_dir)
+    details: Mapping[str, Any] = {} if source is None else source.meta.details
+    match details:
+        case {"source": str(left), "target": str(right)}:
+            return left, right
+    raise UsageError(f"{thing:.80} names no mirror whose clusters are known")
+
+
+def flow_of(thing: str, runs_dir: Path | None) -> str:
+    """The name by which a mirror process knows a mirror."""
+    source = _find_source(thing, runs_dir)
+    return thing.partition(":")[2] if source is None else source.meta.name
+
+
+def _find_source(thing: str, runs_dir: Path | None) -> EventSource | None:
+    kind, _, name = thing.partition(":")
+    if kind == "mirror":
+        return _open_named(state_dir() / "mirrors", name)
+    run, _, part = name.partition("/")
+    if kind != "run" or runs_dir is None or part not in PARTS_OF_A_RUN:
+        return None
+    return _open_named(runs_dir, run, part)
+
+
+def _open_named(folder: Path, name: str, part: str = "") -> EventSource | None:
+    named = [path for path in folder.iterdir() if path.name == name] if folder.is_dir() else []
+    return open_source(named[0] / part, name) if named else None
+
+
+def _entry_of(source: EventSource) -> RegistryEntry:
+    details, owner = (
+        source.meta.details,
+        ProcessIdentity(source.meta.pid, source.meta.process_start),
+    )
+    match details:
+        case {"engine": "lite", "directory": str(folder), "bootstrap": str(bootstrap)}:
+            return RegistryEntry(
+                source.name, "lite", bootstrap, source.meta.t, owner, (), {}, folder
+            )
+    raise UsageError(f"cluster {source.name:.80} was not started by shoal")
+
+
+def find_driver(name: str, runs_dir: Path | None) -> ProcessIdentity | None:
+    """The process that drives a run; None if there is no such run."""
+    for path in (runs_dir or Path()).glob("*/run.json"):
+        if path.parent.name == name:
+            try:
+                return from_plain(ProcessIdentity, read_json(path)["driver"])
+            except (LedgerError, FormatMismatch, KeyError, TypeError):
+                return None
+    return None

@@ -1,0 +1,119 @@
+"""What a page needs of a cluster or a mirror that may have run for days, from its event file.
+
+Rules:
+- States are read from the whole file: the last one of each object, and of processes the history.
+- Ticks, faults and remarks are those of the last `RECENT_BYTES`.
+- A tick names only partitions that changed: the last entry of each is returned, apart from ticks.
+  A mirror that starts again names all of them: entries from before its last start do not count.
+- `proof.json` is what a continuous verification keeps beside the events of a mirror.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.web.event_files import parse_event
+
+Json = dict[str, Any]
+RECENT_BYTES: Final = 2 * 1024 * 1024
+MOST_TICKS: Final = 900
+MOST_STATES: Final = 2000
+MOST_PARTITIONS: Final = 5000
+LARGEST_PROOF_BYTES: Final = 8 * 1024 * 1024
+PROOF_FILE: Final = "proof.json"
+PROOF_VERSION: Final = 1
+# `"kind": "state"` is near the start of a line.
+_HEAD_BYTES: Final = 80
+
+
+def read_overview(path: Path) -> Json | None:
+    """Events by time, partitions, and the position behind them; None if the file is unreadable."""
+    found = _Overview()
+    try:
+        with path.open("rb") as file:
+            found.read(file, path.stat().st_size)
+            inode = path.stat().st_ino
+    except OSError:
+        return None
+    return {
+        "events": found.list_events(),
+        "partitions": list(found.partitions.values()),
+        "position": f"{inode}-{found.end}",
+    }
+
+
+class _Overview:
+    def __init__(self) -> None:
+        self.end = 0
+        self.partitions: dict[str, Json] = {}
+        self._meta: list[Json] = []
+        self._last: dict[str, Json] = {}
+        self._history: list[Json] = []
+        self._ticks: list[Json] = []
+        self._others: list[Json] = []
+
+    def read(self, file: Any, size: int) -> None:
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            is_recent = size - self.end < RECENT_BYTES
+            is_first = self.end == 0
+            self.end += len(line)
+            if is_recent or is_first or b'"state"' in line[:_HEAD_BYTES]:
+                self._take(parse_event(line))
+            if self.end > size:
+                break  # it grows while it is read
+
+    def _take(self, event: Json | None) -> None:
+        if event is None:
+            return
+        match event:
+            case {"kind": "meta"}:
+                self._meta = [event]
+            case {"kind": "state", "object": str(name)}:
+                self._take_state(name, event)
+            case {"kind": "tick"}:
+                self._take_tick(event)
+            case {"kind": "fault" | "log" | "end" | "finding"}:
+                self._others = [*self._others[-MOST_STATES:], event]
+
+    def _take_state(self, name: str, event: Json) -> None:
+        if event.get("state") == "removed":
+            self._last.pop(name, None)
+        elif len(self._last) < MOST_PARTITIONS or name in self._last:
+            self._last[name] = event
+        self._history.append(event)
+        if len(self._history) > 2 * MOST_STATES:
+            self._history = self._history[-MOST_STATES:]
+
+    def _take_tick(self, event: Json) -> None:
+        is_of_this_start = not self._meta or event["t"] >= self._meta[0]["t"]
+        for entry in event.get("partitions", []) if is_of_this_start else ():
+            name = entry.get("partition") if isinstance(entry, dict) else None
+            if isinstance(name, str) and (
+                len(self.partitions) < MOST_PARTITIONS or name in self.partitions
+            ):
+                self.partitions[name] = entry
+        self._ticks.append({**event, "partitions": []})
+        if len(self._ticks) > 2 * MOST_TICKS:
+            self._ticks = self._ticks[-MOST_TICKS:]
+
+    def list_events(self) -> list[Json]:
+        history = self._history[-MOST_STATES:]
+        kept = {id(event) for event in history}
+        states = [event for event in self._last.values() if id(event) not in kept] + history
+        events = [*self._meta, *states, *self._ticks[-MOST_TICKS:], *self._others]
+        return sorted(events, key=lambda event: event["t"])
+
+
+def read_proof(path: Path) -> Json | None:
+    """The proof beside an event file; None if there is none that this version can read."""
+    proof = path.with_name(PROOF_FILE)
+    try:
+        if proof.stat().st_size > LARGEST_PROOF_BYTES:
+            return None
+        content = json.loads(proof.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_known = isinstance(content, dict) and content.get("version") == PROOF_VERSION
+    return content if is_known and isinstance(content.get("partitions"), list) else None

@@ -1,0 +1,30 @@
+// The page: chooses a place by the address. In a report, which has its data in it, shows that.
+
+import { html, render, useEffect, useState } from "./vendor.js";
+import { Cluster } from "./cluster.js";
+import { Compare } from "./compare.js";
+import { Demo } from "./demo.js";
+import { Home } from "./home.js";
+import { Life } from "./life.js";
+import { Mirror } from "./mirror.js";
+import { Report, readReport } from "./report.js";
+import { parseAddress } from "./router.js";
+import { Run } from "./run.js";
+import { Stories } from "./stories.js";
+
+const PLACES = { home: Home, cluster: Cluster, compare: Compare, demo: Demo, life: Life, mirror: Mirror, run: Run, stories: Stories };
+
+function App() {
+  const [address, setAddress] = useState(parseAddress(location.hash));
+  useEffect(() => {
+    const follow = () => setAddress(parseAddress(location.hash));
+    window.addEventListener("hashchange", follow);
+    return () => window.removeEventListener("hashchange", follow);
+  }, []);
+  const Place = PLACES[address.place];
+  useEffect(() => { document.title = address.name ? `${address.name} – Shoal` : "Shoal"; }, [address.place, address.name]);
+  return Place ? html`<${Place} key=${address.place + address.name} address=${address} />` : html`<main><h1>No such page</h1><p><a href="#/">All runs</a></p></main>`;
+}
+
+const report = readReport();
+render(report ? html`<${Report} content=${report} />` : html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,58 @@
+// Small parts that several places use.
+
+import { html } from "./vendor.js";
+import { formatCount } from "./format.js";
+
+export function Verdict({ word }) {
+  return html`<span class=${`verdict ${word || "none"}`}>${word || "not judged"}</span>`;
+}
+
+// "mirror" stays in the list of a run without one: its count is that of the stage before.
+export function FlowBar({ flow }) {
+  const most = Math.max(1, ...flow.map((stage) => stage.count));
+  const text = flow.map((stage) => `${stage.stage} ${formatCount(stage.count)}${stage.lost ? `, ${formatCount(stage.lost)} lost` : ""}`).join("; ");
+  return html`<div class="flowbar" role="img" aria-label=${text}>
+    ${flow.map((stage) => html`<div class="segment" title=${text}>
+      <svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
+        <rect class="passed" width=${(100 * stage.count) / most} height="10" />
+        ${stage.lost ? html`<rect class="lost" x=${Math.min(96, (100 * stage.count) / most)} width=${Math.max(4, (100 * stage.lost) / most)} height="10" />` : null}
+        ${stage.copies ? html`<rect class="copied" y="7" width=${Math.max(4, (100 * stage.copies) / most)} height="3" />` : null}
+      </svg>
+      <span>${stage.stage}</span>
+    </div>`)}
+  </div>`;
+}
+
+// The table behind a chart.
+export function DataTable({ caption, columns, rows, most = 300 }) {
+  const shown = rows.slice(0, most);
+  return html`<details class="data"><summary>Table: ${caption}</summary>
+    <div class="scroll" tabindex="0" role="region" aria-label=${`table: ${caption}`}><table>
+      <thead><tr>${columns.map((column) => html`<th scope="col">${column}</th>`)}</tr></thead>
+      <tbody>${shown.map((row) => html`<tr>${row.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody>
+    </table></div>
+    ${rows.length > most ? html`<p class="quiet">The first ${formatCount(most)} of ${formatCount(rows.length)} rows; choose a shorter time for others.</p>` : null}
+  </details>`;
+}
+
+// A table that is always shown; the first column names its row.
+export function FactTable({ id, title, columns, rows, caption }) {
+  return html`<section aria-labelledby=${id}><h2 id=${id}>${title}</h2>${caption ? html`<p class="quiet">${caption}</p>` : null}
+    <div class="scroll" tabindex="0" role="region" aria-label=${`table: ${title}`}><table>
+      <thead><tr>${columns.map((column) => html`<th scope="col">${column}</th>`)}</tr></thead>
+      <tbody>${rows.map(([name, ...cells]) => html`<tr><th scope="row">${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody></table></div></section>`;
+}
+
+export function Sparkline({ values, label }) {
+  const known = values.map((value) => value ?? 0);
+  const most = Math.max(1, ...known);
+  const step = 120 / Math.max(1, known.length - 1);
+  const points = known.map((value, place) => `${(place * step).toFixed(1)},${(30 - (28 * value) / most).toFixed(1)}`).join(" ");
+  return html`<svg class="spark" viewBox="0 0 120 31" preserveAspectRatio="none" role="img" aria-label=${label}>
+    ${known.length > 1 ? html`<polyline points=${points} />` : null}
+  </svg>`;
+}
+
+export function Problem({ text }) {
+  return html`<p class="problem" role="alert">${text}</p>`;
+}

@@ -1,0 +1,81 @@
+"""What may be done to things by name, and what is refused."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.control.actions import Action, act
+from shoal.control.process import answer_request
+from shoal.model.errors import ShoalError, UsageError
+from shoal.model.serialised import to_plain
+from shoal.runtime.processes import ProcessIdentity
+from support.web_runs import describe_run, write_json
+
+
+@pytest.fixture(autouse=True)
+def empty_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        ("cluster:t1", "pause", None),
+        ("cluster:t1", "format", 1),
+        ("cluster:", "kill", 1),
+        ("mirror:m1", "kill", 1),
+        ("run:r1", "kill", 1),
+        ("run:r1/mirror", "cut", 1),
+        ("../etc", "stop", None),
+        ("", "", None),
+    ],
+)
+def test_an_action_that_does_not_fit_its_thing_is_refused(
+    action: tuple[str, str, int | None],
+) -> None:
+    with pytest.raises(UsageError):
+        Action(*action)
+
+
+@pytest.mark.parametrize("thing", ["cluster:none", "run:none/source", "run:../x/source", "run:r"])
+def test_a_thing_that_does_not_run_is_refused(thing: str, tmp_path: Path) -> None:
+    action = Action(thing, "stop" if thing == "run:r" else "kill", 1)
+    with pytest.raises(ShoalError) as refusal:
+        act(action, tmp_path)
+    assert refusal.value.remedy
+
+
+def test_a_run_is_interrupted_by_its_name(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as driver:
+        identity = ProcessIdentity.of(driver.pid)
+        assert identity is not None
+        (tmp_path / "r1").mkdir()
+        described = describe_run("r1", "running", 1) | {"driver": to_plain(identity)}
+        write_json(tmp_path / "r1" / "run.json", described)
+        assert act(Action("run:r1", "stop"), tmp_path) == {"done": "stop: r1"}
+        assert driver.wait(60) in (-signal.SIGINT, 1)
+    with pytest.raises(UsageError, match="not running"):
+        act(Action("run:r1", "stop"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"action": {"thing": "cluster:a", "action": "kill", "node": "1"}},
+        {"action": {"thing": "cluster:a", "action": "kill", "node": True}},
+        {"action": {"thing": "cluster:a", "action": "kill", "node": 1, "path": "/"}},
+        {"action": {"thing": 1, "action": "kill"}},
+        {"sides": {"source": "a", "target": "b-0", "at": [0, 0]}, "thing": "mirror:m"},
+        {"sides": {"source": "a-0", "target": "b-0", "at": [0, 0]}, "thing": "mirror:m"},
+        {"tail": "t", "thing": "mirror:m"},
+    ],
+)
+def test_a_request_of_the_page_that_is_not_valid_is_refused(
+    request_: dict[str, object], tmp_path: Path
+) -> None:
+    with pytest.raises(ShoalError):
+        answer_request({**request_, "runs_dir": str(tmp_path)})

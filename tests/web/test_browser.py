@@ -1,0 +1,219 @@
+"""The page in a real browser: every place opens, numbers move, nothing is out of place.
+
+One browser for the module; each test has a page of its own. A page with an error in its console
+fails its test.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from shoal.model.findings import Verdict
+from support.web_browser import (
+    LOOKS,
+    PATIENCE_MS,
+    check_look,
+    open_browser,
+    open_page,
+    open_place,
+    take_on,
+)
+from support.web_runs import (
+    HOSTILE,
+    RunningRun,
+    write_hostile_mirror,
+    write_run,
+    write_traced_run,
+)
+from support.web_server import Served, serve_runs
+
+pytestmark = [pytest.mark.system("chromium"), pytest.mark.xdist_group("chromium page")]
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page") / "runs"
+    write_run(folder / "violated-run", age_s=60, topic=HOSTILE)
+    write_run(folder / "proven-run", verdict=Verdict.PROVEN, age_s=120)
+    write_traced_run(folder / "traced-run", age_s=180)
+    write_hostile_mirror(folder.parent / "state" / "shoal" / "mirrors" / "hostile")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(runs_dir: Path) -> Iterator[Served]:
+    with serve_runs(runs_dir, state=runs_dir.parent / "state") as served:
+        served.log_in()
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    with open_page(browser, served) as page:
+        yield page
+
+
+LIFE = "#/life/traced-run?topic=t&producer=p0&lane=1&sequence=7"
+PLACES = {
+    "home": ("#/", "Shoal"),
+    "run": ("#/run/violated-run", "violated-run"),
+    "life": (LIFE, "Message 7 of lane 1"),
+    "compare": ("#/compare?a=violated-run&b=proven-run", "Two runs"),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("name", PLACES)
+def test_every_place_opens_and_is_accessible(
+    page: Page, served: Served, name: str, look: str, tmp_path: Path
+) -> None:
+    take_on(page, look)
+    open_place(page, served, *PLACES[name])
+    if name != "life":
+        expect(page.locator(".verdict.violated").first).to_be_visible()
+    else:
+        expect(page.get_by_text("but is not in the target").first).to_be_visible()
+    check_look(page, look, tmp_path / f"{name}-{look}.png")
+
+
+def test_hostile_names_stay_text(page: Page, served: Served) -> None:
+    open_place(page, served, "#/run/violated-run", "violated-run")
+    expect(page.get_by_text(HOSTILE).first).to_be_visible()
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    expect(page.get_by_text(HOSTILE).first).to_be_visible()
+    assert page.locator("main img").count() == 0
+    assert "owned" not in page.title()
+    open_place(page, served, "#/", "Shoal")
+    expect(page.get_by_text(HOSTILE).first).to_be_visible()
+    assert page.locator("main img").count() == 0
+
+
+def test_hostile_texts_of_a_mirror_stay_text(page: Page, served: Served) -> None:
+    open_place(page, served, "#/mirror/hostile", "mirror hostile")
+    expect(page.get_by_role("button", name="differs at offset 1")).to_be_visible()
+    for where in (".bar", ".remarks", "table"):
+        expect(page.locator(where).get_by_text(HOSTILE).first).to_be_visible()
+    assert page.locator("main img").count() == 0
+    assert "owned" not in page.title()
+
+
+def test_a_run_shows_its_verdict_flow_tracks_and_tables(page: Page, served: Served) -> None:
+    open_place(page, served, "#/run/violated-run", "violated-run")
+    expect(page.get_by_text("1 lost before it")).to_be_visible()
+    expect(page.get_by_text("missed: latency_ms_p99<10")).to_be_visible()
+    for title in ("Faults", "Messages per second", "Latency from", "Lanes", "Brokers", "CPU of"):
+        expect(page.get_by_role("img", name=re.compile(title)).first).to_be_visible()
+    captions = page.locator("details.data summary").all_text_contents()
+    assert len(captions) >= 6
+    page.get_by_text("Table: lanes").click()
+    expect(page.get_by_role("region", name="table: lanes").get_by_role("row")).to_have_count(3)
+
+
+def test_a_click_on_the_flow_filters_and_a_drag_zooms_in_the_address(
+    page: Page, served: Served
+) -> None:
+    open_place(page, served, "#/run/violated-run", "violated-run")
+    page.get_by_role("button", name="received").click()
+    expect(page.get_by_text("None of the 1 finding belongs")).to_be_visible()
+    page.get_by_role("button", name="mirror 999").click()
+    expect(page.locator(".findings").get_by_text("lost: not-mirrored", exact=True)).to_be_visible()
+    assert "stage=mirror" in page.url
+    chart = page.locator(".track .u-over").nth(1)
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.2, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=4)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Show everything")).to_be_visible()
+    assert re.search(r"from=0\.\d+|from=1\.\d+", page.url)
+    page.reload()
+    page.get_by_role("button", name="Show everything").click()
+    expect(page.get_by_role("button", name="Show everything")).to_have_count(0)
+    assert "from=" not in page.url
+
+
+def test_the_list_is_filtered_and_two_runs_are_compared(page: Page, served: Served) -> None:
+    open_place(page, served, "#/", "Shoal")
+    expect(page.locator(".run")).to_have_count(3)
+    page.get_by_role("combobox", name="Verdict").select_option("proven")
+    expect(page.locator(".run")).to_have_count(1)
+    page.get_by_role("combobox", name="Verdict").select_option("")
+    page.get_by_role("searchbox", name="Filter").fill("no such run")
+    expect(page.get_by_text("No run matches.")).to_be_visible()
+    page.get_by_role("searchbox", name="Filter").fill("")
+    page.get_by_label("compare violated-run").check()
+    page.get_by_label("compare proven-run").check()
+    page.get_by_role("link", name="Compare the two").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Two runs")
+    expect(page.get_by_role("row", name="lost 1 0")).to_be_visible()
+
+
+def test_a_message_is_followed_to_where_it_was_last_seen(page: Page, served: Served) -> None:
+    open_place(page, served, LIFE, "Message 7 of lane 1")
+    expect(page.get_by_text("not seen after this", exact=True)).to_be_visible()
+    expect(page.locator(".life .unseen")).to_have_count(1)
+    page.get_by_role("link", name="8", exact=True).click()
+    expect(page.get_by_text("was received by group g")).to_be_visible()
+    expect(page.locator(".life .unseen")).to_have_count(0)
+    assert "sequence=8" in page.url
+    open_place(page, served, "#/run/violated-run", "violated-run")
+    link = page.get_by_role("link", name="Follow this message")
+    assert "lane=1&sequence=77" in (link.get_attribute("href") or "")
+
+
+def test_numbers_move_while_a_run_goes(page: Page, served: Served, runs_dir: Path) -> None:
+    running = RunningRun(runs_dir / "going-run")
+    try:
+        running.tick()
+        open_place(page, served, "#/", "Shoal")
+        card = page.locator(".card", has_text="going-run")
+        expect(card).to_contain_text("So far 1,000 sent")
+        running.tick()
+        expect(card).to_contain_text("So far 2,000 sent")
+        card.get_by_role("link").click()
+        expect(page.get_by_role("heading", name="Over time, so far")).to_be_visible()
+        running.tick()
+        expect(page.get_by_text("So far 3,000 sent, 3,000 acknowledged")).to_be_visible()
+        running.end()
+        expect(page.get_by_text("All 1,000 were delivered.")).to_be_visible()
+    finally:
+        shutil.rmtree(running.folder)
+
+
+def test_a_page_says_when_the_server_is_gone(browser: Browser, runs_dir: Path) -> None:
+    context = browser.new_context()
+    with serve_runs(runs_dir, state=runs_dir.parent / "state") as served:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(served.address)
+        expect(page.get_by_text("Nothing runs now.")).to_be_visible()
+        assert "token" not in page.url
+    expect(page.get_by_text("Disconnected: shoal serve does not answer.")).to_be_visible()
+    context.close()
+
+
+def test_an_empty_folder_shows_three_ways_to_begin(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context()
+    with serve_runs(tmp_path / "none", state=tmp_path / "state") as served:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(served.address)
+        expect(page.get_by_text("shoal run mirror-correctness")).to_be_visible()
+        expect(page.get_by_role("button", name="Copy the command")).to_have_count(3)
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+    context.close()
