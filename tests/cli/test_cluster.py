@@ -6,9 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -30,7 +32,7 @@ def shoal(environment: dict[str, str], *arguments: str) -> subprocess.CompletedP
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 
@@ -47,7 +49,48 @@ def cluster_up(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[s
         assert found, line
         yield owner, found[1]
         owner.send_signal(signal.SIGINT)
-        owner.communicate(timeout=20)
+        owner.communicate(timeout=100)
+
+
+def test_metrics_are_announced_and_need_the_token(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret-1\n")
+    command = [sys.executable, "-m", "shoal", "cluster", "up", "--name", "measured"]
+    command += ["--metrics-port", "0", "--metrics-token-file", str(token)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as owner:
+        assert owner.stderr
+        try:
+            lines = (re.search(r"http://\S+/metrics", line) for line in owner.stderr)
+            url = next(filter(None, lines)).group()
+            with pytest.raises(HTTPError, match="401"):
+                urllib.request.urlopen(url)  # noqa: S310 - a port of the cluster
+            request = urllib.request.Request(url, headers={"Authorization": "Bearer secret-1"})  # noqa: S310
+            with urllib.request.urlopen(request) as answer:  # noqa: S310
+                assert b"shoal_broker_up" in answer.read()
+        finally:
+            owner.send_signal(signal.SIGINT)
+            owner.communicate(timeout=100)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--metrics-token-file", "TOKEN"), "without --metrics-port"),
+        (("--metrics-port", "0", "--metrics-token-file", "TOKEN"), "does not contain one token"),
+        (("--engine", "apache", "--metrics-port", "0"), "does not support --metrics-port"),
+    ],
+)
+def test_bad_metrics_options_are_refused_before_anything_starts(
+    environment: dict[str, str], tmp_path: Path, options: tuple[str, ...], reason: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("\n")
+    named = [str(token) if each == "TOKEN" else each for each in options]
+    done = shoal(environment | {"COLUMNS": "200"}, "cluster", "up", *named)
+    assert done.returncode != 0
+    assert reason in done.stderr
 
 
 def states(environment: dict[str, str]) -> list[str]:
@@ -123,9 +166,9 @@ def test_faults_are_planted_listed_and_healed(
 def test_kcat_talks_to_it(cluster_up: tuple[subprocess.Popen[str], str]) -> None:
     _, bootstrap = cluster_up
     send = ["kcat", "-b", bootstrap, "-P", "-t", "greetings", "-K:", "-z", "zstd"]
-    subprocess.run(send, input="a:hello\nb:world\n", text=True, timeout=30, check=True)
+    subprocess.run(send, input="a:hello\nb:world\n", text=True, timeout=200, check=True)
     read = ["kcat", "-b", bootstrap, "-C", "-t", "greetings", "-K:", "-e", "-q"]
-    answer = subprocess.run(read, capture_output=True, text=True, timeout=30, check=True)
+    answer = subprocess.run(read, capture_output=True, text=True, timeout=200, check=True)
     assert sorted(answer.stdout.split()) == ["a:hello", "b:world"]
 
 
@@ -134,7 +177,7 @@ def test_down_ends_it_and_leaves_no_trace(
 ) -> None:
     owner, _ = cluster_up
     assert shoal(environment, "cluster", "down", "one").returncode == 0
-    assert owner.wait(10) == 0
+    assert owner.wait(100) == 0
     assert states(environment) == []
 
 
@@ -178,7 +221,7 @@ def test_up_ends_when_its_cluster_does(
     if not children.exists():
         pytest.skip("children are not listed here")
     os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
-    assert owner.wait(10) == 3
+    assert owner.wait(100) == 3
     assert owner.stderr
     assert "the supervisor of" in owner.stderr.read()
     assert states(environment) == []
@@ -190,7 +233,7 @@ def test_up_ends_when_its_cluster_does(
         (
             ("up", "--dir", "FILE/below"),
             1,
-            "cannot use the folder of the cluster: [Errno 20] Not a directory",
+            "/below: not a directory\n  what to do: choose a folder that can be written",
         ),
         (("up", "--dir", "OTHERS"), 2, "is not a shoal cluster and not empty"),
         (("up", "--advertise", ""), 2, "clients cannot connect to the advertised host"),
@@ -227,14 +270,16 @@ def test_a_node_that_is_not_there_is_a_wrong_command_line(
 def test_the_base_package_runs_without_extras(tmp_path: Path, environment: dict[str, str]) -> None:
     """The built wheel, installed with nothing but its own dependencies, starts a cluster."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=200)
     bare = tmp_path / "bare"
     venv.create(bare, with_pip=True)
     install = [str(bare / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps"]
     lock = ["--require-hashes", "-r", str(ROOT / "requirements" / "base.txt")]
     # What was downloaded for set-up is in pip's cache, which a home of its own would hide.
-    subprocess.run([*install, *lock], check=True, capture_output=True, timeout=120)
-    subprocess.run([*install, *tmp_path.glob("*.whl")], check=True, capture_output=True, timeout=60)
+    subprocess.run([*install, *lock], check=True, capture_output=True, timeout=200)
+    subprocess.run(
+        [*install, *tmp_path.glob("*.whl")], check=True, capture_output=True, timeout=200
+    )
     command = [str(bare / "bin" / "shoal"), "cluster", "up"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -242,14 +287,14 @@ def test_the_base_package_runs_without_extras(tmp_path: Path, environment: dict[
         assert owner.stdout
         line = owner.stdout.readline().strip()
         owner.send_signal(signal.SIGINT)
-        _, said = owner.communicate(timeout=20)
+        _, said = owner.communicate(timeout=100)
     assert READY.match(line), said
     demo = subprocess.run(
         [str(bare / "bin" / "shoal"), "demo"],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert demo.returncode == 1

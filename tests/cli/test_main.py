@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.main import COMMANDS, execute, exit_code_of
+from shoal.cli.main import COMMANDS, GROUPS, execute, exit_code_of
 from shoal.model.errors import ConfigError, LedgerError, UnreachableError, UsageError
 from shoal.model.exit_codes import ExitCode
 
@@ -22,6 +22,18 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([name, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
+
+
+def test_every_command_is_in_one_group() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)
+
+
+def test_an_error_keeps_its_remedy_as_text() -> None:
+    error = UsageError("no such run", remedy="list them with shoal runs list")
+    assert error.message == "no such run"
+    assert str(error) == "no such run; list them with shoal runs list"
+    assert f"{ConfigError('x is wrong')}" == "x is wrong"
 
 
 def test_a_misspelt_command_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:

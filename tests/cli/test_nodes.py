@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.net.ports import free_ports
 
@@ -241,3 +243,33 @@ def test_options_can_stand_in_a_file(hosts: Hosts) -> None:
         with admin_of(bootstrap) as admin:
             admin.create_topics([NewTopic("t", replication_factor=1)])["t"].result(PATIENCE_S)
             assert len(admin.list_topics("t", timeout=PATIENCE_S).topics["t"].partitions) == 7
+
+
+def scrape_node(node: Node) -> set[tuple[str, str]]:
+    """Names and first labels of the series of a broker; none if it does not answer."""
+    url = node.says(r"metrics: (http://\S+)").group(1)
+    try:
+        with urllib.request.urlopen(url) as answer:  # noqa: S310 - a port of the node
+            text = answer.read().decode()
+    except OSError:
+        return set()
+    families = text_string_to_metric_families(text)
+    samples = [sample for family in families for sample in family.samples]
+    return {(sample.name, sample.labels.get("broker", "")) for sample in samples}
+
+
+def test_the_lowest_active_broker_exposes_the_series_of_the_cluster(hosts: Hosts) -> None:
+    hosts.named = ("--controllers", hosts.named[1].split(",")[0])
+    hosts.start("controller", 101, "-X", "broker.session.timeout.ms=3000").says("listens on")
+    one, two = (hosts.start("broker", each, "--metrics-port", "0") for each in (1, 2))
+    two.says("broker 2 listens")
+    own, cluster_wide = ("shoal_broker_leaders", "2"), ("shoal_brokers_active", "")
+    assert cluster_wide in scrape_node(one)
+    assert own in scrape_node(two)
+    assert cluster_wide not in scrape_node(two)
+    one.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while cluster_wide not in scrape_node(two):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert two.end() == 0

@@ -313,3 +313,43 @@ def test_bad_input_gets_one_message(cluster: LiteCluster, tmp_path: Path) -> Non
     assert "is not a list of different topics" in wait_for_output(
         produce(cluster, "t,t", tmp_path / "c"), code=2
     )
+
+
+def test_failed_sends_are_named_and_the_exit_code_says_so(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    """Messages that are larger than the topic allows: each is refused."""
+    narrow = NewTopic(f"{topic}-narrow", 3, config={"max.message.bytes": "300"})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.create_topics([narrow]).values():
+        future.result()
+    sending = produce(cluster, narrow.topic, tmp_path, "--messages", 30, "--drain", 0)
+    output, errors = sending.communicate(timeout=100)
+    assert sending.returncode == 1
+    sent = json.loads(output)
+    assert (sent["ok"], sent["failed"]) == (0, 30)
+    assert sent["errors"] == {"MESSAGE_TOO_LARGE": 30}
+    assert "30 of 30 messages were not acknowledged: MESSAGE_TOO_LARGE (30)" in errors
+    assert "Traceback" not in errors
+
+
+def test_the_newest_run_is_read_and_a_used_folder_is_refused(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    for run, count in (("older", 90), ("newer", 60)):
+        folder = tmp_path / "runs" / run
+        wait_for_output(produce(cluster, topic, folder, "--run", run, "--messages", count))
+    where = ("--bootstrap-server", cluster.bootstrap, "--topics", topic, "--idle", 2)
+    reading = ("--ledger", tmp_path / "c", "--runs-dir", tmp_path / "runs")
+    first = shoal("consume", *where, *reading)
+    _, errors = first.communicate(timeout=100)
+    assert first.returncode == 0, errors
+    assert "reading run newer, the newest in these topics" in errors
+    assert "received 60 from 3 partitions" in errors
+    assert "\u2588" in errors  # the histogram of latencies
+    again = shoal("consume", *where, *reading)
+    refused = wait_for_output(again, code=2)
+    assert "already contains ledgers of run" in refused
+    assert "or choose another folder" in refused
+    named = wait_for_output(consume(cluster, topic, tmp_path / "d", "--run", "older"))
+    assert named["received"] == 90

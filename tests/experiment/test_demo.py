@@ -2,63 +2,170 @@
 
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-GONE_WITHIN_S = 30.0  # 15 on a calm machine
+GONE_WITHIN_S = 60.0  # 15 on a calm machine
+LIMIT_S = 500
 
 
 def shoal(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "shoal", *arguments]
 
 
+@dataclass
+class Finished:
+    """A demo that has ended: what it printed, and what its page showed."""
+
+    code: int
+    stdout: str
+    stderr: str
+    runs_dir: Path
+    seen: list[str]
+
+
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
-    runs_dir = tmp_path_factory.mktemp("runs")
-    outcome = subprocess.run(
-        shoal("demo", "--runs-dir", str(runs_dir)),
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    return outcome, runs_dir
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One demo for the module; with its page in a browser, where there is one."""
+    folder = tmp_path_factory.mktemp("demo")
+    if shutil.which("chromium") is None:
+        return run_demo(folder, "--no-page", list)
+    from support.web_browser import open_browser
+
+    # First, so that it is there before the button presses itself.
+    with open_browser() as browser:
+        return run_demo(folder, "--page", lambda: use_page(browser, folder / "err"))
 
 
-def test_both_verdicts_are_what_they_must_be(
-    demo: tuple[subprocess.CompletedProcess[str], Path],
-) -> None:
-    outcome, _ = demo
-    assert outcome.returncode == 0, outcome.stderr
-    assert "PROVEN: All 20,000 acknowledged messages were delivered, in order" in outcome.stdout
-    assert "VIOLATED: 1 of 8,000 acknowledged messages was lost (1 not-mirrored)" in outcome.stdout
-    assert "lane 2, sequence 1000" in outcome.stdout
+def run_demo(folder: Path, option: str, use: Callable[[], list[str]]) -> Finished:
+    command = shoal("demo", "--runs-dir", str(folder / "runs"), option)
+    environment = {n: v for n, v in os.environ.items() if n not in {"DISPLAY", "WAYLAND_DISPLAY"}}
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        try:
+            if seen := use():
+                wait_for_line(folder / "err", r"the page stays until Ctrl-C")
+                process.send_signal(signal.SIGINT)
+            code = process.wait(LIMIT_S)
+        finally:
+            process.kill()
+            process.wait(LIMIT_S)
+    stdout, stderr = ((folder / name).read_text() for name in ("out", "err"))
+    return Finished(code, stdout, stderr, folder / "runs", seen)
 
 
-def test_both_runs_keep_their_results(
-    demo: tuple[subprocess.CompletedProcess[str], Path],
-) -> None:
-    _, runs_dir = demo
-    results = [json.loads(path.read_text()) for path in sorted(runs_dir.glob("*/result.json"))]
-    assert [result["verdict"] for result in results] == ["proven", "violated"]
-    assert [result["metrics"]["delivered"] for result in results] == [20_000, 7_999]
-    assert len(list(runs_dir.glob("*/report.html"))) == 2
+def wait_for_line(file: Path, pattern: str) -> re.Match[str]:
+    deadline = time.monotonic() + LIMIT_S
+    while not (found := re.search(pattern, file.read_text())):
+        assert time.monotonic() < deadline, file.read_text()
+        time.sleep(0.1)
+    return found
+
+
+def use_page(browser: "Browser", stderr: Path) -> list[str]:
+    """Press the button, follow a lost message, wait for all verdicts; return what was seen."""
+    from playwright.sync_api import expect
+
+    address = wait_for_line(stderr, r"page: (http://\S+)")[1]
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.set_default_timeout(LIMIT_S * 1000)
+    expect.set_options(timeout=LIMIT_S * 1000)
+    page.goto(address)
+    button = page.get_by_role("button", name="Cut off the followers, kill the leader")
+    expect(button).to_be_enabled()
+    expect(page.get_by_text("It presses itself in")).to_be_visible()
+    page.wait_for_timeout(2000)  # so that the picture shows a rate
+    keep_picture(page, "demo-before")
+    button.click()
+    one, other = (page.locator(f"[aria-labelledby=acks-{acks}]") for acks in ("1", "all"))
+    life = one.get_by_role("link", name="The life of message").first
+    expect(life).to_be_visible()
+    keep_picture(page, "demo-lost")
+    seen = [text_of(one.locator(".count")), text_of(other.locator(".count"))]
+    life.click()
+    expect(page.get_by_text("not seen after this", exact=True)).to_be_visible()
+    keep_picture(page, "demo-life")
+    seen.append(text_of(page.locator(".sentence.big")))
+    page.go_back()
+    expect(page.locator(".sentence .verdict")).to_have_count(4)
+    keep_picture(page, "demo-verdicts")
+    seen += [text_of(each) for each in page.locator(".sentence .verdict").all()]
+    assert problems == []
+    page.close()
+    return seen
+
+
+def text_of(place: "Locator") -> str:
+    return place.inner_text().lower()
+
+
+def keep_picture(page: "Page", name: str) -> None:
+    """For the documents: in the folder that SHOAL_PICTURES names."""
+    if folder := os.environ.get("SHOAL_PICTURES"):
+        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
+def test_all_verdicts_are_what_they_must_be(demo: Finished) -> None:
+    assert demo.code == 0, demo.stderr
+    assert re.search(r"VIOLATED: [\d,]+ of [\d,]+ acknowledged messages were lost", demo.stdout)
+    assert re.search(r"PROVEN: All [\d,]+ acknowledged messages were delivered[;.]", demo.stdout)
+    assert "PROVEN: All 20,000 acknowledged messages were delivered, in order" in demo.stdout
+    assert "VIOLATED: 1 of 8,000 acknowledged messages was lost (1 not-mirrored)" in demo.stdout
+    assert "lane 2, sequence 1000" in demo.stdout
+    assert re.search(r"one of them: Message \d+ of lane 0 was due .* but ", demo.stdout)
+
+
+def test_all_runs_keep_their_results_and_reports(demo: Finished) -> None:
+    results = {}
+    for path in demo.runs_dir.glob("*/result.json"):
+        result = json.loads(path.read_text())
+        results[path.parent.name.partition("-demo")[2]] = result
+    assert {name: result["verdict"] for name, result in results.items()} == {
+        "-acks-1": "violated",
+        "-acks-all": "proven",
+        "": "proven",
+        "-with-a-loss": "violated",
+    }
+    assert results["-acks-1"]["findings"]["lost: never-stored"]["count"] > 0
+    assert results["-acks-all"]["metrics"]["lost"] == 0
+    assert results[""]["metrics"]["delivered"] == 20_000
+    assert results["-with-a-loss"]["metrics"]["delivered"] == 7_999
+    for name in ("report.html", "junit.xml", "summary.md"):
+        assert len(list(demo.runs_dir.glob(f"*/{name}"))) == 4
+
+
+@pytest.mark.system("chromium")
+def test_the_page_shows_losses_on_one_side_and_a_life_and_the_verdicts(demo: Finished) -> None:
+    lost, kept, life, *verdicts = demo.seen
+    assert re.fullmatch(r"[\d,]+ acknowledged messages are lost", lost)
+    assert kept.startswith("0 lost")
+    assert "was acknowledged after" in life
+    assert "cut" in life
+    assert verdicts == ["violated", "proven", "proven", "violated"]
 
 
 @pytest.mark.long
-def test_the_same_ledgers_give_the_same_verdict_again(
-    demo: tuple[subprocess.CompletedProcess[str], Path],
-) -> None:
-    _, runs_dir = demo
-    lossy = next(path for path in runs_dir.iterdir() if path.name.endswith("loss"))
+def test_the_same_ledgers_give_the_same_verdict_again(demo: Finished) -> None:
+    lossy = next(path for path in demo.runs_dir.iterdir() if path.name.endswith("loss"))
     before = json.loads((lossy / "result.json").read_text())
     again = subprocess.run(
         shoal("audit", str(lossy), "--output", "json"),
@@ -89,7 +196,7 @@ def test_a_killed_demo_leaves_no_process(start_demo: subprocess.Popen[str]) -> N
     left = psutil.Process(start_demo.pid).children(recursive=True)
     assert any("java" in process.name() for process in left)
     os.kill(start_demo.pid, 9)
-    start_demo.wait(5)
+    start_demo.wait(100)
     deadline = time.monotonic() + GONE_WITHIN_S
     while alive := [process for process in left if process.is_running()]:
         assert time.monotonic() < deadline, alive

@@ -14,8 +14,10 @@ from shoal.experiment.spec import ExperimentSpec, load, load_variants
 from shoal.faults.timeline import Timeline
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError
+from shoal.model.events import End, Event, Fault, State, Tick
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
+from shoal.telemetry.events import EventReader
 
 
 def outcome(spec: ExperimentSpec, run_dir: Path) -> Result:
@@ -58,6 +60,28 @@ def test_a_leader_that_dies_alone_costs_what_acks_say(acks: str, tmp_path: Path)
     assert metrics.harvest is not None
     assert metrics.harvest < 1
     assert (metrics.lost > 0) == (acks == "1")
+    check_events(tmp_path / "run")
+
+
+def check_events(run_dir: Path) -> None:
+    """The event streams of the run and of its cluster tell of the faults and of the election."""
+    run, source = read_events(run_dir), read_events(run_dir / "source")
+    faults = [(each.phase, each.what.split()[0]) for each in run if isinstance(each, Fault)]
+    assert set(faults) == {(phase, name) for phase in ("begin", "end") for name in ("cut", "kill")}
+    assert max(each.counters["sent"] for each in run if isinstance(each, Tick)) > 0
+    assert any(isinstance(each, End) and each.outcome == "finished" for each in run)
+    states = [each for each in source if isinstance(each, State)]
+    assert any(each.object.startswith("broker ") and each.state == "dead" for each in states)
+    assert any(each.details.get("epoch", 0) > 0 for each in states)
+    assert isinstance(source[-1], End)
+
+
+def read_events(folder: Path) -> list[Event]:
+    reader = EventReader(folder)
+    try:
+        return reader.read().events
+    finally:
+        reader.close()
 
 
 EXTERNAL = """

@@ -18,13 +18,13 @@ from shoal.model.result import Result
 from shoal.workload.record.ledger import open_run
 
 DRIVER = Path(__file__).parents[1] / "support" / "experiment" / "driver.py"
-MESSAGES, RATE = 10_000, 2_000
+MESSAGES, RATE = 30_000, 2_000
 ABORTED = MESSAGES // 2_500 * 500  # of five transactions of 500 the last
 
 
 @contextmanager
 def driver(folder: Path, how: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
-    """A run of five seconds whose messages have begun to arrive."""
+    """A run of fifteen seconds whose messages have begun to arrive."""
     command = [sys.executable, str(DRIVER), str(folder), str(MESSAGES), str(RATE), how]
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(

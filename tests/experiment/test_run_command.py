@@ -2,16 +2,22 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_open_metrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.experiment.runs import summarise
 
@@ -42,18 +48,44 @@ def command(tmp_path: Path, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def under_way(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run whose messages have begun to arrive."""
+def under_way(
+    tmp_path: Path, *arguments: str, said: list[str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A run whose messages have begun to arrive; `said` gets its lines so far."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command(tmp_path), stdout=pipe, stderr=pipe, text=True) as process:
+    wanted = command(tmp_path, *arguments)
+    with subprocess.Popen(wanted, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stderr
         for line in process.stderr:
+            if said is not None:
+                said.append(line)
             if "received" in line and " 0 received" not in line:
                 break
         try:
             yield process
         finally:
             process.kill()
+
+
+def scrape_examples(said: str) -> list[dict[str, str]]:
+    """The messages that the buckets of latency name."""
+    found = re.search(r"http://\S+/metrics", said)
+    assert found, said
+    accept = {"Accept": "application/openmetrics-text"}
+    request = urllib.request.Request(found.group(), headers=accept)  # noqa: S310 - as below
+    with urllib.request.urlopen(request) as answer:  # noqa: S310
+        families = [*parse_open_metrics(answer.read().decode())]  # type: ignore[no-untyped-call]
+    samples = [sample for family in families for sample in family.samples]
+    return [sample.exemplar.labels for sample in samples if sample.exemplar]
+
+
+def scrape(said: str) -> dict[str, float]:
+    """The metrics of a run, by name, at the address that it has printed."""
+    found = re.search(r"http://\S+/metrics", said)
+    assert found, said
+    with urllib.request.urlopen(found.group()) as answer:  # noqa: S310 - a port of the run
+        families = [*text_string_to_metric_families(answer.read().decode())]
+    return {sample.name: sample.value for family in families for sample in family.samples}
 
 
 def the_run(tmp_path: Path) -> Path:
@@ -97,16 +129,34 @@ def _is_zombie(process: psutil.Process) -> bool:
 
 
 def test_ctrl_c_drains_judges_and_leaves_nothing(tmp_path: Path) -> None:
-    with under_way(tmp_path) as process:
+    said: list[str] = []
+    with under_way(tmp_path, "--metrics-port", "0", said=said) as process:
         children, ports = family(process)
         assert ports
+        measured = scrape("".join(said))
+        examples = scrape_examples("".join(said))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert "PROVEN" in out
     assert "mirror" in out
+    assert measured["shoal_records_consumed_total"] > 0
+    assert measured["shoal_records_produced_total"] >= measured["shoal_records_acked_total"] > 0
+    assert measured["shoal_records_end_to_end_latency_seconds_count"] > 0
+    assert examples
+    assert {tuple(each) for each in examples} == {("run", "topic", "producer", "lane", "sequence")}
+    assert "shoal_records_lost_total" not in measured  # nothing is certain before the verdict
     run_dir = the_run(tmp_path)
     assert summarise(run_dir).state == "interrupted"
+    named = list(examples[0].values())
+    shown = subprocess.run(
+        [sys.executable, "-m", "shoal", "runs", "message", str(run_dir), *named[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "delivered" in shown.stdout or "received" in shown.stdout, shown.stdout
     result = json.loads((run_dir / "result.json").read_text())
     assert 0 < result["metrics"]["delivered"] < 30_000
     assert result["mirror"]["usage"]["cpu_s"] > 0
@@ -120,7 +170,7 @@ def test_a_killed_run_can_be_judged_as_far_as_it_went(tmp_path: Path) -> None:
         children, ports = family(process)
         time.sleep(3)  # so that some ledgers are sealed
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(60)
+        process.wait(100)
         nothing_is_left(children, ports)
     audit = [sys.executable, "-m", "shoal", "audit", str(the_run(tmp_path)), "--output", "json"]
     judged = subprocess.run(audit, capture_output=True, text=True, timeout=200, check=False)
@@ -133,7 +183,7 @@ def test_a_dry_run_says_what_would_happen(tmp_path: Path) -> None:
         command(tmp_path, "--dry-run", "--set", "producer.acks=1"),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr

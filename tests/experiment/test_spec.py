@@ -86,13 +86,21 @@ def test_a_file_becomes_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("master", ["local[2]", "local[*]", "yarn", "spark://host:7077"])
 def test_workers_have_a_place_on_spark(tmp_path: Path, master: str) -> None:
-    assert not load_text(tmp_path, GOOD).workers.on_spark
+    assert load_text(tmp_path, GOOD).workers.on_spark
+    assert not load_text(tmp_path, GOOD, "placement=processes").workers.on_spark
     spec = load_text(tmp_path, GOOD, f"master={master}")
     assert (spec.workers.on_spark, spec.workers.master) == (True, master)
     # Two producers, and a consumer of each group, all at the same time.
     assert count_slots(spec) == 4
     growing = load_text(tmp_path, GOOD, "topics.grow_after=1s", "topics.grow_to=8")
     assert count_slots(growing) == 4 + 3
+
+
+def test_a_master_needs_the_placement_on_spark(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not apply to the placement processes"):
+        load_text(tmp_path, GOOD, "placement=processes", "master=yarn")
+    with pytest.raises(ConfigError, match="placement"):
+        load_text(tmp_path, GOOD, "placement=somewhere")
 
 
 def test_set_is_as_if_it_stood_in_the_file(tmp_path: Path) -> None:

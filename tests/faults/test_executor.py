@@ -11,8 +11,10 @@ from shoal.faults import timeline
 from shoal.faults.executor import FaultRunner
 from shoal.faults.network import ProxyNetwork
 from shoal.faults.targets import Targets
+from shoal.faults.timeline import Fault, FaultSchedule
 from shoal.model.errors import SystemFailure
 from shoal.model.tables import parse_toml
+from shoal.net.link_faults import LinkEffect
 from shoal.systems.lite import LiteSystem
 from support.lite.clusters import create_topic, eventually, partition_of, send
 
@@ -119,6 +121,31 @@ def test_stopping_heals_all_but_the_dead(world: World) -> None:
     assert world.cluster.faults() == []
     ends = {line["name"] for line in world.lines if line["phase"] == "end"}
     assert ends == {"pause", "cut"}
+    world.cluster.restart(3)
+
+
+def test_a_fault_on_demand_is_in_effect_at_once_and_ends_when_asked(world: World) -> None:
+    runner = world.runner("")
+    cut = Fault(
+        "cut",
+        FaultSchedule(0.0),
+        sources=("source/1",),
+        targets=("source/2",),
+        effect=LinkEffect(is_cut=True),
+    )
+    heal = runner.inject(cut)
+    assert len(world.cluster.faults()) == 2
+    runner.inject(Fault("kill", FaultSchedule(0.0), target="source/3"))
+    assert world.state(3) == "dead"
+    heal()
+    soon(lambda: world.seen("end", "cut"))
+    assert world.cluster.faults() == []
+    runner.inject(Fault("kill", FaultSchedule(0.0), target="source/9"))
+    assert len(runner.failures) == 1
+    runner.stop()
+    assert [(line["fault"], line["name"]) for line in world.lines if line["phase"] == "begin"] == [
+        *((1, "cut"), (2, "kill"), (3, "kill"))
+    ]
     world.cluster.restart(3)
 
 

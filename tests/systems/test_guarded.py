@@ -85,7 +85,7 @@ def test_its_exit_code_and_words_are_kept(
     start: Callable[..., GuardedProcess], tmp_path: Path
 ) -> None:
     process = start("/bin/sh", "-c", "echo good; echo 'ERROR bad' >&2; echo worse; exit 7")
-    assert process.wait(10)
+    assert process.wait(100)
     assert process.exit_description() == "exit code 7"
     assert log_excerpt(tmp_path / "log") == "ERROR bad | worse"
     process.kill_and_wait()

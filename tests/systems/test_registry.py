@@ -82,7 +82,7 @@ def test_a_cluster_is_found_by_name_or_alone(owners: Owners) -> None:
     assert [each.name for each in registry.entries()] == ["blue", "green"]
     with pytest.raises(UsageError, match="several clusters are running") as refusal:
         registry.find()
-    assert refusal.value.remedy == "name one of them: blue, green"
+    assert refusal.value.remedy == "choose one with --name: blue, green"
     with pytest.raises(UsageError, match="no cluster named red is running"):
         registry.find("red")
 
@@ -96,7 +96,7 @@ def test_nodes_are_paused_resumed_and_killed(owners: Owners) -> None:
     entry.resume(1)
     assert entry.node_state(1) == "running"
     entry.kill(1)
-    entry.identities[1].wait_until_ended(5)
+    entry.identities[1].wait_until_ended(60)
     assert [entry.node_state(n) for n in (1, 2)] == ["down", "running"]
     for order in (entry.kill, entry.pause, entry.resume):
         with pytest.raises(SystemFailure, match="node 1 of cluster blue is down"):
@@ -112,8 +112,8 @@ def test_down_ends_owner_and_nodes(owners: Owners, name: str) -> None:
     entry.pause(2)
     entry.down(timeout_s=0.5 if name == "stubborn" else 10)
     ending = signal.SIGKILL if name == "stubborn" else signal.SIGTERM
-    assert owner.wait(5) == -ending
-    assert all(identity.wait_until_ended(5) for identity in entry.identities.values())
+    assert owner.wait(100) == -ending
+    assert all(identity.wait_until_ended(60) for identity in entry.identities.values())
     assert registry.entries() == []
     assert not list((paths.state_dir() / "clusters").iterdir())
 
@@ -123,7 +123,7 @@ def test_what_dead_owners_left_is_removed(owners: Owners) -> None:
     entry = registry.find("blue")
     owner.kill()
     owner.wait()
-    assert all(identity.wait_until_ended(5) for identity in entry.identities.values())
+    assert all(identity.wait_until_ended(60) for identity in entry.identities.values())
     assert registry.entries() == []
     assert not list((paths.state_dir() / "clusters").iterdir())
 

@@ -26,7 +26,7 @@ def test_java_reads_the_machines_certificates(
         keytool = (find_java().home / "lib").resolve().parent / "bin" / "keytool"
     command = [str(keytool), "-list", "-keystore", str(store), "-storetype", "JKS"]
     command += ["-storepass", truststore.PASSWORD]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stdout.count("trustedCertEntry") == 3
 

@@ -1,29 +1,48 @@
 """`shoal audit`: judge ledgers again, later and elsewhere, with no Kafka in reach.
 
-Runs are judged on Spark. Histories of other tools are judged in this process, one after another,
-each as a run of its own. The exit code is that of the worst verdict, or of a missed threshold.
+Runs are judged on Spark; small ones in this process, unless a master is named. Histories of other
+tools are judged in this process, one after another, each as a run of its own. The exit code is that
+of the worst verdict, or of a missed threshold.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rich_click as click
 
 from shoal.audit.result.thresholds import Threshold, hold, parse
-from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.shared import console
+from shoal.cli.shared.browser import open_file, open_option
+from shoal.cli.shared.complete import complete_run
+from shoal.cli.shared.named_files import refusing_malformed_files
 from shoal.cli.shared.options import output_option, runs_dir_option
+from shoal.cli.shared.progress import show_progress
+from shoal.cli.shared.signals import answers_signals
 from shoal.cli.shared.verdict import exit_code, show_numbers, show_verdict
 from shoal.experiment.runs import find_run
 from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.result import Result
 from shoal.model.units import parse_duration_s
+from shoal.runtime.interrupts import explain_interrupt
+
+if TYPE_CHECKING:
+    from shoal.pipeline.session import SessionFuture
+
+
+class _SparkOptions(NamedTuple):
+    master: str | None
+    verbose: bool
+    is_opening: bool
+    follow: bool
+    early_only: bool
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN…]")
+@click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=complete_run)
 @click.option(
     "--history",
     "histories",
@@ -72,7 +91,18 @@ from shoal.model.units import parse_duration_s
     metavar="TIME",
     help="A message missing this long after its intended send time is lost, not pending; e.g. 5m.",
 )
-@click.option("--master", help="Spark master of the audit.  [default: Spark on this machine]")
+@click.option("--verbose", is_flag=True, help="Print what the driver received from tasks, by kind.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Judge a run while it runs: print each finding as soon as it is certain"
+    " (docs/guides/follow.md), and judge the whole run at its end.",
+)
+@click.option("--early-only", is_flag=True, hidden=True)
+@click.option(
+    "--master",
+    help="Spark master of the audit.  [default: this process for a small run, else Spark here]",
+)
 @click.option(
     "--self-test",
     "is_self_test",
@@ -92,10 +122,12 @@ from shoal.model.units import parse_duration_s
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for the page of a self-test.  [default: none]",
 )
+@open_option
 @runs_dir_option
 @output_option
 @console.survive_closed_pipe()
 @refusing_malformed_files()
+@answers_signals()
 def audit(
     *,
     runs: tuple[str, ...],
@@ -110,25 +142,79 @@ def audit(
     is_self_test: bool,
     runs_dir: Path,
     output: str,
-    **of_self_test: Any,
+    **others: Any,
 ) -> ExitCode:
-    """Judge the ledgers of a run (an id or a folder); several folders are judged as one run."""
+    """Judge the ledgers of a run (an id, a folder or a URL); several are judged as one run.
+
+    URLs are s3a://BUCKET/RUN, s3://, hdfs:// and file://.
+    """
+    names = ("verbose", "is_opening", "follow", "early_only")
+    spark = _SparkOptions(master, **{name: others.pop(name) for name in names})
     if is_self_test:
-        return _self_test(**of_self_test)
+        return _self_test(**others)
     if sum(map(bool, (runs, histories, producers))) != 1:
         raise UsageError(
             "give either runs, histories or files of a VerifiableProducer to judge",
             remedy="shoal audit RUN, or shoal audit --history FILE.jsonl",
         )
+    if spark.follow and len(runs) != 1:
+        raise UsageError("--follow takes one run", remedy="shoal audit --follow RUN")
+    if spark.early_only:
+        from shoal.cli.shared.follow import follow_to_the_end
+
+        follow_to_the_end(Path(runs[0]), master, is_child=True)
+        return ExitCode.PROVEN
     wanted = parse(thresholds)
     if histories:
         return _audit_histories(histories, wanted, output)
     if producers:
         return _audit_verifiable(producers, consumers, wanted, output=output, drained=drained)
-    folders = [find_run(runs_dir, run).path for run in runs]
     durations = {"clock_skew_us": clock_skew, "deadline_us": deadline}
     given = {n: round(parse_duration_s(text) * 1_000_000) for n, text in durations.items() if text}
-    return _audit_runs(folders, wanted, output, given=given, master=master)
+    with _open_folders(runs, runs_dir, master) as homes:
+        if spark.follow:
+            _follow(homes[0], master, output)
+        return _audit_runs(homes, wanted, output, given=given, spark=spark)
+
+
+class _Home(NamedTuple):
+    """A folder to judge, and the URL that it was fetched from, if any."""
+
+    folder: Path
+    url: str | None
+
+
+def _follow(home: _Home, master: str | None, output: str) -> None:
+    from shoal.cli.shared.follow import follow_to_the_end
+
+    if home.url is not None:
+        raise UsageError(
+            f"{home.url} cannot be followed: only its present content is fetched",
+            remedy="follow the run on the machine that writes its ledgers",
+        )
+    follow_to_the_end(home.folder, master, is_child=False, output=output)
+
+
+@contextmanager
+def _open_folders(
+    runs: tuple[str, ...], runs_dir: Path, master: str | None
+) -> Iterator[list[_Home]]:
+    """Find the folders of runs; those on other file systems are fetched."""
+    from shoal.audit.read.remote import fetch_run, is_remote
+
+    if any(map(is_remote, runs)) and not (master or "local").startswith("local"):
+        raise UsageError(
+            "a run on another file system is fetched to this machine, where the executors of"
+            f" {master} cannot read it",
+            remedy="leave out --master, or give a folder that all executors share",
+        )
+    with ExitStack() as stack:
+        yield [
+            _Home(stack.enter_context(fetch_run(run)), run.rstrip("/"))
+            if is_remote(run)
+            else _Home(find_run(runs_dir, run).path, None)
+            for run in runs
+        ]
 
 
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
@@ -149,26 +235,54 @@ def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
 
 
 def _audit_runs(
-    folders: list[Path],
+    homes: list[_Home],
     wanted: list[Threshold],
     output: str,
     *,
     given: dict[str, int],
-    master: str | None,
+    spark: _SparkOptions,
 ) -> ExitCode:
     from shoal.audit.read.folder import open_ledger
-    from shoal.experiment.judge import judge
-    from shoal.pipeline.session import SessionFuture
+    from shoal.audit.read.remote import store_results
+    from shoal.audit.usage import DriverUsage
+    from shoal.experiment.judge import judge_ledger
+    from shoal.pipeline.audit_job import is_small
+    from shoal.report.files import REPORT_FILE
 
-    open_ledger(folders, **given)  # reports unreadable ledgers before Spark is started
-    with SessionFuture(master) as session:
+    home, url = homes[0]
+    ledger = open_ledger([each.folder.absolute() for each in homes], **given)
+    usage = DriverUsage() if spark.verbose else None
+    unchanged = "the ledgers are unchanged; judge them again with the same command"
+    is_needed = not is_small(ledger)
+    with explain_interrupt(unchanged), _start_spark(spark.master, is_needed=is_needed) as session:
         texts = [threshold.text for threshold in wanted]
-        result = judge(folders, session=session, given=given, thresholds=texts)
+        with show_progress() as watch:
+            result = judge_ledger(
+                ledger, session=session, thresholds=texts, usage=usage, watch=watch
+            )
+    if url is not None:
+        store_results(home, url)
+    for line in usage.lines() if usage else ():
+        console.err.print(line, markup=False)
     if output == "json":
         console.print_json(result.to_json())
     else:
-        show_verdict(result, folders[0])
-    return exit_code([(str(folders[0]), result)])
+        show_verdict(result, url or home)
+    if spark.is_opening:
+        open_file(home / REPORT_FILE)
+    return exit_code([(url or str(home), result)])
+
+
+@contextmanager
+def _start_spark(master: str | None, *, is_needed: bool) -> "Iterator[SessionFuture | None]":
+    """Start Spark for a large ledger, or if the user named a master."""
+    if not is_needed and master is None:
+        yield None
+        return
+    from shoal.pipeline.session import SessionFuture
+
+    with SessionFuture(master) as session:
+        yield session
 
 
 def _audit_histories(paths: tuple[str, ...], wanted: list[Threshold], output: str) -> ExitCode:

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import rich_click as click
 
-from shoal.cli.demo import new_run_dir, show_progress
 from shoal.cli.shared import console
 from shoal.cli.shared.options import output_option, runs_dir_option
+from shoal.cli.shared.progress import new_run_dir, show_progress
+from shoal.cli.shared.signals import answers_signals
 from shoal.cli.shared.verdict import EXIT_CODES, format_owed_latency, show_verdict
 from shoal.cli.shared.workload_options import (
     consumer_options,
@@ -117,6 +118,7 @@ EMBEDDED: Final = "lite"
 @click.option("-d", "--debug", is_flag=True, help="Log what happens.")
 @runs_dir_option
 @output_option
+@answers_signals()
 def bench(
     *,
     bootstrap_server: str | None,
@@ -135,14 +137,13 @@ def bench(
     shoal bench --producers 2 --consumers 2 --messages 100000 --producer-acks all
     """
     from shoal.experiment.judge import run_experiment
-    from shoal.experiment.placing import PlacementProvider, count_slots
+    from shoal.experiment.placing import plan_session
     from shoal.experiment.plan import Addresses
     from shoal.pipeline.messages import write_messages
 
     if debug:
         logging.getLogger().setLevel(logging.DEBUG)
     workers = WorkersSpec(
-        on_spark=True,
         master=master or "",
         executors=flags["leader_expect_offers"],
         host=flags["leader_host"] or "",
@@ -151,21 +152,18 @@ def bench(
     experiment = _experiment(flags, workers)
     run_dir = new_run_dir(runs_dir, "bench").absolute()
     with (
-        PlacementProvider([experiment]) as placing,
+        plan_session([experiment]) as session,
         _cluster(bootstrap_server or _bootstrap_address(flags), engine) as servers,
     ):
-        console.say(f"waiting for {count_slots(experiment)} slots")
-        location = placing.location()
         with show_progress() as watch:
             result = run_experiment(
                 experiment,
                 addresses=Addresses(servers),
                 run_dir=run_dir,
-                session=placing.session,
+                session=session,
                 watch=watch,
-                location=location,
             )
-        table = write_messages(run_dir, placing.session.result())
+        table = write_messages(run_dir, session.result())
     _show(result, output, run_dir=run_dir, table=table)
     return EXIT_CODES[result.verdict]
 

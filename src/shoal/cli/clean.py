@@ -6,15 +6,16 @@ from typing import Any
 
 import rich_click as click
 
-from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.shared import console
+from shoal.cli.shared.complete import complete_run
+from shoal.cli.shared.named_files import refusing_malformed_files
 from shoal.cli.shared.options import cluster_options, cluster_properties, runs_dir_option
 from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and exit.")
 @cluster_options("source")
 @cluster_options("target")

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 import rich_click as click
 from rich.table import Table
 
-from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.shared import console
+from shoal.cli.shared.browser import open_file, open_option
+from shoal.cli.shared.complete import complete_experiment, complete_run
+from shoal.cli.shared.named_files import refusing_malformed_files
 from shoal.cli.shared.options import output_option, runs_dir_option
+from shoal.cli.shared.placement import placement_option, placement_sets
+from shoal.cli.shared.signals import answers_signals
 from shoal.model.comparison import DIFFERS, Comparison, MeasureJudgement, SweepResult
 from shoal.model.exit_codes import ExitCode
 
@@ -21,17 +25,20 @@ MAX_COLUMNS = 6
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN…")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN…", shell_complete=complete_run)
 @click.option(
     "--page",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File for the HTML page.  [default: comparison.html in the folder of runs]",
 )
+@open_option
 @runs_dir_option
 @output_option
 @console.survive_closed_pipe()
 @refusing_malformed_files()
-def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output: str) -> None:
+def compare(
+    *, runs: tuple[str, ...], page: Path | None, is_opening: bool, runs_dir: Path, output: str
+) -> None:
     """Show judged runs side by side, metric by metric, and which differences exceed the noise.
 
     Runs with the same settings are repeats and share a column.
@@ -46,17 +53,21 @@ def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output:
     require_different_runs(found)
     target = page or runs_dir / "comparison.html"
     show_side_by_side([run.path for run in found], target, is_json=output == "json")
+    if is_opening:
+        open_file(target)
 
 
 def show_side_by_side(run_dirs: Sequence[Path], page: Path, *, is_json: bool = False) -> None:
     """Compare judged runs: write the page, and print a table or JSON."""
     from shoal.experiment.compare.comparison import JudgedRun
     from shoal.experiment.compare.comparison import compare as compare_runs
-    from shoal.report.side_by_side import render_comparison
+    from shoal.report.side_by_side import link_reports, render_comparison
 
-    comparison = compare_runs([JudgedRun.read(path) for path in run_dirs])
+    judged = [JudgedRun.read(path) for path in run_dirs]
+    comparison = compare_runs(judged)
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(render_comparison(comparison), encoding="utf-8")
+    links = link_reports(page, {run.result.run: run.path for run in judged})
+    page.write_text(render_comparison(comparison, links), encoding="utf-8")
     if is_json:
         console.print_json(comparison.to_json())
         return
@@ -74,7 +85,7 @@ def _show_comparison(comparison: Comparison) -> None:
     for row in comparison.rows:
         cells = [row.cell(place) for place in range(len(shown))]
         table.add_row(row.measure.name, *cells, _format_judged(row.judged), row.judged.smallest)
-    console.out.print(table)
+    console.print_table(table)
 
 
 def _format_judged(judged: MeasureJudgement) -> str:
@@ -82,7 +93,7 @@ def _format_judged(judged: MeasureJudgement) -> str:
 
 
 @click.command()
-@click.argument("experiment", metavar="FILE|PRESET")
+@click.argument("experiment", metavar="FILE|PRESET", shell_complete=complete_experiment)
 @click.option(
     "--vary",
     "varied",
@@ -103,10 +114,13 @@ def _format_judged(judged: MeasureJudgement) -> str:
     metavar="KEY=VALUE",
     help="Set a key of the file; may be repeated.",
 )
+@placement_option
 @click.option("--dry-run", is_flag=True, help="Check every combination, show the order, and exit.")
+@open_option
 @runs_dir_option
 @output_option
 @console.survive_closed_pipe()
+@answers_signals()
 def sweep(
     *,
     experiment: str,
@@ -114,7 +128,9 @@ def sweep(
     repeat: int | None,
     seed: int | None,
     sets: tuple[str, ...],
+    placement: str | None,
     dry_run: bool,
+    is_opening: bool,
     runs_dir: Path,
     output: str,
 ) -> ExitCode:
@@ -128,6 +144,7 @@ def sweep(
     from shoal.experiment.compare.sweep import SweepFolder, plan_sweep
     from shoal.experiment.presets import find
 
+    sets += placement_sets(placement)
     plan = plan_sweep(find(experiment), sets, varied, repeats=repeat, seed=seed)
     plan.check()
     if dry_run:
@@ -136,13 +153,16 @@ def sweep(
         return ExitCode.PROVEN
     with SweepFolder(runs_dir / plan.name, plan) as folder:
         _run_remaining(plan, folder)
-        return _report(folder, output=output)
+        code, page = _report(folder, output=output)
+    if is_opening:
+        open_file(page)
+    return code
 
 
 def _run_remaining(plan: "Sweep", folder: "SweepFolder") -> None:
     from shoal.cli.run import group_by_clusters, run_one
     from shoal.experiment.faults.fault_injection import prepare_environment
-    from shoal.experiment.placing import PlacementProvider
+    from shoal.experiment.placing import plan_session
 
     remaining = folder.remaining_runs()
     total = len(plan.order())
@@ -150,27 +170,30 @@ def _run_remaining(plan: "Sweep", folder: "SweepFolder") -> None:
         f"{total - len(remaining)} of {total} runs are done; folder of the sweep: {folder.path}"
     )
     specs = [plan.spec(planned) for planned in remaining]
-    waiting = iter(remaining)
+    waiting = enumerate(remaining, total - len(remaining) + 1)
     if not remaining:
         return
-    with PlacementProvider(specs) as placing:
+    with plan_session(specs) as session:
         for group in group_by_clusters(specs):
             with prepare_environment(group[0]) as environment:
                 for spec in group:
-                    planned = next(waiting)
-                    console.say(f"\n{planned.folder}", "bold")
-                    run_one(spec, environment, placing, folder.clear_run_dir(planned))
+                    number, planned = next(waiting)
+                    console.say(f"\nrun {number} of {total}: {planned.describe()}", "bold")
+                    run_one(spec, environment, session, folder.clear_run_dir(planned))
                     if not folder.is_done(planned):
                         console.say("interrupted; run the same command again to resume the sweep")
                         return
 
 
-def _report(folder: "SweepFolder", *, output: str) -> ExitCode:
-    from shoal.report.side_by_side import render_sweep, sentences
+def _report(folder: "SweepFolder", *, output: str) -> tuple[ExitCode, Path]:
+    """Write and print the result; returns the page too."""
+    from shoal.report.side_by_side import link_reports, render_sweep, sentences
 
     result = folder.result()
     page = folder.path / "sweep.html"
-    page.write_text(render_sweep(result), encoding="utf-8")
+    runs = [run for column in result.comparison.columns for run in column.runs]
+    links = link_reports(page, {run: folder.path / run for run in runs})
+    page.write_text(render_sweep(result, links), encoding="utf-8")
     result_text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (folder.path / "result.json").write_text(result_text + "\n", encoding="utf-8")
     if output == "json":
@@ -180,7 +203,8 @@ def _report(folder: "SweepFolder", *, output: str) -> ExitCode:
         for sentence in sentences(result):
             console.out.print(sentence, markup=False)
         console.out.print(f"page  {page}", markup=False, soft_wrap=True)
-    return ExitCode.PROVEN if result.done == result.planned else ExitCode.INCONCLUSIVE
+    is_done = result.done == result.planned
+    return ExitCode.PROVEN if is_done else ExitCode.INCONCLUSIVE, page
 
 
 def _show_effects(result: SweepResult) -> None:
@@ -191,5 +215,5 @@ def _show_effects(result: SweepResult) -> None:
                 means = map(effect.measure.format_value, effect.means())
                 said = _format_judged(effect.judged), effect.judged.smallest
                 table.add_row(effect.measure.name, *means, *said)
-        console.out.print(table)
+        console.print_table(table)
         console.out.print()

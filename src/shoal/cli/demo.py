@@ -1,55 +1,218 @@
-"""`shoal demo`: sends messages through a source, a mirror and a target, and judges each of them.
+"""`shoal demo`: what acks=1 costs when a leader dies, and what a mirror loses.
 
-It does two runs: one without loss, and one with a mirror that loses one message, to show a
-violated verdict. The exit code is 0 if both verdicts are as expected.
+First two runs side by side, acks=1 and acks=all: the followers are cut off, the leader is killed.
+Then a run through a mirror that copies everything, and one through a mirror that loses a message.
+On a terminal a page shows it, with a button. The exit code is 0 if all verdicts are as expected.
 """
 
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
-from rich.progress import BarColumn, Progress, TextColumn
 
-from shoal.cli.shared import console
+from shoal.cli.shared import browser, console
 from shoal.cli.shared.options import runs_dir_option
+from shoal.cli.shared.placement import placement_option
+from shoal.cli.shared.progress import new_run_dir, show_progress
+from shoal.cli.shared.signals import answers_signals
 from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
+from shoal.runtime.interrupts import explain_interrupt
 
 if TYPE_CHECKING:
+    from shoal.experiment.demo.sides import AcksDemo
     from shoal.experiment.plan import Addresses
-    from shoal.experiment.run import RunProgress, Watch
+    from shoal.experiment.run import RunProgress
     from shoal.experiment.spec import ExperimentSpec
     from shoal.model.result import Result
     from shoal.pipeline.session import SessionFuture
 
-PRINT_EVERY_S: Final = 2.0
+# Time to read the page before the button presses itself.
+PAGE_PRESS_AFTER_S: Final = 10.0
+PRESS_AFTER_S: Final = 2.0
+EXPECTED: Final = (Verdict.VIOLATED, Verdict.PROVEN, Verdict.PROVEN, Verdict.VIOLATED)
+
+
+@dataclass
+class DemoStep:
+    """One run through a mirror, as the page shows it."""
+
+    title: str
+    run: str = ""
+    doing: str = ""
+    sent: int = 0
+    received: int = 0
+    result: "Result | None" = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "run": self.run,
+            "doing": self.doing,
+            "sent": self.sent,
+            "received": self.received,
+            "verdict": None if self.result is None else self.result.verdict.value,
+            "sentence": "" if self.result is None else self.result.sentence,
+        }
+
+
+@dataclass
+class DemoState:
+    """What the page shows: the two sides, and what follows them."""
+
+    sides: "AcksDemo"
+    steps: list[DemoStep] = field(
+        default_factory=lambda: [
+            DemoStep("A mirror that copies everything"),
+            DemoStep("The same, with a mirror that loses one message"),
+        ]
+    )
+
+    def snapshot(self) -> dict[str, Any]:
+        return {**self.sides.snapshot(), "steps": [step.to_json() for step in self.steps]}
+
+    def press(self) -> None:
+        self.sides.button.press()
 
 
 @click.command()
+@click.option(
+    "--page/--no-page",
+    "wants_page",
+    default=None,
+    help="Show it on a page too.  [default: on a terminal]",
+)
+@placement_option
 @runs_dir_option
 @console.survive_closed_pipe()
-def demo(*, runs_dir: Path) -> ExitCode:
-    """See it work: produce, mirror, consume, judge; then again with one message lost."""
-    from shoal.experiment import demo as experiments
-    from shoal.pipeline.session import SessionFuture
+@answers_signals()
+def demo(*, wants_page: bool | None, placement: str | None, runs_dir: Path) -> ExitCode:
+    """See it work: acks=1 loses messages when a leader dies; then mirrors, good and bad.
 
+    On a desktop the page opens in the browser; elsewhere its address is printed.
+    """
+    from shoal.experiment.demo.sides import start_sides
+    from shoal.experiment.demo.specs import lossless_spec, lossy_spec
+    from shoal.experiment.placing import plan_session
+    from shoal.experiment.spec import WorkersSpec
+
+    workers = WorkersSpec(placement) if placement else WorkersSpec()
+    specs = [replace(spec, workers=workers) for spec in (lossless_spec(), lossy_spec())]
     started = time.monotonic()
-    with SessionFuture() as session, two_clusters() as addresses:
-        console.say("\n1. a mirror that copies everything", "bold")
-        clean = _run_and_show(
-            experiments.lossless_spec(), addresses, runs_dir=runs_dir, session=session
+    is_page_wanted = console.err.is_terminal if wants_page is None else wants_page
+    has_page = is_page_wanted and _can_serve()
+    press_after_s = PAGE_PRESS_AFTER_S if has_page else PRESS_AFTER_S
+    with (
+        plan_session(specs) as session,
+        start_sides(lambda name: new_run_dir(runs_dir, name), press_after_s=press_after_s) as sides,
+    ):
+        console.say(
+            f"two clusters of three brokers are up after {time.monotonic() - started:.1f} s"
         )
-        console.say("\n2. the same, with a mirror that loses one message", "bold")
-        lossy = _run_and_show(
-            experiments.lossy_spec(), addresses, runs_dir=runs_dir, session=session
+        state = DemoState(sides)
+        with _page(state, runs_dir, is_wanted=has_page) as is_visited:
+            results = _run_all(state, specs, runs_dir, session)
+            console.say(
+                f"\ndone in {time.monotonic() - started:.0f} s; shoal runs list shows all runs"
+            )
+            if is_visited():
+                _wait_for_interrupt()
+    is_expected = tuple(result.verdict for result in results) == EXPECTED
+    return ExitCode.PROVEN if is_expected else ExitCode.UNEXPECTED
+
+
+def _run_all(
+    state: DemoState, specs: "list[ExperimentSpec]", runs_dir: Path, session: "SessionFuture"
+) -> "list[Result]":
+    is_on_spark = specs[0].workers.on_spark
+    results = _run_sides(state.sides, session if is_on_spark else None)
+    with two_clusters() as addresses:
+        for number, (step, spec) in enumerate(zip(state.steps, specs, strict=True), 2):
+            console.say(f"\n{number}. {step.title[0].lower()}{step.title[1:]}", "bold")
+            results.append(
+                _run_and_show(spec, addresses, runs_dir=runs_dir, session=session, step=step)
+            )
+    return results
+
+
+# acks=1 and acks=all
+
+
+def _run_sides(sides: "AcksDemo", session: "SessionFuture | None") -> "list[Result]":
+    """Run and judge both sides, and show what happened to one lost message."""
+    from shoal.cli.shared.verdict import show_verdict
+    from shoal.experiment.judge import judge
+
+    console.say("\n1. acks=1 and acks=all side by side, on the same settings", "bold")
+    console.say(
+        "3 replicas, min.insync.replicas=2, no unclean elections (Kafka's default): the followers "
+        "are cut off from the leader, which is then killed"
+    )
+    with explain_interrupt("nothing new is sent; both runs end"):
+        sides.run(lambda sentence: console.say(f"  {sentence}"))
+    for side in sides.sides:
+        console.say(
+            f"  acks={side.acks}: {side.missing.count:,} acknowledged messages are lost so far"
         )
-    has_expected_verdicts = (clean.verdict, lossy.verdict) == (Verdict.PROVEN, Verdict.VIOLATED)
-    console.say(f"\ndone in {time.monotonic() - started:.0f} s; shoal runs list shows both runs")
-    return ExitCode.PROVEN if has_expected_verdicts else ExitCode.UNEXPECTED
+    console.say("  judging" if session is None else "  judging on Spark")
+    results = []
+    for side in sides.sides:
+        side.result = judge([side.run_dir], session=session)
+        console.out.print(f"\nacks={side.acks}", style="bold")
+        show_verdict(side.result, side.run_dir)
+        results.append(side.result)
+        for name in side.missing.examples[:1]:
+            console.out.print(f"  one of them: {side.life_of(name)}", markup=False)
+    return results
+
+
+# The page
+
+
+def _can_serve() -> bool:
+    try:
+        import shoal.web.server  # noqa: F401
+    except ImportError:
+        console.say("no page: it needs the extra `web` (pip install 'shoal[web]')")
+        return False
+    return True
+
+
+@contextmanager
+def _page(state: DemoState, runs_dir: Path, *, is_wanted: bool) -> "Iterator[Any]":
+    """Serve the page, open it on a desktop; yields whether somebody has opened it."""
+    if not is_wanted:
+        yield lambda: False
+        return
+    from shoal.web.server import serve_demo
+
+    addresses: list[str] = []
+
+    def on_address(address: str) -> None:
+        addresses.append(address)
+        if len(addresses) > 1:
+            return
+        page = f"{address}#/demo"
+        is_opened = browser.has_desktop() and click.launch(page) == 0
+        console.say(f"page: {page}" if not is_opened else f"the page is open: {page}")
+
+    with serve_demo(runs_dir.absolute(), state, on_address):
+        # Each address opens one browser; another one is made when it was used.
+        yield lambda: len(addresses) > 1
+
+
+def _wait_for_interrupt() -> None:
+    console.say("the page stays until Ctrl-C")
+    with suppress(KeyboardInterrupt), explain_interrupt("closing the page"):
+        threading.Event().wait()
+
+
+# Mirrors
 
 
 @contextmanager
@@ -58,12 +221,8 @@ def two_clusters() -> "Iterator[Addresses]":
     from shoal.experiment.plan import Addresses
     from shoal.systems.clusters import make_cluster
 
-    started = time.monotonic()
     with make_cluster("lite") as source, make_cluster("lite") as target:
-        console.say(
-            f"source {source.bootstrap} and target {target.bootstrap} are up after "
-            f"{time.monotonic() - started:.1f} s (Kafka Lite, one broker each)"
-        )
+        console.say(f"\nsource {source.bootstrap} and target {target.bootstrap}, one broker each")
         yield Addresses(source.bootstrap, target.bootstrap)
 
 
@@ -73,51 +232,28 @@ def _run_and_show(
     *,
     runs_dir: Path,
     session: "SessionFuture",
+    step: DemoStep,
 ) -> "Result":
     from shoal.cli.shared.verdict import show_verdict
     from shoal.experiment.judge import run_experiment
 
     run_dir = new_run_dir(runs_dir, experiment.name)
+    step.run = run_dir.name
     sent = experiment.producers.settings
     console.say(
         f"{sent['messages']:,} messages of {sent['size_bytes']} B over "
         f"{experiment.topics.partitions} partitions at {sent['rate_per_s']:,.0f}/s"
     )
-    with show_progress() as watch:
-        result = run_experiment(
+    with show_progress() as show:
+
+        def watch(progress: "RunProgress") -> None:
+            show(progress)
+            step.doing = progress.doing
+            if progress.total:
+                step.sent, step.received = progress.sent, progress.received
+
+        step.result = run_experiment(
             experiment, addresses=addresses, run_dir=run_dir, session=session, watch=watch
         )
-    show_verdict(result, run_dir)
-    return result
-
-
-def new_run_dir(runs_dir: Path, name: str) -> Path:
-    """A new folder, named by the time; with a number if that folder exists."""
-    stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
-    candidates = (runs_dir / (f"{stem}-{n}" if n else stem) for n in range(1000))
-    return next(path for path in candidates if not path.exists())
-
-
-@contextmanager
-def show_progress() -> "Iterator[Watch]":
-    """Show a progress bar on a terminal, or else a line every few seconds."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"))
-    printed_s = 0.0
-    last_step = ""
-    with Progress(
-        *columns, console=console.err, transient=True, disable=not console.err.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None, counts="")
-
-        def watch(step: "RunProgress") -> None:
-            nonlocal printed_s, last_step
-            counts = f"{step.sent:,} sent, {step.received:,} received" if step.total else ""
-            bar.update(task, description=step.doing, counts=counts)
-            bar.update(task, total=step.total or None, completed=step.received)
-            if console.err.is_terminal:
-                return
-            if step.doing != last_step or time.monotonic() - printed_s > PRINT_EVERY_S:
-                last_step, printed_s = step.doing, time.monotonic()
-                console.say(f"  {step.doing} {counts}".rstrip())
-
-        yield watch
+    show_verdict(step.result, run_dir)
+    return step.result

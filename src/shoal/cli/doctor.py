@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.shared import console
 from shoal.cli.shared.options import output_option
@@ -57,10 +59,10 @@ def doctor(
         return ExitCode.UNEXPECTED if is_incomplete else ExitCode.PROVEN
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for check in checks:
-        table.add_row(MARKS[check.state], check.name, check.found)
+        table.add_row(MARKS[check.state], escape(check.name), escape(check.found))
         if check.remedy:
-            table.add_row("", "", f"[bold]{check.remedy}[/]")
-    console.out.print(table)
+            table.add_row("", "", Text(check.remedy, "bold"))
+    console.print_table(table)
     console.say("something is missing" if is_incomplete else "nothing is missing")
     return ExitCode.UNEXPECTED if is_incomplete else ExitCode.PROVEN
 

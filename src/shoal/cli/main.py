@@ -7,10 +7,13 @@ exit code, never a traceback (`--verbose` shows it). Ctrl-C is exit code 105.
 import importlib
 import logging
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import rich_click as click
+from click.core import Command
 from click.exceptions import Exit
+from click.shell_completion import CompletionItem
 
 from shoal import __version__
 from shoal.cli.shared import console
@@ -22,13 +25,15 @@ from shoal.model.errors import (
     UsageError,
 )
 from shoal.model.exit_codes import ExitCode
+from shoal.runtime.os_errors import describe_os_error
 
 COMMANDS = {
     "demo": "shoal.cli.demo:demo",
     "audit": "shoal.cli.audit:audit",
-    "cluster": "shoal.cli.cluster:cluster",
-    "broker": "shoal.cli.nodes:broker",
-    "controller": "shoal.cli.nodes:controller",
+    "cluster": "shoal.cli.cluster.cluster:cluster",
+    "broker": "shoal.cli.cluster.nodes:broker",
+    "controller": "shoal.cli.cluster.nodes:controller",
+    "ready": "shoal.cli.deploy.ready:ready",
     "doctor": "shoal.cli.doctor:doctor",
     "mirror": "shoal.cli.mirror.mirror:mirror",
     "produce": "shoal.cli.produce:produce",
@@ -39,7 +44,21 @@ COMMANDS = {
     "sweep": "shoal.cli.compare:sweep",
     "compare": "shoal.cli.compare:compare",
     "runs": "shoal.cli.runs:runs",
+    "serve": "shoal.cli.serve:serve",
+    "generate": "shoal.cli.deploy.generate:generate",
+    "completion": "shoal.cli.completion:completion",
 }
+# As `shoal --help` shows them; a command that is missing here is shown last.
+GROUPS: Final = {
+    "Start": ("demo", "doctor", "completion"),
+    "Test a pipeline": ("run", "sweep", "bench", "produce", "consume", "audit"),
+    "Look at runs": ("runs", "compare", "serve", "clean"),
+    "Mirror": ("mirror",),
+    "Kafka": ("cluster", "broker", "controller", "ready"),
+    "Deploy": ("generate",),
+}
+# Of the extra `web`; other missing packages belong to `spark`.
+WEB_PACKAGES = {"sse_starlette", "starlette", "uvicorn"}
 
 
 class LazyGroup(click.RichGroup):
@@ -55,6 +74,11 @@ class LazyGroup(click.RichGroup):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands, without importing each of them for its description."""
+        names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
+        return names + Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -66,7 +90,14 @@ class LazyGroup(click.RichGroup):
         return super().resolve_command(ctx, args)
 
 
+def _command_panels(group: Callable[..., Any]) -> Callable[..., Any]:
+    for title, names in reversed(GROUPS.items()):
+        group = click.command_panel(title, commands=list(names))(group)
+    return group
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@_command_panels
 @click.version_option(__version__, prog_name="shoal")
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens; show tracebacks.")
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
@@ -77,7 +108,7 @@ def main(*, verbose: bool, quiet: bool, no_color: bool) -> None:
     \b
     shoal demo                         see it work, in a minute
     shoal cluster up                   a small Kafka on this machine
-    shoal mirror run --help            copy topics between clusters, batch by batch
+    shoal mirror run --help            copy topics between clusters
     shoal runs show                    the last run and its verdict
     shoal doctor                       what this machine has, and what is missing
     """
@@ -89,14 +120,16 @@ def main(*, verbose: bool, quiet: bool, no_color: bool) -> None:
 
 
 def run() -> None:
-    """Run the command line of the `shoal` script, and exit."""
+    """The entry point of installations that are older than `shoal.__main__.run`."""
     sys.exit(execute(sys.argv[1:]))
 
 
 def execute(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
+    console.accept_any_text()
     try:
         outcome: Any = main(arguments, prog_name="shoal", standalone_mode=False)
+        sys.stdout.flush()  # a full disk shows here
     except Exit as stop:
         return stop.exit_code
     except click.ClickException as problem:
@@ -105,21 +138,35 @@ def execute(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         console.say("interrupted")
         return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        console.discard_output()
+        return ExitCode.UNEXPECTED
     except ModuleNotFoundError as error:
         if (error.name or "shoal").partition(".")[0] == "shoal":
             raise  # an internal error, not a missing extra
-        missing = SystemFailure(
-            f"this command needs the package {error.name}, which is not installed",
-            remedy="pip install 'shoal[spark]'",
-        )
-        console.show_error(missing)
-        return exit_code_of(missing)
+        return _fail(_describe_missing(error), error)
+    except OSError as error:
+        return _fail(describe_os_error(error), error)
     except ShoalError as error:
-        console.err.quiet = False
-        console.show_error(error)
-        logging.getLogger(__name__).debug("traceback of the error above", exc_info=True)
-        return exit_code_of(error)
+        return _fail(error, error)
     return int(outcome) if isinstance(outcome, int) else ExitCode.PROVEN
+
+
+def _describe_missing(error: ModuleNotFoundError) -> SystemFailure:
+    extra = "web" if error.name in WEB_PACKAGES else "spark"
+    return SystemFailure(
+        f"this command needs the package {error.name}, which is not installed",
+        remedy=f"pip install 'shoal[{extra}]'",
+    )
+
+
+def _fail(shown: ShoalError, cause: Exception) -> ExitCode:
+    """Print an error, and return its exit code."""
+    console.flush_or_discard()
+    console.err.quiet = False
+    console.show_error(shown)
+    logging.getLogger(__name__).debug("traceback of the error above", exc_info=cause)
+    return exit_code_of(shown)
 
 
 def exit_code_of(error: ShoalError) -> ExitCode:

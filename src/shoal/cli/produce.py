@@ -1,18 +1,25 @@
 """`shoal produce` and `shoal consume`: the two ends of a test, on machines that share nothing."""
 
 import asyncio
-import math
 import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from shoal.cli.shared import console
+from shoal.cli.shared.complete import complete_run, complete_topics
 from shoal.cli.shared.options import Command, cluster_properties, output_option, runs_dir_option
+from shoal.cli.shared.progress import (
+    format_elapsed,
+    histogram_lines,
+    latencies_of,
+    show_reports,
+)
 from shoal.cli.shared.workload_options import (
     consumer_options,
     consumer_settings,
@@ -20,10 +27,14 @@ from shoal.cli.shared.workload_options import (
     producer_options,
     producer_settings,
 )
-from shoal.model.errors import UsageError
+from shoal.experiment.runs import list_runs
+from shoal.model.errors import SystemFailure, UsageError
+from shoal.model.runs import run_hash
 from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducedTopic, ProducerSpec
 
-PRINT_EVERY_S: Final = 2.0
+if TYPE_CHECKING:
+    from shoal.workload.receive.newest_run import NewestRun
+    from shoal.workload.send.producer import ProducerSummary
 
 
 def _common_options(command: Command) -> Command:
@@ -46,7 +57,12 @@ def _common_options(command: Command) -> Command:
             metavar="KEY=VALUE",
             help="One property for the client; may be repeated.",
         ),
-        click.option("--topics", required=True, help="Topics, separated by commas."),
+        click.option(
+            "--topics",
+            required=True,
+            help="Topics, separated by commas.",
+            shell_complete=complete_topics,
+        ),
         click.option(
             "--use-message-headers",
             is_flag=True,
@@ -126,21 +142,25 @@ def produce(
     folder = ledger or runs_dir / f"{run}-{_file_name(spec.producer)}"
     console.say(f"run {run}, producer {spec.producer}; ledgers in {folder}")
     console.say(f"the other end: shoal consume --run {run} --topics … --bootstrap-server …")
-    summary = asyncio.run(
-        produce_standalone(
-            spec,
-            _properties(rest),
-            lanes=lanes,
-            folder=folder,
-            on_progress=_progress_printer(_format_producer),
+    with show_reports(_format_producer, "attempts") as view:
+        summary = asyncio.run(
+            produce_standalone(
+                spec, _properties(rest), lanes=lanes, folder=folder, on_progress=view
+            )
         )
-    )
-    _show(summary.to_json() | {"run": run, "ledger": str(folder)}, output, _format_producer)
+    shown = summary.to_json() | {"run": run, "ledger": str(folder)}
+    _show(shown, view.last, output, _format_producer)
+    _require_acknowledged(summary)
 
 
 @click.command()
 @_common_options
-@click.option("--run", default="", help="The run to read.  [default: the run of the first message]")
+@click.option(
+    "--run",
+    default="",
+    help="The run to read.  [default: the newest in the topics, or else of the first message]",
+    shell_complete=complete_run,
+)
 @click.option(
     "--group",
     default="consumers",
@@ -206,16 +226,41 @@ def consume(
     label = run or f"read-{uuid.uuid4().hex[:8]}"
     folder = ledger or runs_dir / f"{label}-{_file_name(name)}-{_file_name(group)}"
     console.say(f"consumer {name} of {group}; ledgers in {folder}")
-    summary = asyncio.run(
-        consume_standalone(
-            spec,
-            options,
-            _properties(rest),
-            folder=folder,
-            on_progress=_progress_printer(_format_consumer),
+    with show_reports(_format_consumer, "received") as view:
+        summary = asyncio.run(
+            consume_standalone(
+                spec,
+                options,
+                _properties(rest),
+                folder=folder,
+                on_progress=view,
+                on_run=partial(_announce_run, runs_dir),
+            )
         )
+    shown = summary.to_json() | {"ledger": str(folder)}
+    _show(shown, view.last, output, _format_consumer)
+
+
+def _announce_run(runs_dir: Path, newest: "NewestRun") -> None:
+    age = format_elapsed(max(time.time() - newest.sent_ms / 1000, 0))
+    names = (run.run for run in list_runs(runs_dir, skip_malformed=True))
+    name = next((each for each in names if run_hash(each) == run_hash(newest.run)), newest.run)
+    console.say(
+        f"reading run {name}, the newest in these topics: its last message was sent {age} ago;"
+        " --run reads another"
     )
-    _show(summary.to_json() | {"ledger": str(folder)}, output, _format_consumer)
+
+
+def _require_acknowledged(summary: "ProducerSummary") -> None:
+    """Raise, with Kafka's names of the errors, if a broker did not acknowledge what it should."""
+    if not summary.errors:
+        return
+    total = sum(summary.errors.values())
+    counts = ", ".join(f"{name} ({count:,})" for name, count in summary.errors.items())
+    raise SystemFailure(
+        f"{total:,} of {summary.attempts:,} messages were not acknowledged: {counts}",
+        remedy="the ledger has the outcome of each; shoal audit judges what was promised",
+    )
 
 
 def _properties(values: Mapping[str, Any]) -> dict[str, str]:
@@ -241,27 +286,17 @@ def _file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
 
 
-def _progress_printer(
-    format_report: Callable[[Mapping[str, Any]], str],
-) -> Callable[[Mapping[str, Any]], None]:
-    """A callback that prints the progress every few seconds."""
-    printed_s = -math.inf
-
-    def print_progress(report: Mapping[str, Any]) -> None:
-        nonlocal printed_s
-        if time.monotonic() - printed_s > PRINT_EVERY_S:
-            printed_s = time.monotonic()
-            console.say(format_report(report))
-
-    return print_progress
-
-
 def _format_producer(report: Mapping[str, Any]) -> str:
     return (
         f"sent {report['attempts']:,}: {report['ok']:,} acknowledged, {report['failed']:,} failed,"
         f" {report['unknown']:,} unknown; {report['behind']:,} behind the schedule"
-        f"{_format_transactions(report)}"
+        f"{_format_errors(report)}{_format_transactions(report)}"
     )
+
+
+def _format_errors(report: Mapping[str, Any]) -> str:
+    errors: Mapping[str, int] = report["errors"]
+    return "".join(f"; {name}: {count:,}" for name, count in errors.items())
 
 
 def _format_transactions(report: Mapping[str, Any]) -> str:
@@ -284,9 +319,15 @@ def _format_consumer(report: Mapping[str, Any]) -> str:
 
 
 def _show(
-    report: Mapping[str, Any], output: str, format_report: Callable[[Mapping[str, Any]], str]
+    summary: Mapping[str, Any],
+    last: Mapping[str, Any],
+    output: str,
+    format_report: Callable[[Mapping[str, Any]], str],
 ) -> None:
+    """Print the summary; `last` is the last report, which has the latencies."""
     if output == "json":
-        console.print_json(report)
-    else:
-        console.say(format_report(report))
+        console.print_json(summary)
+        return
+    console.say(format_report(summary))
+    for line in histogram_lines(latencies_of(last)):
+        console.say(line)

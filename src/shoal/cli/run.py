@@ -1,27 +1,41 @@
 """`shoal run`: one experiment, from its file to its verdict."""
 
+import threading
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from shoal.cli.demo import new_run_dir, show_progress
 from shoal.cli.shared import console
+from shoal.cli.shared.browser import open_file, open_option
+from shoal.cli.shared.complete import complete_experiment
+from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
 from shoal.cli.shared.options import COUNT, SIZE, output_option, runs_dir_option
+from shoal.cli.shared.placement import placement_option, placement_sets
+from shoal.cli.shared.progress import new_run_dir, show_progress
+from shoal.cli.shared.signals import answers_signals
 from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
+from shoal.runtime.interrupts import explain_interrupt
 
 if TYPE_CHECKING:
     from shoal.experiment.faults.fault_injection import Environment
-    from shoal.experiment.placing import PlacementProvider
+    from shoal.experiment.metrics import RunMetrics
+    from shoal.experiment.run import RunProgress
     from shoal.experiment.safety import Permissions
     from shoal.experiment.spec import ExperimentSpec
     from shoal.model.result import Result
+    from shoal.pipeline.session import SessionFuture
     from shoal.systems.apache.ivy import StartProgress
+    from shoal.telemetry.http_port import EndpointSpec
 
 
 @click.command()
-@click.argument("experiment", required=False, metavar="FILE|PRESET")
+@click.argument(
+    "experiment", required=False, metavar="FILE|PRESET", shell_complete=complete_experiment
+)
 @click.option(
     "--set",
     "sets",
@@ -34,11 +48,13 @@ if TYPE_CHECKING:
     type=click.Choice(["lite", "apache"]),
     help="Engine of the clusters.  [default: as in the file]",
 )
+@placement_option
 @click.option(
     "--master",
-    help="Run producers, consumers and scans as tasks of this Spark master.  [default: as in the "
-    "file, or else processes on this machine]",
+    help="Spark master of producers, consumers, scans and audit.  [default: as in the file, or "
+    "else Spark on this machine]",
 )
+@click.option("--keep-ui", is_flag=True, help="Keep Spark's page open after the run, until Ctrl-C.")
 @click.option(
     "--canary-topic",
     metavar="NAME",
@@ -47,19 +63,30 @@ if TYPE_CHECKING:
 @click.option("--allow-faults", is_flag=True, help="Allow faults with external clusters too.")
 @click.option("--max-rate", type=COUNT, help="Maximum messages per second.")
 @click.option("--max-bytes", type=SIZE, help="Maximum bytes of all messages together.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Print each finding as soon as it is certain (docs/guides/follow.md).",
+)
+@metrics_options
 @click.option("--list", "is_list", is_flag=True, help="Show the presets.")
 @click.option("--dry-run", is_flag=True, help="Check the file, show what would happen, and exit.")
+@open_option
 @runs_dir_option
 @output_option
 @console.survive_closed_pipe()
+@answers_signals()
 def run(
     *,
     experiment: str | None,
     sets: tuple[str, ...],
     engine: str | None,
+    placement: str | None,
     master: str | None,
+    keep_ui: bool,
     is_list: bool,
     dry_run: bool,
+    is_opening: bool,
     runs_dir: Path,
     output: str,
     **allowed: Any,
@@ -76,6 +103,7 @@ def run(
     """
     from shoal.cli.shared.verdict import exit_code
     from shoal.experiment.faults.fault_injection import check
+    from shoal.experiment.metrics import RunMetrics, serve_run_metrics
     from shoal.experiment.presets import find, presets
     from shoal.experiment.safety import apply_permissions
     from shoal.experiment.spec import load_variants
@@ -84,8 +112,9 @@ def run(
         for name, description in presets().items():
             console.out.print(f"{name:<22} {description}", markup=False)
         return ExitCode.PROVEN
-    if master is not None:
-        sets += (f"workers.master={master!r}",)
+    sets += placement_sets(placement, master)
+    follow = bool(allowed.pop("follow"))
+    endpoint = take_endpoint(allowed)
     permissions = _permissions(**allowed)
     specs = [
         apply_permissions(spec, permissions)
@@ -97,7 +126,19 @@ def run(
         for spec in specs:
             console.out.print("\n".join(outline(spec)), markup=False)
         return ExitCode.PROVEN
-    return exit_code((result.run, result) for result in _run_all(specs, runs_dir, output=output))
+    metrics = RunMetrics()
+    with serve_run_metrics(endpoint, metrics, partial(_announce_metrics, endpoint)):
+        results, page = _run_all(
+            specs, runs_dir, metrics, output=output, keep_ui=keep_ui, follow=follow
+        )
+    if is_opening:
+        open_file(page)
+    return exit_code((result.run, result) for result in results)
+
+
+def _announce_metrics(endpoint: "EndpointSpec | None", port: int) -> None:
+    if endpoint is not None:
+        console.say(f"metrics: http://{endpoint.host}:{port}/metrics")
 
 
 def _permissions(
@@ -110,30 +151,61 @@ def _permissions(
     return Permissions(canary_topic, allow_faults=allow_faults, caps=caps)
 
 
-def _run_all(specs: "list[ExperimentSpec]", runs_dir: Path, *, output: str) -> "list[Result]":
-    """Run every variant; one with the same clusters as the one before uses those."""
+def _run_all(
+    specs: "list[ExperimentSpec]",
+    runs_dir: Path,
+    metrics: "RunMetrics",
+    *,
+    output: str,
+    keep_ui: bool,
+    follow: bool,
+) -> "tuple[list[Result], Path]":
+    """Run every variant; one with the same clusters as the one before uses those.
+
+    Returns the results, and the page about all of them.
+    """
     from shoal.cli.compare import show_side_by_side
+    from shoal.cli.shared.follow import following
     from shoal.experiment.faults.fault_injection import prepare_environment
-    from shoal.experiment.placing import PlacementProvider
+    from shoal.experiment.placing import plan_session
     from shoal.experiment.runs import summarise
+    from shoal.report.files import REPORT_FILE
 
     done: list[Result] = []
     run_dirs: list[Path] = []
-    with PlacementProvider(specs) as placing:
+    with plan_session(specs) as session:
         for group in group_by_clusters(specs):
             with prepare_environment(group[0], report=_report_start) as environment:
                 for spec in group:
                     run_dir = new_run_dir(runs_dir, spec.title).absolute()
-                    result = run_one(spec, environment, placing, run_dir)
+                    metrics.begin(run_dir.name)
+                    with following(run_dir, is_wanted=follow):
+                        result = run_one(spec, environment, session, run_dir, metrics=metrics)
+                    metrics.end(result)
                     _show(result, spec, output=output, run_dir=run_dir)
                     done.append(result)
                     run_dirs.append(run_dir)
                     if summarise(run_dir).state == "interrupted":
-                        return done  # the user interrupted it: skip the other variants
+                        # The user interrupted it: skip the other variants.
+                        return done, run_dir / REPORT_FILE
+        if keep_ui:
+            _keep_page(session)
     if len(run_dirs) > 1 and output != "json":
         console.out.print()
-        show_side_by_side(run_dirs, run_dirs[0].with_name(f"{run_dirs[0].name}-comparison.html"))
-    return done
+        page = run_dirs[0].with_name(f"{run_dirs[0].name}-comparison.html")
+        show_side_by_side(run_dirs, page)
+        return done, page
+    return done, run_dirs[-1] / REPORT_FILE
+
+
+def _keep_page(session: "SessionFuture") -> None:
+    page = session.result().sparkContext.uiWebUrl
+    if page is None:
+        console.say("this Spark has no page: only a local one has", "yellow")
+        return
+    console.say(f"Spark's page: {page} (until Ctrl-C)")
+    with suppress(KeyboardInterrupt), explain_interrupt("closing Spark's page"):
+        threading.Event().wait()
 
 
 def group_by_clusters(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
@@ -150,20 +222,30 @@ def group_by_clusters(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpe
 
 
 def run_one(
-    spec: "ExperimentSpec", environment: "Environment", placing: "PlacementProvider", run_dir: Path
+    spec: "ExperimentSpec",
+    environment: "Environment",
+    session: "SessionFuture",
+    run_dir: Path,
+    *,
+    metrics: "RunMetrics | None" = None,
 ) -> "Result":
     """Run one experiment on running clusters, and judge it; `run_dir` must not exist."""
     from shoal.experiment.judge import run_experiment
 
-    faults = environment.fault_injection(spec)
-    with show_progress() as watch:
+    with show_progress() as show:
+        faults = environment.fault_injection(spec, on_fault=show.on_fault)
+
+        def watch(step: "RunProgress") -> None:
+            show(step)
+            if metrics is not None:
+                metrics.on_progress(step)
+
         result = run_experiment(
             spec,
             addresses=environment.addresses(spec),
             run_dir=run_dir,
-            session=placing.session,
+            session=session,
             watch=watch,
-            location=placing.location(),
             faults=faults,
         )
     for failure in faults.failures:
@@ -208,7 +290,7 @@ def _show_groups(result: "Result") -> None:
         latency = m.latency_us.get("e2e_intended")
         times = [format_owed_latency(latency, name) for name in ("p50", "p99")]
         table.add_row(name, group.verdict.value, *shown, *times)
-    console.out.print(table)
+    console.print_table(table)
 
 
 def outline(spec: "ExperimentSpec") -> list[str]:
@@ -233,8 +315,8 @@ def outline(spec: "ExperimentSpec") -> list[str]:
     lines.append(
         f"  consumers {spec.consumers.count} in each of {len(spec.consumers.groups)} groups"
     )
-    if spec.workers.on_spark:
-        lines.append(f"  workers   tasks of Spark on {spec.workers.master}")
+    where = f"tasks of Spark on {spec.workers.master or 'this machine'}"
+    lines.append(f"  workers   {where if spec.workers.on_spark else 'processes'}")
     for (one, two), delay_ms in spec.zones.latency_ms.items():
         lines.append(f"  zones     {delay_ms:g} ms from {one} to {two}")
     if spec.faults:

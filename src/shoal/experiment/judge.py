@@ -1,40 +1,90 @@
-"""Judges ledgers: writes `result.json` and `report.html`. Also runs and judges an experiment."""
+"""Judges ledgers: writes `result.json` and the report with its twins. Also runs an experiment."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from shoal.audit.read.folder import Ledger, open_ledger
 from shoal.audit.result.thresholds import hold, parse
+from shoal.audit.usage import DriverUsage
 from shoal.experiment.plan import Addresses
-from shoal.experiment.run import FaultHooks, RunProgress, Watch, WorkerLocation, run_workload
+from shoal.experiment.run import (
+    NOTHING_SENT,
+    FaultHooks,
+    RunProgress,
+    Watch,
+    no_watch,
+    run_workload,
+)
 from shoal.experiment.spec import ExperimentSpec
 from shoal.model.result import Result
 from shoal.model.run_folder import read_plan
-from shoal.pipeline.audit_job import audit_run
-from shoal.pipeline.session import SessionFuture
-from shoal.report.page import render
+from shoal.pipeline.audit_job import audit_ledger
+from shoal.report.files import write_report_files
+from shoal.runtime.interrupts import explain_interrupt
+from shoal.telemetry.excerpt import read_excerpt
+
+if TYPE_CHECKING:
+    from shoal.pipeline.session import SessionFuture
 
 
 def judge(
     run_dirs: Sequence[Path],
     *,
-    session: SessionFuture,
+    session: "SessionFuture | None",
     given: Mapping[str, int] | None = None,
-    thresholds: Sequence[str] = (),
+    watch: Watch = no_watch,
 ) -> Result:
-    """Audit the ledgers in these folders as one run; the first folder gets the results.
+    """Audit the ledgers in these folders as one run; see `judge_ledger`.
 
-    `given` is what the user states: `clock_skew_us`, `deadline_us`. The result is checked against
-    the thresholds in the `run.json` of every folder, and against `thresholds`.
+    `given` is what the user states: `clock_skew_us`, `deadline_us`.
     """
+    ledger = open_ledger([folder.absolute() for folder in run_dirs], **(given or {}))
+    return judge_ledger(ledger, session=session, watch=watch)
+
+
+def judge_ledger(
+    ledger: Ledger,
+    *,
+    session: "SessionFuture | None",
+    thresholds: Sequence[str] = (),
+    usage: DriverUsage | None = None,
+    watch: Watch = no_watch,
+) -> Result:
+    """Audit ledgers, on Spark or without a session in this process; the first folder gets the
+    results.
+
+    The result is checked against the thresholds in the `run.json` of every folder, and against
+    `thresholds`. `usage`, if given, counts what the driver receives. `watch` gets the progress.
+    """
+    run_dirs = [folder.directory for folder in ledger.folders]
     home = run_dirs[0]
     wanted = parse(dict.fromkeys([*read_planned_thresholds(run_dirs), *thresholds]))
-    result = hold(audit_run(run_dirs, session.result(), given=given), wanted)
+    result = hold(_audit(ledger, session, usage, watch), wanted)
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
-    page = render(result, read_plan(home))
-    (home / "report.html").write_text(page, encoding="utf-8")
+    write_report_files(home, result, read_excerpt(home))
     return result
+
+
+def _audit(
+    ledger: Ledger, session: "SessionFuture | None", usage: DriverUsage | None, watch: Watch
+) -> Result:
+    if session is None:
+        watch(RunProgress("judging"))
+        return audit_ledger(ledger, None, usage=usage)
+    from shoal.pipeline.task_progress import report_tasks
+
+    watch(RunProgress("starting Spark"))
+    started = session.result()
+    watch(RunProgress("judging on Spark"))
+
+    def on_tasks(ended: int, total: int) -> None:
+        watch(RunProgress("judging on Spark", done=ended, to_do=total, unit="tasks"))
+
+    with report_tasks(started, on_tasks):
+        return audit_ledger(ledger, started, usage=usage)
 
 
 def read_planned_thresholds(run_dirs: Sequence[Path]) -> list[str]:
@@ -48,14 +98,17 @@ def run_experiment(
     *,
     addresses: Addresses,
     run_dir: Path,
-    session: SessionFuture,
+    session: "SessionFuture",
     watch: Watch,
-    location: WorkerLocation | None = None,
     faults: FaultHooks | None = None,
 ) -> Result:
-    """Run an experiment and judge it; `run_dir` then has its ledgers and results."""
+    """Run an experiment where its spec places it, and judge it; `run_dir` then has its results."""
+    from shoal.experiment.placing import find_location
+
+    with explain_interrupt(NOTHING_SENT):
+        location = find_location(spec, session, watch)
     run_workload(
         spec, addresses=addresses, run_dir=run_dir, watch=watch, location=location, faults=faults
     )
-    watch(RunProgress("judging on Spark"))
-    return judge([run_dir], session=session)
+    with explain_interrupt(f"the ledgers are complete; judge them with: shoal audit {run_dir}"):
+        return judge([run_dir], session=session if spec.workers.on_spark else None, watch=watch)

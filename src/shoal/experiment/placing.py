@@ -1,57 +1,55 @@
-"""Places the workers of runs: as processes on this machine, or as tasks of Spark.
+"""Places the workers of runs: as tasks of Spark, or as processes on this machine.
 
 Rules:
-- One Spark session is used for everything: it judges, and if the experiment names a master, its
-  tasks are the workers.
+- One Spark session is used for everything: its tasks are the workers, and it judges. Nothing is
+  sent before it is warm.
+- With workers in processes the run is judged in this process too, and no JVM is started.
 - On Spark each worker needs a slot of its own while it runs. If Spark has too few slots, an error
   is raised before anything is sent.
 - Workers on other machines must see the run's folder, and reach the clusters and this driver.
 """
 
 from collections.abc import Sequence
-from typing import Self
 
 from shoal.experiment import plan
-from shoal.experiment.run import WorkerLocation
+from shoal.experiment.run import RunProgress, Watch, WorkerLocation
 from shoal.experiment.spec import ExperimentSpec, WorkersSpec
 from shoal.model.errors import ConfigError
 from shoal.pipeline.placement import SparkPlacement
+from shoal.pipeline.scans import SparkScanner
 from shoal.pipeline.session import SessionFuture
 
 
 def count_slots(spec: ExperimentSpec) -> int:
-    """The most workers of a run at a time; scans start when the others have ended."""
+    """The most workers of a run at a time."""
     growth = plan.growth_spec(spec)
     parts = [spec] if growth is None else [spec, growth]
-    sending = sum(len(plan.producer_names(one)) + len(plan.consumer_names(one)) for one in parts)
-    return max(sending, len(parts) * len(spec.clusters))
+    return sum(len(plan.producer_names(one)) + len(plan.consumer_names(one)) for one in parts)
 
 
-class PlacementProvider:
-    """A Spark session that starts in the background, and the location of each run's workers."""
+def plan_session(specs: Sequence[ExperimentSpec]) -> SessionFuture:
+    """The session for these runs; as a context manager it starts and stops."""
+    wanted = _require_same_workers(specs)
+    return SessionFuture(
+        wanted.master or None,
+        slots=max(count_slots(spec) for spec in specs) if wanted.on_spark else 0,
+        has_page=wanted.on_spark,
+        is_lazy=not wanted.on_spark,
+    )
 
-    def __init__(self, specs: Sequence[ExperimentSpec]) -> None:
-        self._workers = _require_same_workers(specs)
-        self._slots = max(count_slots(spec) for spec in specs)
-        local_slots = self._slots if self._workers.on_spark else 0
-        self.session = SessionFuture(self._workers.master or None, slots=local_slots)
 
-    def __enter__(self) -> Self:
-        self.session.__enter__()
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.session.__exit__(*reason)
-
-    def location(self) -> WorkerLocation:
-        """Where the next run's workers run; waits until Spark has slots for them."""
-        wanted = self._workers
-        if not wanted.on_spark:
-            return WorkerLocation()
-        placement = SparkPlacement(self.session.result())
-        placement.wait_for_executors(wanted.executors)
-        placement.wait_for_slots(self._slots)
-        return WorkerLocation(placement, wanted.host or placement.host, wanted.port)
+def find_location(spec: ExperimentSpec, session: SessionFuture, watch: Watch) -> WorkerLocation:
+    """Where the workers of a run are placed; waits until Spark is warm and has slots for them."""
+    wanted, slots = spec.workers, count_slots(spec)
+    if not wanted.on_spark:
+        return WorkerLocation()
+    watch(RunProgress(f"waiting for Spark with {slots} slots"))
+    spark = session.wait_until_warm()
+    placement = SparkPlacement(spark)
+    placement.wait_for_executors(wanted.executors)
+    placement.wait_for_slots(slots)
+    host = wanted.host or placement.host
+    return WorkerLocation(placement, host, wanted.port, SparkScanner(spark))
 
 
 def _require_same_workers(specs: Sequence[ExperimentSpec]) -> WorkersSpec:

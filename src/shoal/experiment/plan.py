@@ -7,6 +7,7 @@ clock, file or socket.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from shoal.experiment.spec import ExperimentSpec, MirrorSpec
@@ -39,6 +40,8 @@ class Addresses:
     target: str | None = None
     properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by cluster
     links: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # The folders of the clusters' event streams, where this machine has them.
+    events: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -156,7 +159,7 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
             **settings,
             "messages": total_messages(spec),
         },
-        "mirror": _mirror(spec.mirror) if addresses.target else None,
+        "mirror": _mirror(spec) if addresses.target else None,
     }
 
 
@@ -189,10 +192,18 @@ def growth_spec(spec: ExperimentSpec) -> ExperimentSpec | None:
     return replace(spec, topics=new, producers=producers, worker_prefix="new-")
 
 
-def _mirror(mirror: MirrorSpec) -> Json:
+def mirror_mode(spec: ExperimentSpec) -> str:
+    """How shoal's mirror copies: batches as they are where the run promises bytes."""
+    promises_bytes = "bytes" in spec.promises.get("fidelity", ())
+    is_open = spec.mirror.mode == "auto"
+    return "shallow" if is_open and promises_bytes else spec.mirror.mode
+
+
+def _mirror(spec: ExperimentSpec) -> Json:
+    mirror = spec.mirror
     return {
         "kind": mirror.kind,
-        "mode": mirror.mode if mirror.kind == "shoal" else None,
+        "mode": mirror_mode(spec) if mirror.kind == "shoal" else None,
         "delivery": mirror.delivery if mirror.kind == "shoal" else None,
         "handler": mirror.handler,
         "prefix": prefix_of(mirror),

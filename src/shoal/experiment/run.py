@@ -2,8 +2,9 @@
 
 Rules:
 - `run.json` always has the state of the run: `running`, then `finished` or `interrupted`.
-- Ctrl-C once: producers send nothing new, messages on the way are drained, and the run is judged
-  as far as it went. Ctrl-C again: the run ends at once; its ledgers stay and can be judged later.
+- Ctrl-C or SIGTERM once while messages are sent: producers send nothing new, messages on the way
+  are drained, and the run is judged as far as it went. Again, or once at any other time: the run
+  ends at once; its ledgers stay and can be judged later (`shoal.runtime.interrupts`).
 - A worker that dies is not restarted, and its death is not hidden: messages whose outcome it did
   not record are judged as unknown.
 - Everything that the run creates on a cluster is in its manifest before it is created.
@@ -12,32 +13,34 @@ Rules:
 import asyncio
 import os
 import platform
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol
 
 from shoal import __version__
 from shoal.experiment import plan
-from shoal.experiment.growth import ARRIVAL_LIMIT_S, Growth
+from shoal.experiment.faults.growth import ARRIVAL_LIMIT_S, Growth
 from shoal.experiment.plan import Addresses, StartOffsets
 from shoal.experiment.runs import driver_identity
 from shoal.experiment.spec import ExperimentSpec
 from shoal.experiment.topics import prepare_topics, resolve_existing_topics
-from shoal.mirror.offsets.positions import read_positions
+from shoal.mirror.offsets.positions import read_positions, read_rebatched
 from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.errors import SystemFailure
 from shoal.model.run_folder import read_plan
+from shoal.runtime.interrupts import drain_first, explain_interrupt
 from shoal.runtime.processes import machine_clock
 from shoal.systems.mirror_kinds import RE_ENCODED_FILE, MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror
+from shoal.telemetry.run_events import RunEvents
 from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
+from shoal.workers.specs import WorkerSpec
 from shoal.workers.supervision import WorkerPhase
 from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import LedgerWriter, create_run, update_run
@@ -45,13 +48,30 @@ from shoal.workload.specs import ProducerSpec
 
 # Long, because loading compiled code takes long on a busy machine.
 START_TIMEOUT_S: Final = 180.0
-SCAN_TIMEOUT_S: Final = 600.0
 STOP_TIMEOUT_S: Final = 30.0
 WATCH_EVERY_S: Final = 0.2
 # Time for the workers to get ready, so that all start at the same agreed time.
 LEAD_TIME_S: Final = 0.5
+# What the first Ctrl-C says, by phase.
+NOTHING_SENT: Final = "nothing was sent yet; stopping what was started (again: at once)"
+CUT_SHORT: Final = "the run ends; judge what it has recorded with: shoal audit {}"
+DRAINING: Final = (
+    "nothing new is sent; messages on the way are drained, and the run is judged as far as it went"
+    " (again: end at once, and judge later with: shoal audit {})"
+)
 
 Json = dict[str, Any]
+
+
+class LatencyExample(NamedTuple):
+    """One message and its end-to-end latency."""
+
+    topic: str
+    producer: str
+    lane: int
+    sequence: int
+    latency_us: int
+    received_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +82,41 @@ class RunProgress:
     sent: int = 0
     received: int = 0
     total: int = 0
+    acked: int = 0
+    failed: int = 0
+    unknown: int = 0
+    # Acknowledged messages that a group has not received yet, an estimate; of the worst group.
+    missing: int = 0
+    # Of a step other than sending and receiving.
+    done: int = 0
+    to_do: int = 0
+    unit: str = ""
+    # By kind: counts of the buckets of the metric, then the sum in microseconds.
+    latencies: dict[str, list[int]] = field(default_factory=dict)
+    # A message for each bucket of the end-to-end latencies.
+    examples: dict[int, "LatencyExample"] = field(default_factory=dict)
 
 
 Watch = Callable[[RunProgress], None]
+
+
+def no_watch(_step: RunProgress) -> None:
+    """Reports to nobody."""
+
+
+class LogScanner(Protocol):
+    """Runs scans elsewhere than in workers."""
+
+    def scan(
+        self,
+        run_dir: Path,
+        scans: Sequence[WorkerSpec],
+        *,
+        commit: Callable[[Json], None],
+        report: Callable[[int, int], None],
+    ) -> None:
+        """Run these scans to their ends; `commit` gets their lines of the commit log, `report` how
+        many tasks have ended, and of how many."""
 
 
 class FaultHooks(Protocol):
@@ -87,6 +139,7 @@ class WorkerLocation:
     placement: Placement = field(default_factory=ProcessPlacement)
     host: str = "127.0.0.1"
     port: int = 0  # 0: any
+    scanner: LogScanner | None = None  # None: scans are workers
 
 
 def run_workload(
@@ -104,9 +157,13 @@ def run_workload(
     described = plan.description(run, spec, addresses) | describe_invocation()
     create_run(run_dir, described | {"state": "running"})
     state = "interrupted"
+    events = RunEvents(run_dir, addresses.events)
+    watch = _write_progress(events, watch)
     try:
-        start_offsets = asyncio.run(prepare_topics(run_dir, spec, addresses))
+        with explain_interrupt(NOTHING_SENT):
+            start_offsets = asyncio.run(prepare_topics(run_dir, spec, addresses))
         with (
+            explain_interrupt(CUT_SHORT.format(run_dir)),
             _mirror(spec, addresses, run_dir, watch) as mirror,
             WorkerSupervisor(
                 run,
@@ -122,15 +179,51 @@ def run_workload(
                 mirror.stop()
                 _record_mirror(workers, run_dir, mirror)
                 _record_re_encoded(workers, run_dir, spec)
-            watch(RunProgress("reading the logs"))
             scans = plan.scan_workers(run, spec, addresses, start_offsets)
             if growth := transfer.growth_spec():
                 scans += plan.scan_workers(run, growth, addresses, {})
-            workers.launch(scans)
-            workers.wait(_all_ended(*(scan.name for scan in scans)), SCAN_TIMEOUT_S)
+            _read_logs(scans, workers, location, run_dir=run_dir, watch=watch)
         state = "interrupted" if is_cut_short else "finished"
     finally:
         _update_run_file(run_dir, state=state)
+        events.close("finished" if state == "finished" else "interrupted")
+
+
+def _write_progress(events: RunEvents, watch: Watch) -> Watch:
+    """Write progress to the event stream of the run, too."""
+
+    def on_progress(step: RunProgress) -> None:
+        watch(step)
+        if step.total:
+            counters = {"sent": step.sent, "acknowledged": step.acked, "received": step.received}
+            counters |= {"failed": step.failed, "unknown": step.unknown}
+            events.on_progress(counters, step.latencies)
+
+    return on_progress
+
+
+def _read_logs(
+    scans: Sequence[WorkerSpec],
+    workers: WorkerSupervisor,
+    location: WorkerLocation,
+    *,
+    run_dir: Path,
+    watch: Watch,
+) -> None:
+    """Read all logs to their ends; as long as something arrives there is no time limit."""
+
+    def report(done: int, to_do: int, unit: str = "parts") -> None:
+        watch(RunProgress("reading the logs", done=done, to_do=to_do, unit=unit))
+
+    if location.scanner is not None:
+        location.scanner.scan(run_dir, scans, commit=workers.commit, report=report)
+        return
+    workers.launch(scans)
+    names = [scan.name for scan in scans]
+    while not workers.wait(_all_ended(*names), WATCH_EVERY_S):
+        reports = [workers.state().workers[name].progress for name in names]
+        read = sum(int(each.get("records_read", 0)) for each in reports)
+        report(read, sum(int(each.get("records_to_read", 0)) for each in reports), "records")
 
 
 @contextmanager
@@ -144,8 +237,9 @@ def _mirror(
         return
     watch(RunProgress(f"starting the mirror ({mirror.kind})"))
     try:
-        mirror.start()
-        mirror.wait_until_ready()
+        with explain_interrupt(NOTHING_SENT):
+            mirror.start()
+            mirror.wait_until_ready()
         yield mirror
     finally:
         mirror.close()
@@ -164,7 +258,7 @@ def _make_planned_mirror(
         copies=spec.topics.target_replication_factor,
     )
     options = MirrorOptions(
-        mode=wanted.mode,
+        mode=plan.mirror_mode(spec),
         delivery=wanted.delivery,
         version=wanted.version,
         handler=wanted.handler,
@@ -224,9 +318,10 @@ class _Transfer:
         """Send, copy, receive and drain all messages; True if the user interrupted it."""
         names = [*self._producers, *self._consumers]
         self._watch(RunProgress("starting the workers"))
-        workers.launch(self._specs)
-        is_begun = workers.wait(_all_started(*names), START_TIMEOUT_S)
-        _require(is_begun, workers, "the workers did not start")
+        with explain_interrupt(NOTHING_SENT):
+            workers.launch(self._specs)
+            is_begun = workers.wait(_all_started(*names), START_TIMEOUT_S)
+            _require(is_begun, workers, "the workers did not start")
         start_us = time.time_ns() // 1000 + int(LEAD_TIME_S * 1e6)
         workers.start_at(start_us)
         if self._spec.warm_up_s:
@@ -263,7 +358,7 @@ class _Transfer:
         deadline = started_s + plan.send_duration_s(self._spec) * 3 + drain_s + 60
         if not self._growth.is_over:
             deadline += ARRIVAL_LIMIT_S
-        with _InterruptCounter() as interrupts:
+        with drain_first(DRAINING.format(self._run_dir)) as is_interrupted:
             # The loop also ends when producers or consumers die: a dead producer sends nothing
             # more, and a dead consumer receives no markers unless its group takes over.
             while time.monotonic() < deadline and not self._is_over(workers, is_cut_short):
@@ -274,7 +369,7 @@ class _Transfer:
                 if faults is not None:
                     faults.check()
                 self._watch(_progress(workers.state(), self._total))
-                if interrupts.count and not is_cut_short:
+                if is_interrupted() and not is_cut_short:
                     is_cut_short = True
                     workers.finish([*self._producers, *self._growth.producers])
                     if faults is not None:
@@ -291,38 +386,49 @@ class _Transfer:
         return is_done and (growth.is_over or is_cut_short)
 
 
-class _InterruptCounter:
-    """Counts the first Ctrl-C, and raises `KeyboardInterrupt` on the second.
-
-    A `KeyboardInterrupt` on the first could be raised in any line, and some code swallows it.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._is_main_thread = threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> Self:
-        if self._is_main_thread:
-            self._before = signal.signal(signal.SIGINT, self._on_interrupt)
-        return self
-
-    def _on_interrupt(self, _number: int, _frame: object) -> None:
-        self.count += 1
-        if self.count > 1:
-            raise KeyboardInterrupt
-
-    def __exit__(self, *_error: object) -> None:
-        if self._is_main_thread:
-            signal.signal(signal.SIGINT, self._before)
-
-
 def _progress(state: RunState, total: int) -> RunProgress:
     def count(name: str) -> int:
         return sum(int(worker.progress.get(name, 0)) for worker in state.workers.values())
 
+    received: Counter[str] = Counter()
+    for report in (worker.progress for worker in state.workers.values()):
+        if "group" in report:
+            received[report["group"]] += report["received"] - report["duplicates"]
+    acked = count("ok")
     return RunProgress(
-        "sending and receiving", sent=count("attempts"), received=count("received"), total=total
+        "sending and receiving",
+        sent=count("attempts"),
+        received=count("received"),
+        total=total,
+        acked=acked,
+        failed=count("failed"),
+        unknown=count("unknown"),
+        missing=max((acked - each for each in received.values()), default=0),
+        latencies=sum_latencies([worker.progress for worker in state.workers.values()]),
+        examples=_newest_examples(worker.progress for worker in state.workers.values()),
     )
+
+
+def _newest_examples(reports: Iterable[Json]) -> dict[int, LatencyExample]:
+    newest: dict[int, LatencyExample] = {}
+    for report in reports:
+        for bucket, *fields in report.get("end_to_end_examples", ()):
+            example = LatencyExample(*fields)
+            if bucket not in newest or newest[bucket].received_us < example.received_us:
+                newest[bucket] = example
+    return newest
+
+
+def sum_latencies(reports: Iterable[Json]) -> dict[str, list[int]]:
+    """The latencies in the progress of workers, by kind: counts of buckets, then the sum in µs."""
+    totals: dict[str, list[int]] = {}
+    for report in reports:
+        for kind in ("produce", "end_to_end"):
+            found = report.get(f"{kind}_latency")
+            if found is not None:
+                known = totals.get(kind, [0] * len(found))
+                totals[kind] = [a + int(b) for a, b in zip(known, found, strict=True)]
+    return totals
 
 
 def _all_started(*names: str) -> Callable[[RunState], bool]:
@@ -362,10 +468,12 @@ def _record_mirror(workers: WorkerSupervisor, run_dir: Path, mirror: Mirror) -> 
     """Write the mirror's usage to `run.json`, and its reported positions to the ledgers."""
     usage = mirror.usage()
     described = read_plan(run_dir)["mirror"]
-    _update_run_file(run_dir, mirror=described | {"usage": usage.to_json() if usage else None})
+    described["usage"] = usage.to_json() if usage else None
     file = mirror.positions_file
     if file is None or not file.exists():
+        _update_run_file(run_dir, mirror=described)
         return
+    _update_run_file(run_dir, mirror=described | {"rebatched": read_rebatched(file)})
     writer = _open_driver_ledger(workers, run_dir, "positions")
     for (topic, partition), offset in read_positions(file).items():
         writer.append(reader="mirror", topic=topic, partition=partition, offset=offset)

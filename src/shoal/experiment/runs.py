@@ -47,8 +47,10 @@ class RunSummary:
         }
 
 
-def list_runs(runs_dir: Path) -> list[RunSummary]:
-    """All runs in a folder, newest first."""
+def list_runs(runs_dir: Path, *, skip_malformed: bool = False) -> list[RunSummary]:
+    """All runs in a folder, newest first; a malformed one raises, or is skipped."""
+    if skip_malformed:
+        return list(_readable_runs(runs_dir))
     if not runs_dir.is_dir():
         return []
     found = [summarise(path.parent) for path in runs_dir.glob("*/run.json")]

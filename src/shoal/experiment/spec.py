@@ -61,6 +61,9 @@ _SECTIONS: Final = (
     "sweep",
 )
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
+# Where workers run.
+SPARK: Final = "spark"
+PROCESSES: Final = "processes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class MirrorSpec:
     """The mirror between source and target."""
 
     kind: str = "none"
-    mode: str = "shallow"
+    mode: str = "auto"  # one of `MODES`; see `mirror_mode`
     delivery: str = "idempotent"
     version: str | None = None  # of Apache Kafka, for mm1 and mm2
     handler: str | None = None  # module:function that shoal's mirror calls for each batch
@@ -153,13 +156,17 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class WorkersSpec:
-    """Where producers, consumers and scans run: processes on this machine, or tasks of Spark."""
+    """Where producers, consumers and scans run: tasks of Spark, or processes on this machine."""
 
-    on_spark: bool = False
+    placement: str = SPARK
     master: str = ""  # "": a local Spark with a slot for each worker
     executors: int = 1  # that must be up before the run starts
     host: str = ""  # at which workers reach the driver; "": Spark's driver host
     port: int = 0  # 0: any
+
+    @property
+    def on_spark(self) -> bool:
+        return self.placement == SPARK
 
 
 def _default_promises() -> dict[str, Any]:
@@ -365,7 +372,7 @@ def _parse_mirror(table: Table, *, has_target: bool) -> MirrorSpec:
         raise table.error("kind", f"is {kind}, but [target] is missing", remedy="add [target]")
     spec = MirrorSpec(
         kind=kind,
-        mode=table.text("mode", "shallow", choices=MODES),
+        mode=table.text("mode", "auto", choices=MODES),
         delivery=table.text("delivery", "idempotent", choices=DELIVERIES),
         version=table.text("version", "") or None,
         handler=table.text("handler", "") or None,
@@ -479,7 +486,7 @@ def _parse_producers(table: Table) -> ProducersSpec:
     try:
         ProducerSpec(run="", producer="", topics=(), **arguments_of(ProducerSpec, settings))
     except ConfigError as error:
-        raise table.error("", f"is invalid: {error}", remedy=error.remedy) from error
+        raise table.error("", f"is invalid: {error.message}", remedy=error.remedy) from error
     return ProducersSpec(count, settings)
 
 
@@ -518,7 +525,9 @@ def _parse_promises(table: Table, mirror: MirrorSpec) -> tuple[dict[str, Any], t
     try:
         thresholds.parse(limits)
     except UsageError as error:
-        raise table.error("thresholds", f"are wrong: {error}", remedy=error.remedy) from error
+        raise table.error(
+            "thresholds", f"are wrong: {error.message}", remedy=error.remedy
+        ) from error
     table.refuse_unknown_keys()
     return promises, limits
 
@@ -534,7 +543,7 @@ def _parse_caps(table: Table) -> Caps:
 def _parse_workers(table: Table) -> WorkersSpec:
     master = table.text("master", "")
     spec = WorkersSpec(
-        on_spark=bool(master),
+        placement=table.text("placement", SPARK, choices=(SPARK, PROCESSES)),
         master=master,
         executors=table.count("executors", 1, least=1),
         host=table.text("host", ""),
@@ -545,6 +554,10 @@ def _parse_workers(table: Table) -> WorkersSpec:
             "master",
             f"is {master!r:.60}, which is not a Spark master",
             remedy="use e.g. local[4], spark://host:7077 or yarn",
+        )
+    if master and not spec.on_spark:
+        raise table.error(
+            "master", f"does not apply to the placement {PROCESSES}", remedy="leave one of them out"
         )
     for key in ("executors", "host", "port"):
         if key in table and not master:
@@ -645,5 +658,5 @@ _SECTION_KEYS: Final[dict[str, set[str]]] = {
     "topics": {"partitions", "target_partitions", "replication_factor"},
     "mirror": {"kind", "mode", "delivery"},
     "promises": {"order", "fidelity", "thresholds"},
-    "workers": {"master", "executors"},
+    "workers": {"placement", "master", "executors"},
 }

@@ -8,6 +8,8 @@ Rules:
   numbers that may have been used. A folder of an older ledger format is not continued.
 - The first signal is a graceful stop: a producer sends nothing new, waits for its answers and
   drains; a consumer seals its rows. The second signal stops at once; sealed rows stay.
+- A consumer without a run reads the newest one in its topics; if they are empty, that of the first
+  message that arrives. It never continues a folder, because it cannot know which run is meant.
 - A standalone producer does not learn that its markers arrived: it sends them for the whole
   `drain_timeout_s`.
 """
@@ -34,6 +36,7 @@ from shoal.workload.control import LocalControl
 from shoal.workload.envelope import topic_code, topic_hash
 from shoal.workload.receive.compacted import find_compacted_topics
 from shoal.workload.receive.consumer import ConsumerSummary, consume
+from shoal.workload.receive.newest_run import NewestRun, find_newest_run
 from shoal.workload.record.ledger import (
     CommitLog,
     create_run,
@@ -113,14 +116,26 @@ async def consume_standalone(
     *,
     folder: Path,
     on_progress: OnProgress,
+    on_run: Callable[[NewestRun], None] = lambda _newest: None,
 ) -> ConsumerSummary:
-    """Read the topics and record every delivery until a signal or a stop condition."""
+    """Read the topics and record every delivery until a signal or a stop condition.
+
+    `on_run` is called with the run that was found, if the spec names none.
+    """
+    if not spec.run:
+        _refuse_used_folder(folder)
     async with Client({**properties, **spec.client_properties()}) as client:
         cluster = await _require_topics(client, list(options.topics))
         points = await _starting_points(client, cluster, options)
+        if not spec.run and options.from_start:
+            starts = {point.log: point.offset for point in points}
+            isolation = spec.fetching.isolation
+            newest = await find_newest_run(client, starts, isolation=isolation)
+            if newest is not None:
+                on_run(newest)
+                spec = replace(spec, run=newest.run)
         spec = replace(
             spec,
-            run=spec.run or _read_run_id(folder),
             topics=tuple(dict.fromkeys(point.recorded_name for point in points)),
             partitions=points,
             from_start=options.from_start,
@@ -274,9 +289,16 @@ def _read_matching_plan(folder: Path, description: Json) -> Json:
     return plan
 
 
-def _read_run_id(folder: Path) -> str:
-    """The run that an earlier process found, or an empty string."""
-    return str(read_plan(folder).get("run", "")) if (folder / RUN_FILE).exists() else ""
+def _refuse_used_folder(folder: Path) -> None:
+    if not (folder / RUN_FILE).exists():
+        return
+    plan = read_plan(folder)
+    run = str(plan.get("run", ""))
+    is_consumer = str(plan.get("role", "")).startswith("consumer")
+    again = f"continue them with --run {run}, or " if run and is_consumer else ""
+    raise UsageError(
+        f"{folder} already contains ledgers of run {run}", remedy=f"{again}choose another folder"
+    )
 
 
 def _record_run_id(folder: Path, run: str) -> None:

@@ -91,6 +91,15 @@ class FaultRunner:
             if thread.is_alive():
                 self.failures.append(f"{thread.name} did not end within {END_TIMEOUT_S:g} s")
 
+    def inject(self, fault: Fault) -> Callable[[], None]:
+        """Apply a fault outside of the timeline; returns when it is in effect, or has failed.
+
+        The result is a function that ends it before its time.
+        """
+        running = self._begin(Occurrence(0.0, fault, 0))
+        self._carry_out(running, wait_for_end=self._spawn)
+        return running.is_over.set
+
     def _spawn(self, work: Callable[[], None]) -> None:
         def on_failure(error: Exception) -> None:
             self.failures.append(f"internal error while applying a fault: {error!r}")
@@ -107,7 +116,12 @@ class FaultRunner:
 
     def _run_fault(self, occurrence: Occurrence) -> None:
         """Run one fault from begin to end."""
-        running = self._begin(occurrence)
+        self._carry_out(self._begin(occurrence), wait_for_end=lambda wait: wait())
+
+    def _carry_out(
+        self, running: _ActiveFault, *, wait_for_end: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """Apply a fault that has begun; `wait_for_end` calls what waits for its end."""
         try:
             undo = self._apply(running)
         except Exception as error:  # noqa: BLE001 - the run continues without this fault
@@ -115,7 +129,12 @@ class FaultRunner:
             return
         if undo is None:
             self._record_end(running)
-            return
+        else:
+            wait_for_end(lambda: self._end(running, undo))
+
+    def _end(self, running: _ActiveFault, undo: Undo) -> None:
+        """End a fault after its time, or when it is to end earlier."""
+        occurrence = running.occurrence
         running.is_over.wait(occurrence.fault.lasts_s)
         stays_dead = occurrence.fault.name == "kill" and occurrence.fault.lasts_s is None
         if stays_dead and not running.is_undone:

@@ -14,6 +14,7 @@ from typing import Protocol, Self
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.nodes import Node
 from shoal.systems.apache.ivy import Report, StartProgress
+from shoal.telemetry.http_port import EndpointSpec
 
 ENGINES = ("lite", "apache")
 
@@ -69,7 +70,7 @@ def no_report(_progress: StartProgress) -> None:
     """The default callback: ignores progress."""
 
 
-def make_cluster(
+def make_cluster(  # noqa: PLR0913 - keyword arguments only, one for each option of a command
     engine: str,
     *,
     brokers: int | None = None,
@@ -80,6 +81,8 @@ def make_cluster(
     controllers: int | None = None,
     advertise: str | None = None,
     trace: bool = False,
+    metrics: EndpointSpec | None = None,
+    events: Path | None = None,
     properties: Mapping[str, str] | None = None,
     advertised_port_of: AdvertisedPortOf | None = None,
     report: Report = no_report,
@@ -87,7 +90,8 @@ def make_cluster(
     """Make a cluster without starting it; `report` is called with the progress of the start.
 
     If `brokers` is None, a Kafka Lite has as many brokers as its folder. The property
-    `broker.rack` may be a list of racks: brokers take them round-robin.
+    `broker.rack` may be a list of racks: brokers take them round-robin. A Kafka Lite writes its
+    event stream to the folder `events`, by default to its own.
     """
     if brokers is not None and brokers < 1:
         raise UsageError(f"a cluster cannot have {brokers} brokers", remedy="use 1 or more")
@@ -97,6 +101,11 @@ def make_cluster(
         from shoal.systems.apache.apache import ApacheCluster
 
         _refuse_lite_options(profile, controllers, advertise, trace=trace)
+        if metrics is not None:
+            raise ConfigError(
+                "the engine apache does not support --metrics-port",
+                remedy="leave it out, or use --engine lite",
+            )
         return ApacheCluster(
             brokers=brokers or 1,
             name=name,
@@ -125,6 +134,8 @@ def make_cluster(
             controllers=controllers,
             advertise=advertise,
             trace=trace,
+            metrics=metrics,
+            events=events,
         )
     raise UsageError(
         f"unknown cluster engine {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"

@@ -1,8 +1,8 @@
 """Checks whether this machine has what shoal needs, and names the command that fixes each gap.
 
-Rules: a check never raises, and changes nothing but the cache. `missing` means that a main command
-cannot run, `warn` that something is optional or may disturb measurements. No heavy package is
-imported to find its version.
+Rules: a check never raises, and changes nothing but the cache. `missing` means that what is
+installed cannot run, `warn` that something is optional (an extra that is not installed, say) or may
+disturb measurements. No heavy package is imported to find its version.
 """
 
 import importlib.metadata
@@ -54,9 +54,10 @@ def examine() -> list[Check]:
         _check_platform,
         _check_java,
         _check_spark,
-        lambda: _check_package("numba", "spark"),
-        lambda: _check_package("pyarrow", "spark"),
-        lambda: _check_package("confluent-kafka", "confluent"),
+        lambda: _check_package("numba", "workload", "produce, consume and run"),
+        lambda: _check_package("pyarrow", "workload", "produce, consume and run"),
+        lambda: _check_package("starlette", "web", "serve"),
+        lambda: _check_package("confluent-kafka", "confluent", "--driver confluent"),
         _check_kafka_jars,
         _check_ports,
         _check_disk,
@@ -98,7 +99,8 @@ def _check_java() -> Check:
     try:
         java = find_java()
     except ShoalError as error:
-        return Check("Java", "missing", str(error), _install_command("spark"))
+        state: CheckState = "warn" if _find_version("pyspark") is None else "missing"
+        return Check("Java", state, error.message, _install_command("spark"))
     passed = f"; passed over: {', '.join(java.passed_over)}" if java.passed_over else ""
     return Check("Java", "ok", f"{java.version} from {java.origin}, {java.home}{passed}")
 
@@ -106,7 +108,8 @@ def _check_java() -> Check:
 def _check_spark() -> Check:
     version = _find_version("pyspark")
     if version is None or importlib.util.find_spec("pyspark") is None:
-        return Check("Spark", "missing", "pyspark is not installed", _install_command("spark"))
+        found = "not installed; optional, for demo, run, sweep, bench and audit"
+        return Check("Spark", "warn", found, _install_command("spark"))
     oldest, limit = _SPARKS
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if not oldest <= numbers < limit:
@@ -117,10 +120,12 @@ def _check_spark() -> Check:
     return Check("Spark", "ok", f"pyspark {version}")
 
 
-def _check_package(name: str, extra: str) -> Check:
+def _check_package(name: str, extra: str, users: str) -> Check:
+    """Whether a package of an extra is installed; `users` are the commands that need it."""
     version = _find_version(name)
     if version is None:
-        return Check(name, "missing", "not installed", _install_command(extra))
+        found = f"not installed; optional, for {users}"
+        return Check(name, "warn", found, _install_command(extra))
     return Check(name, "ok", version)
 
 
@@ -152,7 +157,7 @@ def _check_ports() -> Check:
     try:
         free = ports.free_ports(_PORTS_TRIED)
     except ShoalError as error:
-        return Check("Ports", "missing", str(error), ports.LIST_LISTENERS_COMMAND)
+        return Check("Ports", "missing", error.message, ports.LIST_LISTENERS_COMMAND)
     return Check("Ports", "ok", f"free on {ports.HOST} (tried {len(free)})")
 
 

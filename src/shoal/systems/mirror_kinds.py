@@ -66,7 +66,7 @@ class MirrorRoute:
 class MirrorOptions:
     """Options of the mirror; each kind uses those that apply to it."""
 
-    mode: str = "shallow"
+    mode: str = "auto"
     delivery: str = "idempotent"
     version: str | None = None
     handler: str | None = None
@@ -130,6 +130,9 @@ def make_mirror(
             return None
 
 
+_DEPTHS: Final = {"auto": "auto", "shallow": "raw", "deep": "deep"}
+
+
 def _shoal(route: MirrorRoute, options: MirrorOptions) -> Mirror:
     positions = route.folder / "mirror-positions.json"
     command = [sys.executable, "-m", "shoal", "mirror", "run"]
@@ -138,12 +141,12 @@ def _shoal(route: MirrorRoute, options: MirrorOptions) -> Mirror:
             command += [f"--{side}-command-property", f"{key}={value}"]
     command += ["--name", route.run, "--positions", str(positions)]
     command += ["--re-encoded", str(route.folder / RE_ENCODED_FILE)]
+    command += ["--events", str(route.folder / "mirror")]
     command += ["--topics", ",".join(route.topics), "--refresh-topics-interval-seconds", "2"]
     if route.leave_configs:
         command += ["--no-sync-topic-configs"]
     command += ["--delivery", options.delivery]
-    if options.mode == "deep":
-        command += ["--use-raw-bytes", "false"]
+    command += ["--depth", _DEPTHS[options.mode]]
     if options.prefix:
         command += ["--replication-policy", "default"]
         command += ["--source-alias", options.prefix.removesuffix(".")]

@@ -21,7 +21,8 @@ from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
 from shoal.systems.processes.meters import Meter, Usage, tree_of
 
 KINDS: Final = ("shoal", "mm2", "mm1", "external", "none")
-MODES: Final = ("shallow", "deep")
+# Of shoal's own mirror: what is cheaper for the batches that arrive, raw, or deep.
+MODES: Final = ("auto", "shallow", "deep")
 DELIVERIES: Final = ("idempotent", "at-least-once", "transactional", "compare-and-append", "auto")
 
 STOP_TIMEOUT_S: Final = 30.0

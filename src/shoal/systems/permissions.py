@@ -57,7 +57,7 @@ async def examine_cluster(properties: Mapping[str, str], canary: str | None) -> 
                 checks += await _check_canary_topic(client, canary)
     except ShoalError as error:
         remedy = error.remedy or "check the address, and --command-config for credentials"
-        return [Check("Cluster", "missing", f"cannot connect: {error}", remedy)]
+        return [Check("Cluster", "missing", f"cannot connect: {error.message}", remedy)]
     return checks
 
 

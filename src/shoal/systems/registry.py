@@ -114,7 +114,7 @@ class RegistryEntry:
     def _node_down_error(self, node_id: int) -> SystemFailure:
         return SystemFailure(
             f"node {node_id} of cluster {self.name} is down",
-            remedy=f"shoal cluster status {self.name} shows its nodes",
+            remedy=f"shoal cluster status --name {self.name} shows its nodes",
         )
 
 
@@ -149,7 +149,7 @@ def publish(cluster: Publishable) -> None:
     if earlier is not None and earlier.is_alive() and earlier.owner != me:
         raise UsageError(
             f"a cluster named {cluster.name} is already running (process {earlier.owner.pid})",
-            remedy=f"choose another name, or stop it: shoal cluster down {cluster.name}",
+            remedy=f"choose another name, or stop it: shoal cluster down --name {cluster.name}",
         )
     seen = {node.id: ProcessIdentity.of(node.pid) for node in cluster.nodes() if node.pid}
     directory = getattr(cluster, "directory", None)
@@ -194,7 +194,7 @@ def find(name: str | None = None) -> RegistryEntry:
     if not live:
         raise UsageError("no cluster is running", remedy="start one: shoal cluster up")
     if name is None:
-        raise UsageError("several clusters are running", remedy=f"name one of them: {names}")
+        raise UsageError("several clusters are running", remedy=f"choose one with --name: {names}")
     raise UsageError(f"no cluster named {name} is running", remedy=f"running clusters: {names}")
 
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import rich_click as click
 
-from shoal.cli.shared.options import Command
+from shoal.cli.shared.options import Command, properties_of
 from shoal.mirror.config import ON_BAD_BATCH, ON_LOSS, CopyRules
+from shoal.mirror.copy.depth import AUTO_DEPTH, DEPTHS
 from shoal.mirror.copy.rebatch import CODECS, KEEP, DeepRules
 from shoal.mirror.mm2.patterns import parse_list
+from shoal.model.errors import UsageError
 
 
 def copy_options(command: Command) -> Command:
@@ -16,8 +18,22 @@ def copy_options(command: Command) -> Command:
     return command
 
 
+def read_topic_limits(assignments: tuple[str, ...]) -> dict[str, int]:
+    """Limits given as TOPIC=BYTES."""
+    limits: dict[str, int] = {}
+    for topic, text in properties_of(assignments).items():
+        if not text.isdecimal() or not int(text):
+            raise UsageError(
+                f"{text!r} is not a limit of bytes per second for topic {topic}",
+                remedy=f"write --topic-max-bytes-per-s {topic}=1000000",
+            )
+        limits[topic] = int(text)
+    return limits
+
+
 def copy_rules(options: dict[str, Any]) -> CopyRules:
     return CopyRules(
+        depth=options["depth"],
         use_raw_bytes=options["use_raw_bytes"],
         fetch_raw_bytes=options["fetch_raw_bytes"],
         send_raw_bytes=options["send_raw_bytes"],
@@ -34,19 +50,25 @@ def copy_rules(options: dict[str, Any]) -> CopyRules:
 
 _OPTIONS = (
     click.option(
+        "--depth",
+        type=click.Choice(DEPTHS),
+        default=AUTO_DEPTH,
+        show_default=True,
+        help="Copy batches as they are (raw), put their records into new batches (deep), or join "
+        "only tiny batches, by partition (auto). auto is raw with a handler or compare-and-append.",
+    ),
+    click.option(
         "--use-raw-bytes",
         type=bool,
-        default=True,
-        show_default=True,
         metavar="true|false",
-        help="Copy batches without decoding them; false decodes records and builds new batches.",
+        help="The same in the words of KIP-712: true is --depth raw, false is --depth deep.",
     ),
     click.option("--fetch-raw-bytes", type=bool, metavar="true|false", hidden=True),
     click.option("--send-raw-bytes", type=bool, metavar="true|false", hidden=True),
     click.option(
         "--deep-topics",
         help="Topics (names or regular expressions) to copy deep, with records decoded and put "
-        "into new batches, while other topics are copied raw.",
+        "into new batches, whatever --depth says of the others.",
     ),
     click.option(
         "--compression-type",

@@ -1,9 +1,9 @@
 """`shoal mirror`: copy topics from one cluster to another, batch by batch."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,24 +11,24 @@ import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
 
-from shoal.cli.mirror.copy_options import copy_options, copy_rules
-from shoal.cli.mirror.options import group_rules, naming, naming_options, topic_options, topic_rules
+from shoal.cli.mirror.copy_options import copy_options, copy_rules, read_topic_limits
+from shoal.cli.mirror.options import group_rules, topic_options, topic_rules
 from shoal.cli.mirror.translate import translate_command
+from shoal.cli.mirror.verify import verify_command
 from shoal.cli.mirror.watch import pause_command, resume_command, status_command
 from shoal.cli.mirror.workers import open_copy_backend
 from shoal.cli.shared import console
-from shoal.cli.shared.options import Command, cluster_options, cluster_properties, output_option
+from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
+from shoal.cli.shared.options import Command, cluster_options, cluster_properties
 from shoal.mirror.config import HeartbeatRules, MirrorConfig, MirrorLimits
 from shoal.mirror.copy.delivery.names import DELIVERIES
 from shoal.mirror.mm2.patterns import parse_list
 from shoal.model.errors import ShoalError, UsageError
-from shoal.model.exit_codes import ExitCode
-from shoal.model.serialised import to_plain
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
     from shoal.mirror.status import MirrorStatus
-    from shoal.mirror.verify import PartitionReport
+    from shoal.telemetry.http_port import EndpointSpec
 
 PRINT_EVERY_S: Final = 5.0
 # Options that can be given together with a MirrorMaker 2 file.
@@ -46,7 +46,13 @@ def mirror() -> None:
     """
 
 
-for _command in (status_command, pause_command, resume_command, translate_command):
+for _command in (
+    status_command,
+    pause_command,
+    resume_command,
+    translate_command,
+    verify_command,
+):
     mirror.add_command(_command)
 
 
@@ -89,6 +95,12 @@ def _both_clusters(command: Command) -> Command:
     help="Average limit of the send rate, for all workers together; 0 for no limit.",
 )
 @click.option(
+    "--topic-max-bytes-per-s",
+    multiple=True,
+    metavar="TOPIC=N",
+    help="The same for one topic of the source; can be repeated.",
+)
+@click.option(
     "--handler",
     metavar="MODULE:FUNCTION",
     help="A Python function that is called with each batch and can keep, change or drop it.",
@@ -104,27 +116,46 @@ def _both_clusters(command: Command) -> Command:
     help="List the target batches that had to be re-encoded in this file.",
 )
 @click.option(
+    "--events",
+    "events",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write what the mirror does to events.jsonl in this folder; with several flows, in a "
+    "folder for each.  [default: mirrors/NAME in the state folder]",
+)
+@click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Share the partitions among this many processes.  [default: copy in this process]",
 )
 @click.option("--master", help="Run the workers as tasks of this Spark master, such as local[*].")
 @click.option("--stop-with-parent", is_flag=True, help="Stop when the parent process ends.")
+@metrics_options
 def run_command(
-    *, file: Path | None, workers: int | None, master: str | None, **options: Any
+    *,
+    file: Path | None,
+    events: Path | None,
+    workers: int | None,
+    master: str | None,
+    **options: Any,
 ) -> None:
     """Copy until stopped (Ctrl-C): every batch unchanged, in order, once.
 
     After a restart, even after a kill, it resumes where it ended. FILE is a configuration file of
     MirrorMaker 2; it replaces the options for clusters and topics.
     """
-    from shoal.mirror.command import run_mirrors
+    from shoal.mirror.command import MetricsEndpoint, run_mirrors
 
+    spec = take_endpoint(options)
+    metrics = None if spec is None else MetricsEndpoint(spec, partial(_announce_metrics, spec))
     configs = [_config(options)] if file is None else _configs_of(file, options)
     several = len(configs) > 1
     with open_copy_backend(workers, master, flows=len(configs)) as make_backend:
         statuses = run_mirrors(
-            configs, on_status=_reporter(several=several), make_backend=make_backend
+            configs,
+            on_status=_reporter(several=several),
+            make_backend=make_backend,
+            metrics=metrics,
+            events_folder=lambda name: _events_folder(events, name, several=several),
         )
     problems: list[ShoalError] = []
     for config, status in zip(configs, statuses, strict=True):
@@ -132,6 +163,18 @@ def run_command(
         problems += status.parked + status.refused
     if problems:
         raise problems[0]
+
+
+def _announce_metrics(spec: "EndpointSpec", port: int) -> None:
+    console.say(f"metrics: http://{spec.host}:{port}/metrics")
+
+
+def _events_folder(chosen: Path | None, name: str, *, several: bool) -> Path:
+    from shoal.telemetry.discovery import mirror_folder
+
+    if chosen is None:
+        return mirror_folder(name)
+    return chosen / name if several else chosen
 
 
 def _config(options: dict[str, Any]) -> MirrorConfig:
@@ -148,7 +191,10 @@ def _config(options: dict[str, Any]) -> MirrorConfig:
         delivery=options["delivery"],
         start=options["start"],
         copy=copy_rules(options),
-        limits=MirrorLimits(max_bytes_per_s=options["max_bytes_per_s"]),
+        limits=MirrorLimits(
+            max_bytes_per_s=options["max_bytes_per_s"],
+            topic_max_bytes_per_s=read_topic_limits(options["topic_max_bytes_per_s"]),
+        ),
         handler=options["handler"],
         positions=options["positions"],
         re_encoded=options["re_encoded"],
@@ -183,79 +229,11 @@ def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
         console.say(f"settings without effect: {', '.join(found.without_effect)}")
     if found.only_deep:
         console.say(
-            "settings without effect, because no topic is copied deep (shoal.deep.topics, or "
-            f"use.raw.bytes = false): {', '.join(found.only_deep)}"
+            "settings without effect, because use.raw.bytes or shoal.depth demands raw and no "
+            f"topic is copied deep (shoal.deep.topics): {', '.join(found.only_deep)}"
         )
     common = {name: options[name] for name in _BESIDE_FILE}
     return [replace(flow, **common) for flow in found.flows]
-
-
-@mirror.command("verify")
-@_both_clusters
-@click.option("--topics", required=True, help="Topics to compare, separated by commas.")
-@naming_options
-@output_option
-def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
-    """Compare the logs of source and target, batch by batch; writes nothing.
-
-    Exit code 0 if the target has all records of the source, 4 if they differ, 5 if they are equal
-    up to the end of the target, or if a partition is not available.
-    """
-    from shoal.client.client import Client
-    from shoal.mirror.verify import verify
-
-    async def compare() -> "list[PartitionReport]":
-        async with (
-            Client(cluster_properties("source", rest)) as source,
-            Client(cluster_properties("target", rest)) as target,
-        ):
-            return await verify(source, target, parse_list(topics), naming(rest))
-
-    reports = asyncio.run(compare())
-    if output == "json":
-        console.print_json([_as_json(report) for report in reports])
-    else:
-        for report in reports:
-            console.out.print(_format_report(report), markup=False)
-    if any(report.difference for report in reports):
-        return ExitCode.VIOLATED
-    if any(report.not_yet or report.unavailable for report in reports):
-        return ExitCode.INCONCLUSIVE
-    return ExitCode.PROVEN
-
-
-def _as_json(report: "PartitionReport") -> dict[str, Any]:
-    body: dict[str, Any] = to_plain(report)
-    found = report.difference
-    body["partition"] = {"topic": report.partition.topic, "number": report.partition.partition}
-    body["difference"] = found and {
-        "source_offset": found.source_offset,
-        "target_offset": found.target_offset,
-        "what": found.what,
-    }
-    return body
-
-
-def _format_report(report: "PartitionReport") -> str:
-    text = f"{report.partition}: {report.records:,} records are equal"
-    if report.records_one_by_one:
-        text += f", {report.records_one_by_one:,} of them in other batches"
-    if report.passed_over:
-        text += f"; {report.passed_over:,} are on one side only, before the log start of the other"
-    if report.earlier_generations:
-        text += (
-            f"; {report.earlier_generations:,} target offsets before them are from a topic that "
-        )
-        text += "the source no longer has"
-    if report.not_yet:
-        text += f"; the target is {report.not_yet:,} source offsets behind"
-    if report.unavailable:
-        text += f"; NOT COMPARED to the end: {report.unavailable}"
-    if report.difference is not None:
-        where = report.difference
-        text += f"; DIFFERENT at source {where.source_offset}, target {where.target_offset}: "
-        text += where.what
-    return text
 
 
 def _reporter(*, several: bool) -> "Callable[[str, MirrorStatus], None]":
@@ -284,6 +262,7 @@ def _format_status(status: "MirrorStatus", name: str = "") -> str:
     for count, what in (
         (counts.already_there, "records were already at the target"),
         (counts.trimmed + counts.closed_gaps + counts.split, "batches re-encoded"),
+        (counts.rebatched, "tiny or deep batches put into larger ones"),
         (counts.restamped, "batches re-encoded with the source's append times"),
         (counts.converted, "batches re-encoded from message format 0 or 1"),
         (counts.damaged, "damaged batches read"),

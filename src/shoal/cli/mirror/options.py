@@ -4,6 +4,7 @@ from typing import Any
 
 import rich_click as click
 
+from shoal.cli.shared.complete import complete_topics
 from shoal.cli.shared.options import Command, properties_of
 from shoal.mirror.config import GroupRules, TopicRules
 from shoal.mirror.mm2.naming import POLICIES, Naming
@@ -15,7 +16,9 @@ _GROUPS = GroupRules()
 
 _NAMES = (
     click.option(
-        "--topics", help="Topics to copy: names or regular expressions, separated by commas."
+        "--topics",
+        help="Topics to copy: names or regular expressions, separated by commas.",
+        shell_complete=complete_topics,
     ),
     click.option(
         "--topics-exclude",

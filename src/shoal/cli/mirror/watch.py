@@ -4,16 +4,25 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from shoal.cli.mirror.proofs import describe_proof
 from shoal.cli.shared import console
+from shoal.cli.shared.complete import complete_mirror
 from shoal.cli.shared.options import Command, output_option
+from shoal.mirror.copy.depth import DEEP
+from shoal.model.serialised import to_plain
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
+    from shoal.mirror.proof.files import Proof
     from shoal.mirror.status import MirrorStatus, PartitionStatus
 
 
 def _name_option(command: Command) -> Command:
-    return click.option("--name", help="Name of the mirror; not needed if only one runs.")(command)
+    return click.option(
+        "--name",
+        help="Name of the mirror; not needed if only one runs.",
+        shell_complete=complete_mirror,
+    )(command)
 
 
 @click.command("status")
@@ -44,15 +53,28 @@ def _run_command(command: str, name: str | None, output: str) -> None:
     from shoal.mirror.control import send_command
 
     answers = send_command(command, name)
+    proofs = {flow: _read_proof(flow) for answer in answers for flow in answer["flows"]}
     if output == "json":
+        for answer in answers:
+            named = {flow: proofs[flow] for flow in answer["flows"]}
+            answer["proofs"] = {
+                n: None if each is None else to_plain(each) for n, each in named.items()
+            }
         console.print_json(answers)
         return
     for answer in answers:
         for flow, body in answer["flows"].items():
-            _show(flow, answer["pid"], body)
+            _show(flow, answer["pid"], body, proofs[flow])
 
 
-def _show(flow: str, pid: int, body: dict[str, Any] | None) -> None:
+def _read_proof(flow: str) -> "Proof | None":
+    from shoal.mirror.proof.files import read_proof
+    from shoal.telemetry.discovery import mirror_folder
+
+    return read_proof(mirror_folder(flow))
+
+
+def _show(flow: str, pid: int, body: dict[str, Any] | None, proof: "Proof | None") -> None:
     from shoal.mirror.status import MirrorStatus
 
     if body is None:
@@ -61,12 +83,16 @@ def _show(flow: str, pid: int, body: dict[str, Any] | None) -> None:
     status = MirrorStatus.from_json(body)
     state = "paused" if status.paused else "running"
     console.out.print(f"{flow} (process {pid}): {state}, {_lag(status)}", markup=False)
+    proven = {} if proof is None else {each.source: each for each in proof.partitions}
     for partition in status.partitions:
-        console.out.print(f"  {_line(partition)}", markup=False)
+        text = _line(partition)
+        if (each := proven.get(str(partition.route.source))) is not None:
+            text += f"; {describe_proof(each)}"
+        console.out.print(f"  {text}", markup=False)
     for notice in status.notices:
         console.out.print(f"  NOTICE: {notice}", markup=False)
     for error in status.refused:
-        console.out.print(f"  NOT COPIED: {error} ({error.remedy})", markup=False)
+        console.out.print(f"  NOT COPIED: {error}", markup=False)
 
 
 def _lag(status: "MirrorStatus") -> str:
@@ -82,6 +108,8 @@ def _line(partition: "PartitionStatus") -> str:
     at = "not started" if partition.position < 0 else f"at {partition.position}"
     text = f"{partition.route}: {at}, "
     text += _amounts(partition.lag, partition.lag_bytes, partition.lag_s)
+    if partition.depth == DEEP:
+        text += "; copied deep"
     if partition.held_back:
         text += f"; an open transaction at the source holds back {partition.held_back:,} more"
     if partition.generation > 1:

@@ -23,7 +23,7 @@ class Quantity(click.ParamType[int]):
         try:
             return value if isinstance(value, int) else self._parse(value)
         except UsageError as error:
-            self.fail(f"{error}; {error.remedy}", param, ctx)
+            self.fail(str(error), param, ctx)
 
 
 COUNT = Quantity("count", parse_count)

@@ -42,10 +42,10 @@ def exit_code(results: Iterable[tuple[str, Result]]) -> ExitCode:
     return EXIT_CODES[verdict]
 
 
-def show_verdict(result: Result, run_dir: Path) -> None:
+def show_verdict(result: Result, run_dir: Path | str) -> None:
     """Print a result as text, and the path of its report."""
     show_numbers(result)
-    console.out.print(f"  report  {run_dir / 'report.html'}")
+    console.out.print(f"  report  {run_dir}/report.html")
 
 
 def show_numbers(result: Result) -> None:

@@ -45,16 +45,35 @@ class PlannedRun:
 
     combination: Combination
     repeat: int  # from 1
+    settings: tuple[str, ...]  # the names of the settings that are varied, without their sections
 
     @property
     def folder(self) -> str:
-        """The name of its folder, unique in the sweep."""
-        plain = "-".join(
-            "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in value)
-            for value in self.combination
-        )
-        digest = hashlib.sha256("\0".join(self.combination).encode()).hexdigest()[:6]
-        return f"{plain[:60]}-{digest}-{self.repeat}"
+        """The name of its folder, unique in the sweep; it begins with the settings."""
+        pairs = zip(self.settings, self.combination, strict=True)
+        named = "-".join(f"{_legal(name)}_{_legal(value)}" for name, value in pairs)
+        return f"{named[:80]}-{self._digest}-{self.repeat}"
+
+    @property
+    def old_folder(self) -> str:
+        """The name of its folder before the names of settings were in it."""
+        values = "-".join(map(_legal, self.combination))
+        return f"{values[:60]}-{self._digest}-{self.repeat}"
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256("\0".join(self.combination).encode()).hexdigest()[:6]
+
+    def describe(self) -> str:
+        """Its settings, for people."""
+        pairs = zip(self.settings, self.combination, strict=True)
+        named = ", ".join(f"{name} {value}" for name, value in pairs)
+        return f"{named} (repeat {self.repeat})"
+
+
+def _legal(text: str) -> str:
+    """Only signs that names of folders and topics may contain."""
+    return "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +93,14 @@ class Sweep:
         planned = []
         for repeat in range(1, self.repeats + 1):
             chance.shuffle(combinations)
-            planned += [PlannedRun(combination, repeat) for combination in combinations]
+            planned += [PlannedRun(c, repeat, self.settings) for c in combinations]
         return planned
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of the parameters, without their sections if that is enough."""
+        short = [name.rpartition(".")[2] for name in self.parameters]
+        return tuple(short if len(set(short)) == len(short) else self.parameters)
 
     def spec(self, planned: PlannedRun) -> ExperimentSpec:
         """The experiment of one run, with topics of its own."""
@@ -190,7 +215,8 @@ class SweepFolder:
             self._lock = None
 
     def run_dir(self, planned: PlannedRun) -> Path:
-        return self.path / planned.folder
+        old = self.path / planned.old_folder
+        return old if old.is_dir() else self.path / planned.folder
 
     def is_done(self, planned: PlannedRun) -> bool:
         folder = self.run_dir(planned)
@@ -250,10 +276,7 @@ def _order_key(sweep: Sweep) -> Callable[[Combination], list[int]]:
 
 
 def _describe_combination(sweep: Sweep, combination: Combination) -> list[str]:
-    return [
-        f"{name.rpartition('.')[2]} {value}"
-        for name, value in zip(sweep.parameters, combination, strict=True)
-    ]
+    return [f"{name} {value}" for name, value in zip(sweep.settings, combination, strict=True)]
 
 
 def _effects(

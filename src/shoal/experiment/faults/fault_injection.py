@@ -8,9 +8,10 @@ Rules:
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from shoal.experiment import plan
 from shoal.experiment.faults.fault_targets import (
@@ -22,11 +23,11 @@ from shoal.experiment.faults.fault_targets import (
 from shoal.experiment.faults.running_clusters import RunningClusters, start_clusters
 from shoal.experiment.plan import Addresses
 from shoal.experiment.spec import ExperimentSpec
-from shoal.faults.executor import FaultRunner
+from shoal.faults.executor import FaultRunner, Record
 from shoal.faults.network import ProxyNetwork, refuse_encrypted_clients
 from shoal.faults.targets import PlannedTargets, Targets
 from shoal.faults.timeline import LINK_FAULTS, NODE_FAULTS, Fault
-from shoal.model.errors import ConfigError
+from shoal.model.errors import ConfigError, SystemFailure
 from shoal.systems.apache.ivy import Report
 from shoal.systems.clusters import AdvertisedPortOf, no_report
 from shoal.systems.lite import LiteSystem
@@ -120,8 +121,11 @@ class Environment:
         }
         return replace(addresses, links=links)
 
-    def fault_injection(self, spec: ExperimentSpec) -> "FaultInjection":
-        return FaultInjection(spec, self.running, self.network)
+    def fault_injection(
+        self, spec: ExperimentSpec, *, on_fault: "OnFault | None" = None
+    ) -> "FaultInjection":
+        """The faults of one run; `on_fault` is called when one begins, ends or fails."""
+        return FaultInjection(spec, self.running, self.network, on_fault=on_fault)
 
 
 @contextmanager
@@ -153,13 +157,38 @@ def _proxy_port_of(network: ProxyNetwork, role: str) -> AdvertisedPortOf:
     return choose_port
 
 
+class FaultEvent(NamedTuple):
+    """A fault began, ended or failed."""
+
+    number: int
+    name: str
+    target: str
+    phase: str  # "begin" or "end"
+    after_s: float  # since the first message was due
+    failed: str = ""  # why
+
+
+OnFault = Callable[[FaultEvent], None]
+
+
 class FaultInjection:
-    """Injects the faults of one run: the `FaultHooks` of an experiment."""
+    """Injects the faults of one run: the `FaultHooks` of an experiment.
+
+    With `is_on_demand` faults may also be injected while the run goes.
+    """
 
     def __init__(
-        self, spec: ExperimentSpec, running: RunningClusters, network: ProxyNetwork | None
+        self,
+        spec: ExperimentSpec,
+        running: RunningClusters,
+        network: ProxyNetwork | None,
+        *,
+        on_fault: OnFault | None = None,
+        is_on_demand: bool = False,
     ) -> None:
+        self._is_on_demand = is_on_demand
         self._spec = spec
+        self._on_fault = on_fault
         self._running = running
         self._network = network
         self._runner: FaultRunner | None = None
@@ -171,15 +200,42 @@ class FaultInjection:
 
     def begin(self, started_us: int, workers: WorkerSupervisor, mirror: Mirror | None) -> None:
         """Start the timeline of faults at that time."""
-        if not self._spec.faults:
+        if not self._spec.faults and not self._is_on_demand:
             return
         self._runner = FaultRunner(
             self._spec.faults,
             self._targets(workers, mirror),
-            workers.commit,
+            self._recorder(workers.commit, started_us),
             until_s=plan.send_duration_s(self._spec),
         )
         self._runner.start(time.monotonic() + started_us / 1e6 - time.time())
+
+    def _recorder(self, commit: Record, started_us: int) -> Record:
+        """Commit lines about faults, and report each."""
+        on_fault = self._on_fault
+        if on_fault is None:
+            return commit
+
+        def record(line: dict[str, Any]) -> None:
+            commit(line)
+            on_fault(
+                FaultEvent(
+                    number=line["fault"],
+                    name=line["name"],
+                    target=line["target"],
+                    phase=line["phase"],
+                    after_s=(line["at_us"] - started_us) / 1e6,
+                    failed=line["detail"].get("failed", ""),
+                )
+            )
+
+        return record
+
+    def inject(self, fault: Fault) -> Callable[[], None]:
+        """Apply a fault now, and return how to end it; only between `begin` and `end`."""
+        if self._runner is None:
+            raise SystemFailure(f"{fault.title} cannot be injected: the run has not begun")
+        return self._runner.inject(fault)
 
     def check(self) -> None:
         """Does nothing: the run continues without a failed fault, which is reported at the end."""

@@ -11,6 +11,7 @@ from shoal.systems.apache.apache import ApacheCluster
 from shoal.systems.apache.ivy import Report
 from shoal.systems.clusters import AdvertisedPortOf, Cluster, make_cluster, no_report
 from shoal.systems.external import ExternalCluster
+from shoal.systems.lite import LiteSystem
 
 _SERVERS = "bootstrap.servers"
 _RACKS = "broker.rack"
@@ -45,6 +46,11 @@ def start_clusters(
             clusters["source"].bootstrap,
             None if target is None else target.bootstrap,
             {role: wanted.client for role, wanted in spec.clusters.items()},
+            events={
+                role: cluster.directory
+                for role, cluster in clusters.items()
+                if isinstance(cluster, LiteSystem)
+            },
         )
         yield RunningClusters(clusters, addresses)
 

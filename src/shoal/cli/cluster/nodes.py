@@ -17,6 +17,7 @@ from typing import Any
 import rich_click as click
 
 from shoal.cli.shared import console
+from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
 from shoal.cli.shared.options import properties_of
 from shoal.lite.base.configs import check_properties
 from shoal.lite.base.dial import NodeAddress
@@ -74,6 +75,7 @@ def _node_options(command: Command) -> Command:
 
 @click.command()
 @_node_options
+@metrics_options
 def broker(**given: Any) -> None:
     """One broker of a cluster that spans several hosts.
 
@@ -81,6 +83,7 @@ def broker(**given: Any) -> None:
     shoal broker --id 1 --dir data/b1 --listen 0.0.0.0:9092 --advertise host-a
         --controllers 101@host-a:9093,102@host-b:9093,103@host-c:9093 --cluster-id east
     """
+    metrics = take_endpoint(given)
     options = _Options(**given)
     if options.node_id in {peer.node_id for peer in options.controllers}:
         raise UsageError(
@@ -101,7 +104,7 @@ def broker(**given: Any) -> None:
     def on_ready(port: int) -> None:
         console.say(f"broker {spec.broker_id} listens on {spec.advertised_host}:{port}", "green")
 
-    _run(run_broker(spec, on_ready=on_ready))
+    _run(run_broker(spec, on_ready=on_ready, metrics=metrics))
 
 
 @click.command()

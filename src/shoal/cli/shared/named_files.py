@@ -15,4 +15,4 @@ def refusing_malformed_files() -> Iterator[None]:
     try:
         yield
     except LedgerError as error:
-        raise UsageError(str(error), remedy=error.remedy) from error
+        raise UsageError(error.message, remedy=error.remedy) from error

@@ -4,7 +4,9 @@ from typing import Any
 
 import rich_click as click
 
+from shoal.cli.cluster.names import name_option
 from shoal.cli.shared import console
+from shoal.cli.shared.acting import act_on_cluster
 from shoal.cli.shared.options import SIZE, output_option
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import UsageError
@@ -13,7 +15,6 @@ from shoal.systems.remote import open_remote_cluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.error_codes import Code
 
-_name_option = click.option("--name", help="Name of the cluster, if several are running.")
 _one_way_option = click.option(
     "--one-way", is_flag=True, help="Only from SOURCE to TARGET, not in both directions."
 )
@@ -42,7 +43,7 @@ def _lite(name: str | None) -> LiteCluster:
 @click.argument("source", type=int)
 @click.argument("target", type=int)
 @_one_way_option
-@_name_option
+@name_option
 def cut_command(*, source: int, target: int, one_way: bool, name: str | None) -> None:
     """Drop all traffic between two nodes; connections stall and are not reset."""
     _lite(name).cut_link(source, target, one_way=one_way)
@@ -55,7 +56,7 @@ def cut_command(*, source: int, target: int, one_way: bool, name: str | None) ->
 @click.option("--delay-ms", type=click.IntRange(1), help="Delay of all data.")
 @click.option("--bytes-per-s", type=SIZE, help="Limit of the throughput.")
 @_one_way_option
-@_name_option
+@name_option
 def slow_command(
     *, source: int, target: int, one_way: bool, name: str | None, **slow: int | None
 ) -> None:
@@ -73,7 +74,7 @@ def slow_command(
 @fault.command("reset")
 @click.argument("source", type=int)
 @click.argument("target", type=int)
-@_name_option
+@name_option
 def reset_command(*, source: int, target: int, name: str | None) -> None:
     """Reset the TCP connections between two nodes; they may reconnect."""
     _lite(name).reset_link(source, target)
@@ -82,11 +83,10 @@ def reset_command(*, source: int, target: int, name: str | None) -> None:
 
 @fault.command("isolate")
 @click.argument("node_id", type=int)
-@_name_option
+@name_option
 def isolate_command(*, node_id: int, name: str | None) -> None:
     """Drop all traffic between a node and all others."""
-    _lite(name).isolate(node_id)
-    console.say(f"isolated: node {node_id}")
+    act_on_cluster(name, "cut", node_id)
 
 
 @fault.command("disk")
@@ -98,7 +98,7 @@ def isolate_command(*, node_id: int, name: str | None) -> None:
 @click.option(
     "--room-bytes", type=click.IntRange(0), help="Free space, after which writes fail with ENOSPC."
 )
-@_name_option
+@name_option
 def disk_command(*, node_id: int, name: str | None, **fault: Any) -> None:
     """Make the disk of a node fail, slow or full."""
     if not any(value not in (None, 0.0) for value in fault.values()):
@@ -120,7 +120,7 @@ def disk_command(*, node_id: int, name: str | None, **fault: Any) -> None:
     help="Handle the request, then close the connection without a response.",
 )
 @click.option("--client-id", help="Only requests of this client.")
-@_name_option
+@name_option
 def request_command(
     *, node_id: int, api: str, error: str | None, name: str | None, **options: Any
 ) -> None:
@@ -133,7 +133,7 @@ def request_command(
 @fault.command("task")
 @click.argument("node_id", type=int)
 @click.argument("task")
-@_name_option
+@name_option
 def task_command(*, node_id: int, task: str, name: str | None) -> None:
     """Make a background task fail once: 'log cleaner', 'housekeeping', 'heartbeat', …"""
     _lite(name).fail_task(node_id, task)
@@ -144,7 +144,7 @@ def task_command(*, node_id: int, task: str, name: str | None) -> None:
 @click.argument("topic")
 @click.argument("partition", type=int)
 @click.argument("node_id", type=int)
-@_name_option
+@name_option
 def move_leader_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
     """Move the leadership of a partition to another in-sync replica."""
     _lite(name).move_leader(topic, partition, node_id)
@@ -155,7 +155,7 @@ def move_leader_command(*, topic: str, partition: int, node_id: int, name: str |
 @click.argument("topic")
 @click.argument("partition", type=int)
 @click.argument("node_id", type=int)
-@_name_option
+@name_option
 def shrink_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
     """Remove a follower from the in-sync replicas; it may rejoin when it has caught up."""
     _lite(name).shrink_in_sync(topic, partition, node_id)
@@ -174,7 +174,7 @@ def _value(names: type[Code] | type[ApiKey], word: str) -> int:
 
 
 @fault.command("list")
-@_name_option
+@name_option
 @output_option
 def list_command(*, name: str | None, output: str) -> None:
     """List the active faults."""
@@ -190,8 +190,7 @@ def list_command(*, name: str | None, output: str) -> None:
 
 
 @fault.command("heal")
-@_name_option
+@name_option
 def heal_command(*, name: str | None) -> None:
     """End all faults."""
-    _lite(name).heal()
-    console.say("ended all faults")
+    act_on_cluster(name, "heal")

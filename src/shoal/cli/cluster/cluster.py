@@ -19,8 +19,11 @@ import rich_click as click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from shoal.cli.faults import fault
+from shoal.cli.cluster.faults import fault
+from shoal.cli.cluster.names import name_option, name_option_or_argument
 from shoal.cli.shared import console
+from shoal.cli.shared.acting import act_on_cluster
+from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
 from shoal.cli.shared.options import output_option, properties_of
 from shoal.lite.base.spec import MAX_BROKERS
 from shoal.lite.cluster import LiteCluster, QuorumStatus
@@ -40,6 +43,11 @@ STATE_STYLES = {"running": "green", "paused": "yellow", "starting": "yellow", "d
 
 
 @click.group()
+@click.command_panel("The cluster", commands=["up", "status", "down"])
+@click.command_panel(
+    "Nodes", commands=["kill", "stop", "pause", "resume", "restart", "add", "remove"]
+)
+@click.command_panel("Faults and traces", commands=["fault", "trace"])
 def cluster() -> None:
     """A Kafka cluster on this machine: Kafka Lite or Apache Kafka.
 
@@ -52,10 +60,10 @@ def cluster() -> None:
     shoal cluster up --detach --name t1  in the background
     shoal cluster kill 1                 from another terminal
     shoal cluster restart 1
-    shoal cluster add                    one more broker, with its share of the replicas
+    shoal cluster add                    one more broker
     shoal cluster fault cut 1 2          faults of links, disks and requests
-    shoal cluster trace t1               the order of events, for ShiViz
-    shoal cluster down t1
+    shoal cluster trace --name t1        the order of events, for ShiViz
+    shoal cluster down --name t1
     """
 
 
@@ -107,6 +115,7 @@ cluster.add_command(fault)
     is_flag=True,
     help="Kafka Lite: record the order of events, for `shoal cluster trace`.",
 )
+@metrics_options
 @click.option("-d", "--detach", is_flag=True, help="Run in the background.")
 def up_command(*, properties: tuple[str, ...], detach: bool, **wanted: Any) -> None:
     """Start a cluster and print its bootstrap line."""
@@ -116,14 +125,14 @@ def up_command(*, properties: tuple[str, ...], detach: bool, **wanted: Any) -> N
         )
         return
     started = time.monotonic()
+    wanted["metrics"] = take_endpoint(wanted)
     wanted["name"] = wanted["name"] or registry.free_name(wanted["engine"])
     with _progress_bar() as report:
         system = make_cluster(properties=properties_of(properties), report=report, **wanted)
         system.start()
     try:
         registry.publish(system)
-        _announce(system, time.monotonic() - started)
-        _wait_until_stopped(system)
+        _serve_until_stopped(system, time.monotonic() - started)
         console.say("stopping")
     finally:
         registry.withdraw(system.name)
@@ -136,11 +145,16 @@ def _announce(system: Cluster, seconds: float) -> None:
     sys.stdout.write(f"bootstrap.servers={system.bootstrap}\n")
     sys.stdout.flush()
     console.say(f"  kcat -b {system.bootstrap} -L")
-    console.say(f"  shoal cluster down {system.name}    (or Ctrl-C here)")
+    if isinstance(system, LiteCluster) and (endpoint := system.metrics) is not None:
+        console.say(f"  metrics: http://{endpoint.host}:{system.metrics_port}/metrics")
+    console.say(f"  shoal cluster down --name {system.name}    (or Ctrl-C here)")
 
 
-def _wait_until_stopped(system: Cluster) -> None:
-    """Return on Ctrl-C, SIGTERM or a closed terminal; raise if the cluster ends."""
+def _serve_until_stopped(system: Cluster, started_after_s: float) -> None:
+    """Announce the cluster; return on Ctrl-C, SIGTERM or a closed terminal.
+
+    Raises if the cluster ends.
+    """
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -148,6 +162,7 @@ def _wait_until_stopped(system: Cluster) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
     try:
+        _announce(system, started_after_s)
         while True:
             time.sleep(CHECK_EVERY_S)
             if isinstance(system, LiteCluster):
@@ -207,7 +222,7 @@ def _progress_bar() -> Iterator[Report]:
 
 
 @cluster.command("status")
-@click.argument("name", required=False)
+@name_option_or_argument
 @output_option
 def status_command(*, name: str | None, output: str) -> None:
     """Show the clusters that run on this machine, and their nodes."""
@@ -226,7 +241,7 @@ def status_command(*, name: str | None, output: str) -> None:
             process = f"pid {node.pid}" if node.pid else ""
             role = "" if node.role == "broker" else node.role
             table.add_row(str(node.id), shown, f"{node.host}:{node.port}", process, role)
-        console.out.print(table)
+        console.print_table(table)
         for node in remote.nodes():
             _print_health(node)
         _print_quorum(remote.quorum())
@@ -257,7 +272,7 @@ def _print_quorum(quorum: QuorumStatus | None) -> None:
             table.add_row(
                 str(member.id), role, f"at {member.log_end_offset}", f"{member.lag} behind"
             )
-    console.out.print(table)
+    console.print_table(table)
 
 
 def _entry_json(entry: RegistryEntry) -> dict[str, Any]:
@@ -275,11 +290,9 @@ def _entry_json(entry: RegistryEntry) -> dict[str, Any]:
 def _add_node_command(action: str, description: str) -> None:
     @cluster.command(action, help=description)
     @click.argument("node_id", type=int)
-    @click.option("--name", help="Name of the cluster, if several are running.")
+    @name_option
     def command(*, node_id: int, name: str | None) -> None:
-        entry = registry.find(name)
-        getattr(open_remote_cluster(entry), action)(node_id)
-        console.say(f"{action}: node {node_id} of {entry.name}")
+        act_on_cluster(name, action, node_id)
 
 
 _add_node_command("kill", "Kill a node (SIGKILL).")
@@ -297,7 +310,7 @@ _add_node_command(
 
 
 @cluster.command("add")
-@click.argument("name", required=False)
+@name_option_or_argument
 def add_command(*, name: str | None) -> None:
     """Add a broker; it gets its share of the replicas."""
     entry = registry.find(name)
@@ -308,7 +321,7 @@ def add_command(*, name: str | None) -> None:
 
 
 @cluster.command("trace")
-@click.argument("name", required=False)
+@name_option_or_argument
 @click.option(
     "--dir",
     "directory",
@@ -344,7 +357,7 @@ def trace_command(*, name: str | None, directory: Path | None, output: Path | No
 
 
 @cluster.command("down")
-@click.argument("name", required=False)
+@name_option_or_argument
 def down_command(*, name: str | None) -> None:
     """Stop a cluster."""
     entry = registry.find(name)

@@ -1,0 +1,1 @@
+"""Commands that deploy Shoal and ask whether its nodes are ready."""
