@@ -31,7 +31,8 @@ demo: setup ## send messages through source, mirror and target and judge them; t
 	@$(BIN)/shoal demo
 
 .PHONY: test
-test: setup system-packages check ## all checks and tests (APT=yes installs a browser and kcat first)
+test: setup system-packages ## all checks and tests (APT=yes installs a browser, kcat and shellcheck first)
+	@$(MAKE) --no-print-directory --jobs 2 check byte-code
 	SHOAL_APT=$(APT) $(PYTEST) $(PARALLEL) -m "not long"
 
 .PHONY: test-long
@@ -53,6 +54,12 @@ check: setup ## linter, formatter, types and import contracts
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# Each process of a parallel run would compile all tests for itself. What does not compile is
+# reported by the tests.
+.PHONY: byte-code
+byte-code: setup ## compile the tests once, beside the checks
+	-@$(PYTEST) --collect-only --quiet --quiet > /dev/null 2>&1
 
 .PHONY: format
 format: setup ## format the code and mend what the linter can mend
@@ -80,6 +87,10 @@ prove-mirror: setup ## kills of the mirror, its source and its target during cop
 	$(BIN)/python scripts/prove_mirror.py --engine apache --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 	$(BIN)/python scripts/prove_mirror.py --engine apache-lite --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 
+.PHONY: prove-endurance
+prove-endurance: setup ## a mirror beside a steady load and kills for HOURS (2); writes docs/proofs/endurance.md
+	$(BIN)/python scripts/endure_mirror.py --hours $(or $(HOURS),2) --report docs/proofs/endurance.md
+
 .PHONY: prove-lifecycle
 prove-lifecycle: setup ## topics and clusters change under a mirror, in every way; writes docs/proofs/lifecycle.md
 	$(BIN)/python scripts/prove_lifecycle.py --engine lite --seed $(or $(SEED),1) --report docs/proofs/lifecycle.md
@@ -89,6 +100,10 @@ prove-lifecycle: setup ## topics and clusters change under a mirror, in every wa
 prove-presets: setup ## every preset on Kafka Lite and on Apache Kafka; writes docs/proofs/presets.md
 	$(BIN)/python scripts/prove_presets.py --report docs/proofs/presets.md
 
+.PHONY: prove-spark
+prove-spark: setup ## a run on Spark clusters that lose executors, judged everywhere; writes docs/proofs/spark.md
+	$(BIN)/python scripts/prove_spark.py --report docs/proofs/spark.md
+
 .PHONY: prove-coordinators
 prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md and transactions.md
 	$(BIN)/python scripts/coordinators.py --kills $(or $(KILLS),50) --report docs/proofs/coordinators.md
@@ -97,6 +112,27 @@ prove-coordinators: setup ## 50 kills each of group and transaction coordinators
 .PHONY: prove-audit
 prove-audit: setup ## 100,000 planted anomalies and a second judge; writes docs/proofs/audit.md
 	$(BIN)/shoal audit --self-test --plantings 100000 --report docs/proofs/audit.md
+
+.PHONY: prove-follow
+prove-follow: setup ## a run of 10 minutes with 20 planted findings, judged while it runs; writes docs/proofs/follow.md
+	$(BIN)/python scripts/prove_follow.py --seconds $(or $(FOLLOW_SECONDS),600) --report docs/proofs/follow.md
+
+.PHONY: site
+site: setup ## all documents as HTML pages with a menu, and a page of results, in site/
+	$(BIN)/python scripts/build_site.py --out site
+
+.PHONY: prove-dashboards
+prove-dashboards: setup ## a real Prometheus evaluates the Grafana dashboards in DASHBOARDS; writes docs/proofs/dashboards.md
+	$(BIN)/python scripts/prove_dashboards.py $(or $(DASHBOARDS),$(error give DASHBOARDS=FOLDER)) --report docs/proofs/dashboards.md
+
+.PHONY: prove-page
+prove-page: setup ## first paint, charts and memory of shoal serve in a real browser; writes docs/proofs/page.md
+	$(BIN)/python scripts/prove_page.py
+
+.PHONY: bench-mirror
+bench-mirror: setup ## the mirror beside MirrorMaker: full batches, and the bad shapes
+	$(BIN)/python -m benchmarks.mirror
+	$(BIN)/python -m benchmarks.mirror_shapes
 
 .PHONY: bench-%
 bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
@@ -109,7 +145,7 @@ lock: setup ## renew the lock files from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
 	  pyproject.toml --output-file requirements/base.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
-	  pyproject.toml --extra spark --extra confluent --group dev --output-file requirements/all.txt
+	  pyproject.toml --extra spark --extra confluent --extra web --group dev --output-file requirements/all.txt
 
 .PHONY: clean
 clean: ## remove .venv and everything that was built

@@ -6,10 +6,16 @@ CPU nor time for each message may grow), and 20 million in one stream against 16
 of messages per second.
 
     python -m benchmarks.audit_growth [MESSAGES, 20 million by default]
+
+What the driver receives and needs, by number of messages whose latencies are spread over a minute:
+
+    python -m benchmarks.audit_growth driver [MESSAGES, 4 million by default] [STREAMS, 16]
 """
 
+import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
@@ -19,6 +25,8 @@ from benchmarks.audit_session import Audits, audits
 from benchmarks.harness import Case, Claim, prove
 
 MESSAGES = 20_000_000
+DRIVER_MESSAGES = 4_000_000
+SPREAD_US = 60_000_000
 STREAMS = 16
 MOST_FOR_ONE_STREAM = 1.5
 CLAIM = Claim(
@@ -52,10 +60,47 @@ def cases(folder: Path, messages: int, ours: Audits) -> Iterator[Case]:
     )
 
 
+def report_driver(messages: int, streams: int = STREAMS) -> int:
+    """Print bytes, CPU and memory of the driver for a tenth, a quarter and all of the messages.
+
+    More than 1,000 streams are those of several producers.
+    """
+    producers = max(streams // 1000, 1)
+    with audits() as ours, tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
+        for count in (messages // 10, messages // 4, messages):
+            run = write_run(
+                *(Path(folder) / str(count), count, streams),
+                producers=producers,
+                spread_us=SPREAD_US,
+            )
+            began_s, cpu_s = time.monotonic(), time.process_time()
+            usage = ours.driver_usage(run)
+            took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+            rmtree(run)
+            memory = _memory_bytes() >> 20
+            size = sum(usage.received.values())
+            sys.stdout.write(
+                f"{count:>11,} messages: {size:>12,} bytes to the driver"
+                f" ({size / count:.3f} a message), {cpu_s:.1f} CPU s in the driver's Python,"
+                f" {memory:,} MB resident, {took_s:.1f} s\n"
+            )
+        sys.stdout.write("\n".join(usage.lines()) + "\n")
+    return 0
+
+
+def _memory_bytes() -> int:
+    """Return the resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def main(messages: int) -> int:
     with audits() as ours, tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         return prove(CLAIM, cases(Path(folder), messages, ours))
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["driver"]:
+        numbers = [int(text) for text in sys.argv[2:]] or [DRIVER_MESSAGES]
+        sys.exit(report_driver(*numbers))
     sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES))

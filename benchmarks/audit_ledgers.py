@@ -4,11 +4,14 @@ Every message is acknowledged, stored in both logs and delivered, but for a few 
 that each side must count alike: every 1,000,003rd message is not in the target log, every
 500,009th was not delivered, every 700,001st was delivered twice, every 300,007th came late.
 Segments hold a million rows and come in the order of time, streams side by side, as workers
-write them.
+write them. They are generated independently of each other, by as many processes as cores.
 """
 
 import json
+import multiprocessing
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,40 +30,83 @@ DELAY = 7  # by how many places a late message comes later
 Columns = Mapping[str, Any]
 
 
-def write_run(folder: Path, messages: int, streams: int) -> Path:
-    """Write a run folder with messages in several streams of one producer."""
+@dataclass(frozen=True)
+class Shape:
+    """How many messages, in how many streams of how many producers.
+
+    Deliveries come up to `spread_us` after the fastest.
+    """
+
+    messages: int
+    streams: int
+    producers: int = 1
+    spread_us: int = 3000
+
+    @property
+    def lanes(self) -> int:
+        return self.streams // self.producers
+
+
+def write_run(
+    folder: Path, messages: int, streams: int, *, producers: int = 1, spread_us: int = 3000
+) -> Path:
+    """Write a run folder with messages of a `Shape`."""
+    shape = Shape(messages, streams, producers, spread_us)
+    assert streams % producers == 0, "every producer sends to every lane"
     (folder / "ledger").mkdir(parents=True)
     plan = {
         "format": FORMAT,
         "run": folder.name,
+        "state": "finished",
+        "started_us": 1_700_000_000_000_000,
         "promises": {"delivery": "at_least_once", "order": True},
         "groups": ["g"],
         "clusters": {"source": {}, "target": {}},
         "all_drained": True,
     }
     (folder / "run.json").write_text(json.dumps(plan))
-    with (folder / "commits.jsonl").open("w") as commits:
-        for table, number, columns in _segments(messages, streams):
-            path = f"ledger/{table}/w-1-{number}.parquet"
-            (folder / path).parent.mkdir(exist_ok=True)
-            content = _table(table, columns)
-            pq.write_table(
-                content,
-                folder / path,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=[name for name, kind in TABLES[table] if kind == "dictionary"],
-                column_encoding={
-                    name: "DELTA_BINARY_PACKED"
-                    for name, kind in TABLES[table]
-                    if kind in ("int32", "int64")
-                },
-                row_group_size=ROWS_PER_GROUP,
-            )
-            line = {"kind": "segment", "at_us": 0, "worker": "w", "epoch": 1, "table": table}
-            line |= {"number": number, "path": path, "rows": content.num_rows}
-            commits.write(json.dumps(line) + "\n")
+    lows = range(0, messages, ROWS_PER_SEGMENT)
+    portions = [(folder, shape, low) for low in (-1, *lows)]
+    if len(lows) == 1:
+        lines = [line for portion in portions for line in _write_portion(portion)]
+    else:
+        lines = _write_in_parallel(portions)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "commits.jsonl").write_text(text)
     return folder
+
+
+def _write_in_parallel(portions: list[tuple[Path, Shape, int]]) -> list[dict[str, Any]]:
+    processes = min(len(portions), os.cpu_count() or 1)
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        return [line for own in pool.imap(_write_portion, portions) for line in own]
+
+
+def _write_portion(portion: tuple[Path, Shape, int]) -> list[dict[str, Any]]:
+    """Write the segments of the messages from `low` on, or for -1 those of whole streams."""
+    folder, shape, low = portion
+    segments = _small_segments(shape) if low < 0 else _segments(shape, low)
+    lines = []
+    for table, number, columns in segments:
+        path = f"ledger/{table}/w-1-{number}.parquet"
+        (folder / path).parent.mkdir(exist_ok=True)
+        content = _table(table, columns)
+        pq.write_table(
+            content,
+            folder / path,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[name for name, kind in TABLES[table] if kind == "dictionary"],
+            column_encoding={
+                name: "DELTA_BINARY_PACKED"
+                for name, kind in TABLES[table]
+                if kind in ("int32", "int64")
+            },
+            row_group_size=ROWS_PER_GROUP,
+        )
+        line = {"kind": "segment", "at_us": 0, "worker": "w", "epoch": 1, "table": table}
+        lines.append({**line, "number": number, "path": path, "rows": content.num_rows})
+    return lines
 
 
 def expected_losses(messages: int) -> dict[str, int]:
@@ -72,48 +118,58 @@ def expected_losses(messages: int) -> dict[str, int]:
     }
 
 
-def _segments(messages: int, streams: int) -> Iterator[tuple[str, int, Columns]]:
-    lanes = np.arange(streams, dtype=np.int32)
-    counts = messages // streams + (lanes < messages % streams)
-    yield "manifests", 0, {"producer": "p", "topic": "t", "lane": lanes, "count": counts}
+def _small_segments(shape: Shape) -> Iterator[tuple[str, int, Columns]]:
+    streams, lanes = np.arange(shape.streams), np.arange(shape.lanes, dtype=np.int32)
+    counts = shape.messages // shape.streams + (streams < shape.messages % shape.streams)
+    manifest = {"topic": "t", "lane": (streams % shape.lanes).astype(np.int32), "count": counts}
+    yield "manifests", 0, {"producer": streams // shape.lanes, **manifest}
+    per_lane = np.bincount(streams % shape.lanes, weights=counts).astype(np.int64)
     for number, cluster in enumerate(("source", "target")):
-        lost = _find_lost_by_mirror(messages, streams) if cluster == "target" else 0
+        lost = _lost_by_mirror(shape, shape.messages) if cluster == "target" else 0
         place = {"cluster": cluster, "topic": "t", "topic_id": "i", "partition": lanes}
-        bounds = {"start": np.zeros(streams, np.int64), "end": counts - lost}
-        yield "scans", number, place | bounds | {"compacted": np.zeros(streams, np.bool_)}
-    gone = np.zeros(streams, dtype=np.int64)  # of each lane, not mirrored so far
-    for number, low in enumerate(range(0, messages, ROWS_PER_SEGMENT)):
-        index = np.arange(low, min(low + ROWS_PER_SEGMENT, messages), dtype=np.int64)
-        rows = _Rows(index, streams, gone)
-        yield "attempts", number, rows.attempts()
-        yield "log", 2 * number, rows.log("source")
-        yield "log", 2 * number + 1, rows.log("target")
-        yield "receipts", number, rows.receipts()
-        gone += np.bincount(rows.lane[rows.lost], minlength=streams)
+        bounds = {"start": np.zeros(shape.lanes, np.int64), "end": per_lane - lost}
+        yield "scans", number, place | bounds | {"compacted": np.zeros(shape.lanes, np.bool_)}
 
 
-def _find_lost_by_mirror(messages: int, streams: int) -> Any:
-    lost = np.arange(NOT_MIRRORED - 1, messages, NOT_MIRRORED)
-    return np.bincount(lost % streams, minlength=streams)
+def _segments(shape: Shape, low: int) -> Iterator[tuple[str, int, Columns]]:
+    number = low // ROWS_PER_SEGMENT
+    rows = _Rows(shape, low)
+    yield "attempts", number, rows.attempts()
+    yield "log", 2 * number, rows.log("source")
+    yield "log", 2 * number + 1, rows.log("target")
+    yield "receipts", number, rows.receipts()
+
+
+def _lost_by_mirror(shape: Shape, until: int) -> Any:
+    """Return how many of the messages below `until` were not mirrored, by lane."""
+    lost = np.arange(NOT_MIRRORED - 1, until, NOT_MIRRORED)
+    return np.bincount(lost % shape.streams % shape.lanes, minlength=shape.lanes)
 
 
 class _Rows:
     """A range of messages in all tables."""
 
-    def __init__(self, index: Any, streams: int, gone: Any) -> None:
-        self.index = index
-        self.lane = (index % streams).astype(np.int32)
-        self.sequence = index // streams
+    def __init__(self, shape: Shape, low: int) -> None:
+        high = min(low + ROWS_PER_SEGMENT, shape.messages)
+        index = self.index = np.arange(low, high, dtype=np.int64)
+        self._spread_us = shape.spread_us
+        stream = index % shape.streams
+        self.lane = (stream % shape.lanes).astype(np.int32)
+        self.producer = stream // shape.lanes
+        self.sequence = index // shape.streams
+        self.offset = self.sequence * shape.producers + self.producer
+        gone = _lost_by_mirror(shape, low)
         self.lost = (index + 1) % NOT_MIRRORED == 0
         before = np.zeros(len(index), dtype=np.int64)
         for place in np.flatnonzero(self.lost).tolist():
             before[place + 1 :] += self.lane[place + 1 :] == self.lane[place]
-        self.target_offset = self.sequence - gone[self.lane] - before
+        self.target_offset = self.offset - gone[self.lane] - before
         self.sent_us = 1_700_000_000_000_000 + 25 * index
 
     def _message(self, kept: Any = slice(None)) -> dict[str, Any]:
         lane, sequence = self.lane[kept], self.sequence[kept]
-        return {"producer": "p", "topic": "t", "lane": lane, "sequence": sequence}
+        name = {"producer": self.producer[kept], "topic": "t"}
+        return {**name, "lane": lane, "sequence": sequence}
 
     def attempts(self) -> Columns:
         acked = self.sent_us + 600 + self.index * 7919 % 800
@@ -123,13 +179,13 @@ class _Rows:
             **self._message(),
             "outcome": zeros.astype(np.int8),
             "error": zeros.astype(np.int16),
-            "offset": self.sequence,
+            "offset": self.offset,
             **times,
         }
 
     def log(self, cluster: str) -> Columns:
         kept = ~self.lost if cluster == "target" else slice(None)
-        offset = self.target_offset if cluster == "target" else self.sequence
+        offset = self.target_offset if cluster == "target" else self.offset
         message = self._message(kept)
         sent_us = self.sent_us[kept]
         return {
@@ -152,7 +208,7 @@ class _Rows:
         key = rows * 2 + np.where(number[rows] % LATE == 0, 2 * 16 * DELAY, 0)
         rows = rows[np.argsort(key, kind="stable")]
         message = self._message(rows)
-        received_us = self.sent_us[rows] + 1900 + self.index[rows] * 104_729 % 3000
+        received_us = self.sent_us[rows] + 1900 + self.index[rows] * 104_729 % self._spread_us
         return {
             "group": "g",
             "consumer": "c",
@@ -166,6 +222,16 @@ class _Rows:
         }
 
 
+def _names(value: Any, count: int) -> Any:
+    """Return one name for all rows, or the names of producers by number."""
+    if isinstance(value, str):
+        codes = pa.array(np.zeros(count, dtype=np.int32))
+        return pa.DictionaryArray.from_arrays(codes, pa.array([value]))
+    numbers, codes = np.unique(value, return_inverse=True)
+    names = pa.array([f"p{number}" for number in numbers.tolist()])
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), names)
+
+
 def _table(table: str, columns: Columns) -> Any:
     count = max(len(c) for c in columns.values() if not isinstance(c, str))
     columns = {"incarnation": np.full(count, INCARNATION), **columns}
@@ -173,8 +239,7 @@ def _table(table: str, columns: Columns) -> Any:
     arrays, fields = [], []
     for name, kind in TABLES[table]:
         if kind == "dictionary":
-            codes = pa.array(np.zeros(count, dtype=np.int32))
-            arrays.append(pa.DictionaryArray.from_arrays(codes, pa.array([columns[name]])))
+            arrays.append(_names(columns[name], count))
             fields.append(pa.field(name, words, nullable=False))
         else:
             arrays.append(pa.array(columns[name], pa.type_for_alias(kind)))

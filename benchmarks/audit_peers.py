@@ -13,15 +13,13 @@ import sys
 import time
 from pathlib import Path
 
+# Anti-joins: faster than grouping the union of all tables. Attempts decide nothing here.
 _DUCKDB = """
-WITH seen AS (
-    SELECT lane, sequence, 1 AS flag FROM '{0}/attempts/*.parquet' WHERE outcome = 0
-    UNION ALL SELECT lane, sequence, 2 FROM '{0}/log/*.parquet' WHERE cluster = 'source'
-    UNION ALL SELECT lane, sequence, 4 FROM '{0}/log/*.parquet' WHERE cluster = 'target'
-    UNION ALL SELECT lane, sequence, 8 FROM '{0}/receipts/*.parquet'
-), messages AS (SELECT lane, sequence, bit_or(flag) AS flags FROM seen GROUP BY lane, sequence)
-SELECT count(*) FILTER (WHERE flags & 6 = 2), count(*) FILTER (WHERE flags & 12 = 4)
-FROM messages
+WITH source AS (SELECT lane, sequence FROM '{0}/log/*.parquet' WHERE cluster = 'source'),
+     target AS (SELECT lane, sequence FROM '{0}/log/*.parquet' WHERE cluster = 'target'),
+     received AS (SELECT lane, sequence FROM '{0}/receipts/*.parquet')
+SELECT (SELECT count(*) FROM source ANTI JOIN target USING (lane, sequence)),
+       (SELECT count(*) FROM target ANTI JOIN received USING (lane, sequence))
 """
 
 

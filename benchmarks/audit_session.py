@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.audit_ledgers import expected_losses
 from benchmarks.harness import Side
+from shoal.audit.usage import DriverUsage
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.session import start_session, stop_session
 
@@ -35,6 +36,12 @@ class Audits:
 
     def side(self, folder: Path, messages: int) -> Side:
         return Side(f"shoal {folder.name}", lambda: self._audit(folder, messages), self._pids)
+
+    def driver_usage(self, folder: Path) -> DriverUsage:
+        """What an audit sends to the driver."""
+        usage = DriverUsage()
+        audit_run([folder], self._session, usage=usage)
+        return usage
 
     def _audit(self, folder: Path, messages: int) -> int:
         found = {n: f.count for n, f in audit_run([folder], self._session).findings.items()}

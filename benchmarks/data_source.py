@@ -52,7 +52,7 @@ def sum_lengths(rows: DataFrame, column: str) -> int:
     return int(row["bytes"])
 
 
-def _jvm() -> list[int]:
+def find_jvm() -> list[int]:
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark does not tell its JVM's number
     return [gateway.proc.pid] if gateway is not None else []
 
@@ -62,11 +62,11 @@ def cases(session: SparkSession, system: System, topic: str, records: int) -> It
     rows = frame(session, "shoal", system, topic)
     batches = frame(session, "shoal", system, topic, mode="batches")
     assert sum_lengths(rows, "value") == sum_lengths(connector, "value") >= records * RECORD_BYTES
-    theirs = Side("Spark's connector", lambda: sum_lengths(connector, "value"), _jvm)
+    theirs = Side("Spark's connector", lambda: sum_lengths(connector, "value"), find_jvm)
     conditions = {"records": records, "bytes": RECORD_BYTES, "cores": 2, "broker": system.name}
-    ours = Side("shoal, rows", lambda: sum_lengths(rows, "value"), _jvm)
+    ours = Side("shoal, rows", lambda: sum_lengths(rows, "value"), find_jvm)
     yield Case(f"rows, from {system.name}", ours, theirs, conditions, least_speed=1.0)
-    ours = Side("shoal, batches", lambda: sum_lengths(batches, "bytes"), _jvm)
+    ours = Side("shoal, batches", lambda: sum_lengths(batches, "bytes"), find_jvm)
     name = f"bytes in batch mode, from {system.name}"
     yield Case(name, ours, theirs, conditions, least_speed=3.0)
 

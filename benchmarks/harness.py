@@ -196,6 +196,13 @@ def store(claim: Claim, *, holds: bool, **measured: Any) -> int:
     return 0 if holds else 1
 
 
+def read_result(claim: Claim) -> dict[str, Any]:
+    """The stored result; empty if there is none."""
+    path = RESULTS / f"{claim.name}.json"
+    stored: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return stored
+
+
 def _document(claim: Claim, *, holds: bool, **measured: Any) -> dict[str, Any]:
     return {
         "name": claim.name,

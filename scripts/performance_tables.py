@@ -21,6 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
 BLOCK = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+SHAPES = {
+    "cpu_us_per_record": "CPU µs per record",
+    "core_percent": "% of a core",
+    "offsets_per_record": "offsets at the target per record",
+    "times_the_floor": "times the kernel's copy floor",
+}
 MIRRORS = ("shoal", "mm2", "mm1")
 
 Result = dict[str, Any]
@@ -197,6 +203,22 @@ def _render_mirror(result: Result) -> list[str]:
     return [*_table(heads, rows), "", on_spark]
 
 
+def _render_shapes(result: Result) -> list[str]:
+    rows = [
+        (
+            case["case"],
+            SHAPES[case["figure"]],
+            _number(case["ours"]),
+            "" if case["mm2"] is None else _number(case["mm2"]),
+            "" if case["of_mm2"] is None else _number(case["of_mm2"]),
+            "" if case["bar"] is None else _number(case["bar"]),
+            ", ".join(_number(load) for load in case["load_average"]),
+        )
+        for case in result["cases"]
+    ]
+    return _table(("case", "figure", "ours", "MM2", "ours / MM2", "bar", "load"), rows)
+
+
 def _medians(case: Result, key: str) -> str:
     """The median of the copies by each mirror."""
     values = [
@@ -223,6 +245,7 @@ RENDERERS: dict[str, Callable[[Result], list[str]]] = {
     "lite_one_broker": _render_pairs,
     "lite_start": _render_start,
     "mirror": _render_mirror,
+    "mirror_shapes": _render_shapes,
     "producer": _render_pairs,
     "producer_pacing": _render_pacing,
 }

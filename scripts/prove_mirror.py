@@ -55,14 +55,17 @@ KILLS = {"lite": 200, "apache": 20, "apache-lite": 20}
 SECONDS_PER_KILL = {"lite": 3.0, "apache": 8.0, "apache-lite": 5.0}
 PROPERTIES: dict[str, dict[str, str]] = {"lite": {}, "apache": {"min.insync.replicas": "2"}}
 # Three replicas of Apache Kafka on a small machine accept some hundred batches a second.
-BATCH_RECORDS = {"lite": 20, "apache": 50}
+BATCH_RECORDS = {"lite": 6, "apache": 50}
+# Of the starts of the mirror, one after the other: each kill of it changes the depth.
+DEPTHS = ("raw", "deep", "auto", "deep", "raw", "auto")
 # For brokers that run for minutes and are killed: little memory, and a fast start.
 JVM_OPTIONS = "-Xms64m -Xmx384m -XX:TieredStopAtLevel=1"
 
 HEAD = f"""# Proof: the mirror survives kills
 
 Two clusters of {BROKERS} brokers, replication factor {BROKERS}, min.insync.replicas 2, three
-partitions, four codecs. A throttled copy by `shoal mirror run --workers {WORKERS}`; after progress
+partitions, four codecs. A throttled copy by `shoal mirror run --workers {WORKERS}`, whose starts
+have another `--depth` each; after progress
 that a reader at the target has seen, a worker of the mirror, the whole mirror, a source leader or a
 target leader is killed (kill -9), chosen at random. A problem is a record that is lost, duplicated
 or out of order. Judged by librdkafka, which reads the copy with read_committed and knows what was
@@ -119,6 +122,7 @@ def prove(
             Path(folder),
             *("--delivery", mode, "--workers", str(WORKERS)),
             batch_records=BATCH_RECORDS[first],
+            depths=DEPTHS,
         )
         return run.run(
             "copied",

@@ -17,12 +17,14 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# What matters of a tree.
+Kept = Function | ast.ClassDef | ast.Module | ast.Constant
 
 # The replaced words, with what to write instead.
 REPLACED = {
@@ -62,11 +64,17 @@ class Place(NamedTuple):
         return f"{self.path}:{self.line} {self.what}"
 
 
-def iterate_modules(root: Path = ROOT) -> Iterator[tuple[str, ast.Module, str]]:
-    """Every module of the package: path, tree, text."""
-    for path in sorted((root / "src").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        yield path.relative_to(root).as_posix(), ast.parse(text), text
+@cache
+def read_modules(root: Path = ROOT) -> list[tuple[str, list[Kept], str]]:
+    """Every module of the package: path, what matters of its tree, text. Takes most of the time."""
+    texts = {
+        path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted((root / "src").rglob("*.py"))
+    }
+    return [
+        (path, [node for node in ast.walk(ast.parse(text)) if isinstance(node, Kept)], text)
+        for path, text in texts.items()
+    ]
 
 
 def is_participle(name: str) -> bool:
@@ -80,8 +88,8 @@ def find_participles(root: Path = ROOT) -> list[Place]:
     """Functions named by a participle; properties are values and may be."""
     return [
         Place(path, node.lineno, node.name)
-        for path, tree, _ in iterate_modules(root)
-        for node in ast.walk(tree)
+        for path, nodes, _ in read_modules(root)
+        for node in nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and is_participle(node.name)
         and not any("property" in ast.unparse(item) for item in node.decorator_list)
@@ -91,8 +99,8 @@ def find_participles(root: Path = ROOT) -> list[Place]:
 def find_class_twins(root: Path = ROOT) -> dict[str, list[Place]]:
     """Class names that are used more than once."""
     places: dict[str, list[Place]] = defaultdict(list)
-    for path, tree, _ in iterate_modules(root):
-        for node in ast.walk(tree):
+    for path, nodes, _ in read_modules(root):
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(Place(path, node.lineno, node.name))
     return {name: found for name, found in sorted(places.items()) if len(found) > 1}
@@ -101,9 +109,9 @@ def find_class_twins(root: Path = ROOT) -> dict[str, list[Place]]:
 def find_visible_words(root: Path = ROOT) -> list[Place]:
     """Replaced words in what a user reads: sentences in strings, help of commands, documents."""
     found = []
-    for path, tree, _ in iterate_modules(root):
-        docstrings = set() if "/cli/" in path else _docstring_ids(tree)
-        for node in ast.walk(tree):
+    for path, nodes, _ in read_modules(root):
+        docstrings = set() if "/cli/" in path else _docstring_ids(nodes)
+        for node in nodes:
             is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
             if is_text and id(node) not in docstrings and " " in node.value:
                 found += _matches(path, node.lineno, node.value)
@@ -119,7 +127,7 @@ def find_inner_words(root: Path = ROOT) -> list[Place]:
     """Replaced words anywhere in the source: docstrings, comments, names."""
     return [
         place
-        for path, _, text in iterate_modules(root)
+        for path, _, text in read_modules(root)
         for number, line in enumerate(text.splitlines(), 1)
         for place in _matches(path, number, line)
     ]
@@ -129,9 +137,9 @@ def _matches(path: str, line: int, text: str) -> list[Place]:
     return [Place(path, line, match.group(0)) for match in _PATTERN.finditer(text)]
 
 
-def _docstring_ids(tree: ast.Module) -> set[int]:
+def _docstring_ids(nodes: list[Kept]) -> set[int]:
     ids = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):

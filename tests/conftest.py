@@ -19,23 +19,25 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.leaks import find_leaks, mark_belongings
+
 pytest_plugins = [
     # First, so that its hook is called after those of the others.
     "support.grouping",
+    "support.ordering",
     "support.apache.clusters",
     "support.lite.engines",
     "support.apache.java_gateway",
     "support.apache.kafka_tools",
 ]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would
 # everything that tests start, and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -69,13 +71,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a thread, a process or a socket behind."""
-    before = _belongings()
+    before = mark_belongings()
     yield
     shared_jvm = SHARED_JVM_FIXTURES & set(request.fixturenames)
     deadline = time.monotonic() + PATIENCE_S
     if _FORGETFUL.search(request.node.name):
         _close_forgotten_sockets()
-    while leaked := {item for item in _belongings() - before if not _is_of_gateway(item)}:
+    while leaked := {item for item in find_leaks(before) if not _is_of_gateway(item)}:
         if shared_jvm:
             # A JVM that later tests use too keeps its process, connections and threads.
             leaked = {item for item in leaked if item[0] == "process" and not _is_of_jvm(item[1])}
@@ -90,32 +92,6 @@ def _close_forgotten_sockets() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-def _belongings() -> set[tuple[str, int, str]]:
-    """Everything of this process that a test could leak, as (kind, id, name)."""
-    me = psutil.Process()
-    found = {("thread", t.ident or 0, t.name) for t in threading.enumerate() if t.is_alive()}
-    for child in me.children(recursive=True) if _has_children() else ():
-        try:
-            if child.status() != psutil.STATUS_ZOMBIE:
-                found.add(("process", child.pid, child.name()))
-        except psutil.NoSuchProcess:
-            continue
-    found |= {
-        ("socket", c.fd, f"{c.laddr.port}->{c.raddr.port if c.raddr else ''}")
-        for c in me.net_connections("inet")
-    }
-    return found
-
-
-def _has_children() -> bool:
-    """Whether this process has any: where the system tells, that is a tenth of the work."""
-    lists = list(Path("/proc/self/task").glob("*/children"))
-    try:
-        return not lists or any(path.read_bytes() for path in lists)
-    except OSError:
-        return True
 
 
 def _is_of_gateway(item: tuple[str, int, str]) -> bool:

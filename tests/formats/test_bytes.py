@@ -33,6 +33,7 @@ from shoal.mirror.offsets.re_encoded import ReEncodedFile, read_re_encoded
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError, LedgerError, ShoalError, SystemFailure, UsageError
 from shoal.model.result import Result
+from shoal.model.serialised import to_plain
 from shoal.model.topics import TopicPartition
 from shoal.net.messages import decode_driver_message, decode_worker_message, encode_message
 from shoal.wire.records.records import Record
@@ -84,7 +85,7 @@ def test_fixed_bytes_are_read_and_written_as_they_are(name: str, text: str) -> N
 
 
 def test_every_stored_line_has_a_codec() -> None:
-    assert BYTES.keys() == CODECS.keys() | {"checkpoint, commit 4ac8f05"}
+    assert BYTES.keys() == CODECS.keys() | {"checkpoint, commit 4ac8f05", "checkpoint, format 2"}
     assert {json.loads(text)["type"] for text in BYTES["metadata log, commit 4ac8f05"]} == {
         cls.type for cls in records._CLASSES.values()
     }
@@ -102,10 +103,21 @@ def test_checkpoints_of_format_1_are_the_first_generation(text: str) -> None:
     assert (found.generation, found.began_at, found.source_epochs) == (1, -1, ())
 
 
+@pytest.mark.parametrize("text", BYTES["checkpoint, format 2"])
+def test_checkpoints_of_format_2_are_read_and_written_without_defaults(text: str) -> None:
+    found = checkpoints._checkpoint(text.encode())
+    said = json.loads(text)
+    plain = json.loads(json.dumps(to_plain(found)))
+    assert {"format": 2, **plain} == said
+    written = checkpoints._value(found)
+    assert len(written) < len(text)
+    assert checkpoints._checkpoint(written) == found
+
+
 def test_a_checkpoint_of_an_unknown_format_is_refused() -> None:
     [text, *_] = BYTES["checkpoint"]
     for change, reason in (
-        ({"format": 9}, "has version 9; this version of shoal reads 1 and 2"),
+        ({"format": 9}, "has version 9; this version of shoal reads 1 and 2 and 3"),
         ({"surprise": 1}, "unknown field 'surprise'"),
     ):
         topic = checkpoints.CheckpointTopic.__new__(checkpoints.CheckpointTopic)

@@ -12,7 +12,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shoal.lite.cluster import LiteCluster
 from support.formats.stored import settle_here, unpack
-from support.lite.clusters import PATIENCE_S, admin_of, eventually, in_sync, read, send
+from support.lite.clusters import (
+    PATIENCE_S,
+    admin_of,
+    await_values,
+    eventually,
+    in_sync,
+    read,
+    send,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -43,12 +51,13 @@ def test_a_quorum_that_was_killed_serves_all_that_it_had(tmp_path: Path) -> None
             ("eligible", {1, 2, 3}),
         ):
             eventually(lambda t=topic, r=replicas: in_sync(cluster, t) == r)  # type: ignore[misc]
-        assert read(cluster, "orders", 2) == {
+        orders = {
             0: values("p0", 40, first=10),  # those below were deleted
             1: values("p1", 30) + values("committed", 5),
         }
-        assert read(cluster, "compacted")[0] == values("c", 10)
-        assert read(cluster, "eligible")[0] == values("e", 20)
+        eventually(lambda: read(cluster, "orders", 2) == orders)
+        await_values(cluster, "compacted", values("c", 10))
+        await_values(cluster, "eligible", values("e", 20))
         with admin_of(cluster) as admin:
             topics = {
                 name for name in admin.list_topics(timeout=PATIENCE_S).topics if name[0] != "_"
@@ -58,10 +67,10 @@ def test_a_quorum_that_was_killed_serves_all_that_it_had(tmp_path: Path) -> None
                 ("orders", 0): 33,
                 ("orders", 1): 7,
             }
-            orders = settings_of(admin, ResourceType.TOPIC, "orders")
-            assert orders["retention.ms"] == "-1"
-            assert orders["min.insync.replicas"] == "2"
-            assert orders["max.message.bytes"] == "2000000"
+            settings = settings_of(admin, ResourceType.TOPIC, "orders")
+            assert settings["retention.ms"] == "-1"
+            assert settings["min.insync.replicas"] == "2"
+            assert settings["max.message.bytes"] == "2000000"
             compacted = settings_of(admin, ResourceType.TOPIC, "compacted")
             assert compacted["cleanup.policy"] == "compact"
             assert settings_of(admin, ResourceType.BROKER, "2")["broker.rack"] == "b"
@@ -71,14 +80,14 @@ def test_a_quorum_that_was_killed_serves_all_that_it_had(tmp_path: Path) -> None
 def go_on(cluster: LiteCluster) -> None:
     """What writes to the folder from now on continues what was there."""
     assert send(cluster, "eligible", b"more") == [None]
-    assert read(cluster, "eligible")[0] == [*values("e", 20), b"more"]
+    await_values(cluster, "eligible", [*values("e", 20), b"more"])
     settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}
     with Producer({**settings, "transactional.id": "tx-committed"}) as producer:
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         producer.produce("orders", b"again", partition=1)
         producer.commit_transaction(PATIENCE_S)
-    assert read(cluster, "orders", 2)[1][-1] == b"again"
+    eventually(lambda: read(cluster, "orders", 2)[1][-1] == b"again")
     with Consumer({**settings, "group.id": "billing"}) as consumer:
         [place] = consumer.committed([TopicPartition("orders", 0)], PATIENCE_S)
         assert place.offset == 33

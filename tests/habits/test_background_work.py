@@ -12,8 +12,8 @@ STARTERS = {"create_task", "ensure_future", "TaskGroup", "Thread", "InheritableT
 ALLOWED: dict[str, str] = {
     "shoal/mirror/command.py": "a TaskGroup, which its owner awaits and whose error it raises; "
     "and a timer that ends the process",
-    "shoal/pipeline/placement.py": "a thread of PySpark's own kind, which carries its session "
-    "along; whatever it raises is how the worker ended",
+    "shoal/pipeline/jobs.py": "a thread of PySpark's own kind, which carries its session along; "
+    "what it runs handles its errors",
     "shoal/workload/receive/fetcher.py": "a TaskGroup: its owner awaits it and raises its error",
 }
 

@@ -37,6 +37,7 @@ def test_the_readme_names_only_commands_that_are_tried_here() -> None:
         AUDIT_BOTH,
         BENCH,
         EXPERIMENT,
+        SERVE,
         *CHECKED,
         *FROM_ELSEWHERE,
         *RUNS,
@@ -57,6 +58,7 @@ PRODUCE = (
 AUDIT_BOTH = "shoal audit here there"
 BENCH = "shoal bench --producers 2 --consumers 2 --messages 20000"
 EXPERIMENT = "shoal run mirror-correctness"
+SERVE = "shoal serve"
 # These take minutes: whether they would run is checked.
 CHECKED = [
     "shoal run --list",
@@ -98,9 +100,9 @@ def test_a_cluster_comes_up_and_obeys_another_terminal(environment: dict[str, st
         for command in FROM_ELSEWHERE:
             assert command in commands()
             with shell(command, environment) as other:
-                _, said = other.communicate(timeout=60)
+                _, said = other.communicate(timeout=100)
             assert other.returncode == 0, said
-        assert owner.wait(30) == 0
+        assert owner.wait(100) == 0
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ async def test_the_mirror_copies_between_two_clusters(
             while not {"orders", "payments"} <= set((await client.metadata(refresh=True)).topics):
                 assert time.monotonic() < deadline, "the mirror made no topics"
         mirror.send_signal(signal.SIGINT)
-        _, said = mirror.communicate(timeout=30)
+        _, said = mirror.communicate(timeout=100)
     assert mirror.returncode == 0, said
 
 
@@ -142,7 +144,7 @@ async def test_two_ends_of_a_test_are_judged_together(
         _, said = end.communicate(timeout=500)
         assert end.returncode == 0, said
     mirror.send_signal(signal.SIGINT)
-    mirror.communicate(timeout=30)
+    mirror.communicate(timeout=100)
     with shell(AUDIT_BOTH, environment, tmp_path) as audit:
         verdict, said = audit.communicate(timeout=500)
     assert verdict.startswith("PROVEN: All 5,000 acknowledged messages were delivered"), said
@@ -159,6 +161,7 @@ def test_a_cluster_is_measured(environment: dict[str, str], tmp_path: Path) -> N
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_an_experiment_runs(environment: dict[str, str], tmp_path: Path) -> None:
     with shell(EXPERIMENT, environment, tmp_path) as run:
         shown, said = run.communicate(timeout=500)
@@ -166,12 +169,12 @@ def test_an_experiment_runs(environment: dict[str, str], tmp_path: Path) -> None
     assert "PROVEN: All 20,000 acknowledged messages were delivered" in shown
 
 
-@pytest.mark.parametrize("command", CHECKED)
+@pytest.mark.parametrize("command", [EXPERIMENT, *CHECKED])
 def test_longer_experiments_could_run(
     command: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with shell(f"{command} --dry-run", environment, tmp_path) as run:
-        shown, said = run.communicate(timeout=60)
+        shown, said = run.communicate(timeout=100)
     assert run.returncode == 0, said
     assert shown
     assert not list(tmp_path.glob("runs/*"))
@@ -181,11 +184,23 @@ def test_the_python_example_runs() -> None:
     example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert example
     command = [sys.executable, "-c", example[1]]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", shown.stdout)
 
 
 def test_the_doctor_answers(environment: dict[str, str]) -> None:
     with shell("shoal doctor", environment) as doctor:
-        said, _ = doctor.communicate(timeout=60)
+        said, _ = doctor.communicate(timeout=100)
     assert "Python" in said
+
+
+def test_the_page_is_served(environment: dict[str, str], tmp_path: Path) -> None:
+    # The port of the README may be in use here.
+    command = [*SERVE.split(), "--port", "0"]
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0

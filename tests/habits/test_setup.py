@@ -22,7 +22,7 @@ def refusal(preparation: str = "pass", **environment: str) -> str:
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert outcome.returncode == 1

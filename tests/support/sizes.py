@@ -1,8 +1,11 @@
 """Two sizes of one test: a quick one for `make test`, and a long one for `make test-long`."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def sized(name: str, *, quick: object, long: object) -> pytest.MarkDecorator:
@@ -22,3 +25,11 @@ def mark_long(names: Iterable[str], *, quick: Collection[str]) -> list[object]:
     return [
         value if value in quick else pytest.param(value, marks=pytest.mark.long) for value in values
     ]
+
+
+def try_examples(
+    share: float, check: Callable[..., None], **strategies: st.SearchStrategy[Any]
+) -> None:
+    """Check examples of the strategies: this share of as many as the profile says."""
+    count = max(1, int((settings.default or settings()).max_examples * share))
+    settings(max_examples=count)(given(**strategies)(check))()

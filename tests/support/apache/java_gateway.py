@@ -53,7 +53,7 @@ def java_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGatew
     yield gateway
     gateway.shutdown()
     process.stdin.close()
-    process.wait(30)
+    process.wait(100)
 
 
 class JavaRecords:

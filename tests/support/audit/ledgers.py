@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Row] = {
         "max_timestamp_us": 0,
         "stamped": False,
     },
+    "control_ranges": {"cluster": "target", "topic": "t", "partition": 0, "fate": 0},
     "re_encoded": {},
     "assignments": {"group": "g", "consumer": "c", "assignment": 1, "assigned_us": 0},
     "polls": {"group": "g", "consumer": "c", "topic": "t", "partition": 0, "count": 1},

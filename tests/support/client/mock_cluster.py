@@ -22,7 +22,7 @@ class MockCluster:
     bootstrap: str
 
     def make_topic(self, topic: str) -> None:
-        self.producer.list_topics(topic, timeout=10)
+        self.producer.list_topics(topic, timeout=60)
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def mock_cluster(*topics: str, brokers: int = 1, **properties: Any) -> Iterator[
             **properties,
         }
     )
-    addresses = [f"{b.host}:{b.port}" for b in producer.list_topics(timeout=10).brokers.values()]
+    addresses = [f"{b.host}:{b.port}" for b in producer.list_topics(timeout=60).brokers.values()]
     cluster = MockCluster(producer, ",".join(addresses))
     for topic in topics:
         cluster.make_topic(topic)

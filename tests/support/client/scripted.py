@@ -387,11 +387,13 @@ def refuse_all(code: int) -> Handler:
     return handler
 
 
-def fetch_answer(asked: Asked, partitions: list[FetchedPartition]) -> list[Any]:
+def fetch_answer(
+    asked: Asked, partitions: list[FetchedPartition], session_id: int = 0
+) -> list[Any]:
     return encode_fetch_response(
         asked.version,
         correlation_id=asked.header.correlation_id,
-        session_id=0,
+        session_id=session_id,
         error_code=0,
         partitions=partitions,
     )

@@ -22,7 +22,7 @@ from shoal.client import Client, GroupConsumer
 from shoal.client.errors import ClientError
 
 RANGE, COOPERATIVE = "range", "cooperative-sticky"
-SESSION_MS = 10_000
+SESSION_MS = 30_000
 HEARTBEAT_MS = 200
 _POLL_S = 0.2
 _END_S = 30.0

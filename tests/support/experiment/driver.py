@@ -1,8 +1,8 @@
 """A driver in a process of its own, so that tests can kill it: runs one experiment on Kafka Lite.
 
-`python experiment_driver.py RUN_DIR MESSAGES RATE [HOW]` prints a line once two seconds' worth
-of messages have arrived, so that some ledgers are sealed. HOW is `mirror` (the default) or
-`group` (one cluster, two consumers that share a group, transactions).
+`python experiment_driver.py RUN_DIR MESSAGES RATE [HOW [DRAIN_S]]` prints a line once two
+seconds' worth of messages have arrived, so that some ledgers are sealed. HOW is `mirror` (the
+default) or `group` (one cluster, two consumers that share a group, transactions).
 """
 
 import sys
@@ -17,7 +17,7 @@ from shoal.systems.clusters import make_cluster
 from support.experiment.experiments import mirrored, single
 
 
-def main(run_dir: str, messages: str, rate: str, how: str = "mirror") -> None:
+def main(run_dir: str, messages: str, rate: str, how: str = "mirror", drain_s: str = "3") -> None:
     has_reported = False
 
     def watch(progress: RunProgress) -> None:
@@ -30,7 +30,7 @@ def main(run_dir: str, messages: str, rate: str, how: str = "mirror") -> None:
     load = ("killed", int(messages), float(rate))
     with make_cluster("lite") as source, make_cluster("lite") as target:
         if how == "mirror":
-            experiment = mirrored(*load, drain_timeout_s=3.0)
+            experiment = mirrored(*load, drain_timeout_s=float(drain_s))
             addresses = Addresses(source.bootstrap, target.bootstrap)
         else:
             experiment = shared(*load)

@@ -63,7 +63,7 @@ class Bench:
             "rate_per_s": 4000.0,
             "messages": 1000,
             "size_bytes": 200,
-            "drain_timeout_s": 10.0,
+            "drain_timeout_s": 60.0,
         }
         return ProducerSpec(**(settings | changes))
 
@@ -99,7 +99,7 @@ class Bench:
         consumer: str,
         *,
         control: LocalControl | None = None,
-        session_timeout_ms: int = 6000,
+        session_timeout_ms: int = 30_000,
         **changes: Any,
     ) -> "asyncio.Task[ConsumerSummary]":
         """A member of the group."""

@@ -17,12 +17,16 @@ from shoal.mirror import control
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copy.intake import Counts
 from shoal.mirror.offsets import checkpoints
+from shoal.mirror.proof import files as proof_files
+from shoal.mirror.proof.comparison import PartitionReport
 from shoal.mirror.status import PartitionStatus
-from shoal.mirror.verify import PartitionReport
-from shoal.model import comparison, findings, ledger, result
+from shoal.model import comparison, events, findings, ledger, result
 from shoal.model.nodes import Node
+from shoal.model.pages import life
+from shoal.model.pages import run as page
 from shoal.model.serialised import names_of, schema_of
 from shoal.net.messages import DRIVER_MESSAGES, WORKER_MESSAGES
+from shoal.pipeline.sink import decisions
 from shoal.runtime.processes import ProcessIdentity
 from shoal.systems import registry
 from shoal.systems.doctor import Check
@@ -98,7 +102,9 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
         {"address": control.Address, "partition": PartitionStatus, "counts": Counts},
     ),
     "mirror verify": (1, {"": PartitionReport}),
-    "control lines of workers": (1, {**WORKER_MESSAGES, **DRIVER_MESSAGES}),
+    "control lines of workers": (2, {**WORKER_MESSAGES, **DRIVER_MESSAGES}),
+    "proof of a mirror": (proof_files.VERSION, {"": proof_files.Proof}),
+    "where a proof continues": (proof_files.VERSION, {"": proof_files.Resume}),
     "assignment of a worker": (
         worker_specs.VERSION,
         {
@@ -117,6 +123,11 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
         registry.FORMAT,
         {"node": Node, "process": ProcessIdentity},
     ),
+    "events.jsonl": (events.VERSION, dict(events.KINDS)),
+    "decision of an atomic write": (
+        decisions.VERSION,
+        {"decision": decisions.Decision, "transaction": decisions.OpenTransaction},
+    ),
     "doctor": (1, {"check": Check}),
     "cluster status": (1, {"node": RemoteNode}),
     "result.json": (
@@ -126,6 +137,19 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
             "series": result.Series,
             "strip": result.Strip,
             "ratios": result.Ratios,
+        },
+    ),
+    "page.json": (
+        page.VERSION,
+        {
+            "page": page.PageData,
+            "group": page.GroupPage,
+            "bins": page.TimeBins,
+            "flow": page.Flow,
+            "stage": page.FlowStage,
+            "lane": page.LaneRow,
+            "curve": page.PercentileCurve,
+            "life": life.MessageLife,
         },
     ),
     "comparison and sweep": (

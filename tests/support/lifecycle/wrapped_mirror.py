@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.cli.main import run
+from shoal.__main__ import run
 from shoal.client.config import ClientConfig
 from shoal.client.transport import handshake
 from shoal.client.transport.connection import Connection

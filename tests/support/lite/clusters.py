@@ -57,8 +57,20 @@ def partition_of(cluster: Reachable, topic: str, index: int = 0) -> Any:
         return admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions[index]
 
 
+def count_partitions(cluster: Reachable, topic: str) -> int:
+    with admin_of(cluster) as admin:
+        return len(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
+
+
 def in_sync(cluster: LiteCluster, topic: str, index: int = 0) -> set[int]:
     return set(partition_of(cluster, topic, index).isrs)
+
+
+def await_in_sync(cluster: LiteCluster, topic: str, broker_ids: set[int], index: int = 0) -> None:
+    """Wait until just these are in sync: a broker learns late what the controller has decided."""
+    with suppress(AssertionError):
+        eventually(lambda: in_sync(cluster, topic, index) == broker_ids)
+    assert in_sync(cluster, topic, index) == broker_ids
 
 
 def send(cluster: LiteCluster, topic: str, *values: bytes, **settings: Any) -> list[str | None]:
@@ -138,7 +150,7 @@ def kill_all_at_once(cluster: LiteCluster) -> None:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
     cluster.stop()
-    psutil.wait_procs(processes, timeout=5)
+    psutil.wait_procs(processes, timeout=60)
 
 
 class Load:
@@ -215,8 +227,17 @@ class Load:
     def check(self, cluster: LiteCluster) -> None:
         """Everything acknowledged is there, in order, and nothing twice."""
         assert self.failed == []
+        # A new leader learns late what is committed.
+        with suppress(AssertionError):
+            eventually(lambda: self._are_all_in(read(cluster, self._topic, self._partitions)))
         found = read(cluster, self._topic, self._partitions)
         for index, values in found.items():
             numbers = [int(value) for value in values]
             assert numbers == sorted(set(numbers))
             assert set(self.acked[index]) <= set(numbers)
+
+    def _are_all_in(self, found: dict[int, list[bytes]]) -> bool:
+        return all(
+            set(self.acked[index]) <= {int(value) for value in values}
+            for index, values in found.items()
+        )

@@ -11,8 +11,9 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
+from shoal.mirror.proof.comparison import PartitionReport
 from shoal.mirror.status import MirrorStatus
-from shoal.mirror.verify import PartitionReport, verify
+from shoal.mirror.verify import verify
 from shoal.wire.batch import HEADER_SIZE
 from support.client.topic_reader import SILENT, ReadTopic, read_topic
 

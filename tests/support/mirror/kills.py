@@ -16,8 +16,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Protocol
 
@@ -72,12 +73,15 @@ class MirrorKills:
         folder: Path,
         *options: str,
         batch_records: int = 20,
+        depths: Sequence[str] = (),
     ) -> None:
+        """`depths` are those of the starts, one after the other and then from the beginning."""
         self._source = source
         self._target = target
         self._log = folder / "mirror.log"
         self._options = options
         self._batch_records = batch_records
+        self._depths = cycle(depths) if depths else None
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: Consumer | None = None
         self._seen = 0
@@ -139,6 +143,39 @@ class MirrorKills:
                 self._end(process)
         return Outcome(records, problems=self.judge(topic, records))
 
+    def run_rivals(self, topic: str, records: int, kills: int, *, seed: int = 1) -> Outcome:
+        """Copy by two mirrors of one name at a time, of which one is killed again and again.
+
+        A mirror that ends because the other one is ahead of it is started again, too.
+        """
+        outcome = Outcome(records)
+        choice = random.Random(seed)
+        self.fill(topic, records)
+        self._process = self._start(topic)
+        rivals = [self._process]
+        self._await_progress(topic, 1)  # it has a producer id, which the next one takes over
+        rivals.append(self._start(topic))
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            while (there := self._watch(topic)) < records:
+                is_due = there > records * (outcome.kills[MIRROR] + 1) // (kills + 1)
+                victim = choice.randrange(2) if is_due else -1
+                for number, rival in enumerate(rivals):
+                    if number == victim:
+                        rival.kill()
+                        outcome.kills[MIRROR] += 1
+                    if number == victim or rival.poll() is not None:
+                        rival.wait()
+                        rivals[number] = self._start(topic)
+                assert time.monotonic() < deadline, f"{there} of {records}: {self._said()}"
+            for rival in rivals:
+                self._end_gently(rival)
+        finally:
+            for rival in rivals:
+                self._end(rival)
+        outcome.problems += self.judge(topic, records)
+        return outcome
+
     def fill(self, topic: str, records: int, *, at_ms: int = 0) -> None:
         """Records whose keys are numbers, in batches of all codecs."""
         factor = len(self._source.nodes())
@@ -172,6 +209,8 @@ class MirrorKills:
         # Nothing may be left when whoever kills here is killed.
         command = [*self._command("run", topic), "--name", "killed", "--stop-with-parent"]
         command += self._options
+        if self._depths is not None:
+            command += ["--depth", next(self._depths)]
         with self._log.open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -182,14 +221,14 @@ class MirrorKills:
 
     def _stop(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGTERM)
-        code = process.wait(60)
+        code = process.wait(100)
         # One that was started a moment ago does not listen to signals yet.
         assert code in {0, -signal.SIGTERM}, f"the mirror ended with {code}: {self._said()}"
 
     def _end_gently(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(100)
 
     def _end(self, process: subprocess.Popen[bytes] | None) -> None:
         if process is not None and process.poll() is None:
@@ -256,7 +295,7 @@ class MirrorKills:
     def _missing(self, topic: str) -> bool:
         with admin_of(self._target) as admin:
             try:
-                return topic not in admin.list_topics(timeout=2).topics
+                return topic not in admin.list_topics(timeout=60).topics
             except KafkaException:
                 return True
 

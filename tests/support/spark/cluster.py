@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,10 @@ from shoal.net.ports import free_ports
 from shoal.runtime.java import spark_environment
 
 PATIENCE_S = 90.0
+_PYTHON = {
+    "PYSPARK_PYTHON": sys.executable,
+    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+}
 # No JVM here lives for long: optimising what it runs costs more than it brings.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 # For the programs that use the cluster, so that their executors do likewise.
@@ -51,17 +55,22 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(folder: Path, *, workers: int, cores: int) -> Iterator[SparkCluster]:
+def spark_cluster(
+    folder: Path, *, workers: int, cores: int, has_shoal: bool = True
+) -> Iterator[SparkCluster]:
+    """Without shoal its machines have no path to it, and no Python of ours by default."""
     port, page = free_ports(2)
     cluster = SparkCluster(f"spark://127.0.0.1:{port}")
     arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
-    started = [_start("master.Master", folder / "master", *arguments)]
+    python = _PYTHON if has_shoal else {}
+    started = [_start("master.Master", folder / "master", *arguments, python=python)]
     try:
         for number in range(workers):
             place = folder / f"worker-{number}"
             options = ["--host", "127.0.0.1", "-c", str(cores), "-m", "1g", "-d", str(place)]
             options += ["--webui-port", "0"]
-            cluster.workers.append(_start("worker.Worker", place, *options, cluster.master))
+            process = _start("worker.Worker", place, *options, cluster.master, python=python)
+            cluster.workers.append(process)
         _await_workers(page, workers)
         yield cluster
     finally:
@@ -69,16 +78,18 @@ def spark_cluster(folder: Path, *, workers: int, cores: int) -> Iterator[SparkCl
             _end(process)
 
 
-def _start(name: str, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def _start(
+    name: str, folder: Path, *arguments: str, python: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True)
     home = Path(pyspark.__file__).parent
+    ours = {"PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in ours},
         **spark_environment(),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        **python,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
     }
