@@ -209,8 +209,8 @@ async def test_a_raw_mirror_keeps_bytes(clusters: dict[str, str], tmp_path: Path
 
 @contextmanager
 def raw_mirror(clusters: dict[str, str], topic: str) -> Iterator[None]:
-    """Shoal's raw mirror, started as users start it."""
-    command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", topic]
+    """Shoal's raw mirror: `--depth raw` is what a promise of equal bytes asks for."""
+    command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", topic, "--depth", "raw"]
     for side, address in clusters.items():
         command += [f"--{side}-bootstrap-server", address]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
