@@ -77,6 +77,17 @@ def test_what_is_covered_by_age_and_trust() -> None:
     assert cache.covers(["t"], now=103), "topics that an answer leaves out stay known"
 
 
+@pytest.mark.parametrize("now", [1, 299, 300, 301, 1e6])
+def test_a_topic_never_asked_for_is_not_covered_however_young_the_clock(now: float) -> None:
+    # The clock of a machine begins when the machine does.
+    cache = MetadataCache(max_age_s=300)
+    cache.update(cluster(leader=1), now=now)
+    assert cache.covers(["t"], now)
+    assert not cache.covers(["other"], now)
+    cache.forget(["t"])
+    assert not cache.covers(["t"], now), "what was forgotten is asked for again"
+
+
 def test_forgotten_topics_are_not_asked_for() -> None:
     cache = MetadataCache(max_age_s=10)
     cache.add_topics(["t", "u"])

@@ -10,6 +10,7 @@ Rules of this file:
   whole cluster.
 """
 
+import math
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -125,6 +126,8 @@ class MetadataCache:
         """Stop requesting these topics, and drop their metadata."""
         dropped = set(topics)
         self._wanted -= dropped
+        for name in dropped:
+            self._topics_at.pop(name, None)
         kept = {name: topic for name, topic in self.current.topics.items() if name not in dropped}
         self.current = replace(self.current, topics=kept)
 
@@ -141,7 +144,7 @@ class MetadataCache:
         if self._is_stale or self._brokers_at is None or now - self._brokers_at > self._max_age_s:
             return False
         oldest = now - self._max_age_s
-        return all(self._topics_at.get(name, -1.0) >= oldest for name in topics)
+        return all(self._topics_at.get(name, -math.inf) >= oldest for name in topics)
 
     def update(
         self, answer: ClusterMetadata, now: float, *, is_part: bool = False
