@@ -17,6 +17,9 @@ from shoal.lite.cluster import LiteCluster
 
 PATIENCE_S = 60.0
 _PAUSE_S = 0.02
+# A writer that nobody answers waits too. librdkafka may also fail to rebuild a batch of many
+# thousand messages when it sends it again, which it takes for fatal.
+_MOST_UNACKNOWLEDGED_OF_PARTITION = 1000
 
 
 def eventually(is_so: Callable[[], bool], patience_s: float = PATIENCE_S) -> float:
@@ -164,6 +167,7 @@ class Load:
         *,
         batch_bytes: int = 1_000_000,
     ) -> None:
+        self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
         self._producer = Producer(
@@ -184,6 +188,7 @@ class Load:
         # When the last acknowledgement came.
         self.acked_at: dict[int, float] = dict.fromkeys(self.acked, 0.0)
         self.failed: list[str] = []
+        self._waiting = dict.fromkeys(self.acked, 0)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -200,6 +205,9 @@ class Load:
         number = 0
         while not self._end.wait(0.002):
             for index in range(self._partitions):
+                if self._waiting[index] >= _MOST_UNACKNOWLEDGED_OF_PARTITION:
+                    continue
+                self._waiting[index] += 1
                 value = b"%d" % number
                 self._producer.produce(
                     self._topic, value, partition=index, on_delivery=self._on_delivery
@@ -210,19 +218,34 @@ class Load:
             assert self._producer.flush(PATIENCE_S) == 0
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        index = message.partition()
+        assert index is not None
+        self._waiting[index] -= 1
         if error is not None:
             self.failed.append(error.name())
             return
-        index = message.partition()
-        assert index is not None
         self.acked[index].append(int(message.value() or b""))
         self.acked_at[index] = time.monotonic()
 
     def goes_on(self, index: int = 0) -> float:
         """Wait for the next acknowledgement; returns how long that took."""
         began, known = time.monotonic(), len(self.acked[index])
-        eventually(lambda: len(self.acked[index]) > known)
+        try:
+            eventually(lambda: len(self.acked[index]) > known)
+        except AssertionError as error:
+            raise AssertionError(f"no acknowledgement {error}: {self._describe(index)}") from None
         return self.acked_at[index] - began
+
+    def _describe(self, index: int) -> str:
+        """What is known of a partition that acknowledges nothing."""
+        silent_s = time.monotonic() - self.acked_at[index]
+        found = partition_of(self._cluster, self._topic, index)
+        return (
+            f"silent for {silent_s:.1f} s after {len(self.acked[index])} acknowledgements, "
+            f"{self._waiting[index]} messages wait, failed: {self.failed}, leader {found.leader}, "
+            f"in sync {found.isrs} of {found.replicas}, "
+            f"its thread {'runs' if self._thread.is_alive() else 'has ended'}"
+        )
 
     def check(self, cluster: LiteCluster) -> None:
         """Everything acknowledged is there, in order, and nothing twice."""
