@@ -180,6 +180,8 @@ class Load:
                 "retry.backoff.max.ms": 100,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
+                # It learns only so that another broker leads now than one that is silent.
+                "socket.timeout.ms": 10_000,
                 "log_level": 0,
             }
         )

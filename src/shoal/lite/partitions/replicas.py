@@ -68,6 +68,8 @@ _UPDATE_INTERVAL_S = 0.5
 _SUSPICION_S = 0.2
 # A new leader may learn of its election later than its followers do, and writes wait for them.
 _FETCH_BACKOFF_MS = 20
+# How long proposals of leaders wait for others while the controller works on earlier ones.
+_GATHER_S = 0.02
 # The background tasks that send reports to the controller.
 _REPORT_NAMES: dict[type[Any], str] = {
     requests.AlterPartitions: "in-sync set proposal",
@@ -114,7 +116,9 @@ class Replicas:
         self.on_opened: Callable[[], None] = lambda: None
         self._end_marks: LogEndFile
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reports = ControllerReports(self, self._send_report)
+        # Requests that the controller has not answered yet.
+        self._proposals_sent = 0
+        self._reports = ControllerReports(self, self._send_report, self._gather_proposals)
         self.propose = self._reports.propose
         self._lost: list[Partition] = []
         self._fetchers: dict[int, ReplicaFetcher] = {}
@@ -405,6 +409,11 @@ class Replicas:
         if not partition.is_removed:
             self._reports.report_failure(partition.record.key)
 
+    def _gather_proposals(self, send: Callable[[], None]) -> None:
+        """Send proposals at once while the controller is idle, and many at once while it works."""
+        wait_s = _GATHER_S if self._proposals_sent else 0.0
+        asyncio.get_running_loop().call_later(wait_s, send)
+
     def _send_report(
         self, request: requests.ControllerRequest[Any], on_reply: Callable[[Reply], object]
     ) -> None:
@@ -413,7 +422,12 @@ class Replicas:
                 reply = Reply(await self._submit(request), None, 0)
             except ApiError as error:
                 reply = Reply(None, error, 0)
+            finally:
+                self._proposals_sent -= is_proposal
             on_reply(reply)
+
+        is_proposal = isinstance(request, requests.AlterPartitions)
+        self._proposals_sent += is_proposal
 
         def on_failure(error: Exception) -> None:
             refused = ApiError(Code.UNKNOWN_SERVER_ERROR, f"internal error: {error!r}")

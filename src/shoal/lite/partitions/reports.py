@@ -1,19 +1,23 @@
 """What a broker sends to the controller about its replicas: in-sync sets, failed logs, log ends.
 
 Rules of this file:
-- Nothing here knows an event loop: `submit` sends a request, and later gives the reply. A broker
-  does that with tasks, a simulation with messages.
+- Nothing here knows an event loop: `submit` sends a request, and later gives the reply; `gather`
+  calls a function a moment later. A broker does that with tasks, a simulation with messages.
 - A leader gets an answer to every proposal, because it proposes again only after an answer.
+- Proposals wait a moment for others, and go in one request: when a broker fails, thousands of
+  partitions lose a member at once.
 - A failed log is reported once, unless the report fails: then the next check that finds the failed
   log reports it again.
 - A log end is reported once. If that fails, the election waits for its time-out.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from shoal.lite.base.codes import Code
 from shoal.lite.metadata.data import requests
 from shoal.lite.metadata.data.rpc import Reply
 from shoal.lite.partitions.partition import PartitionShell
@@ -23,6 +27,9 @@ from shoal.lite.replication.messages import AlterIsr, IsrAnswer
 _logger = logging.getLogger(__name__)
 
 Submit = Callable[[requests.ControllerRequest[Any], Callable[[Reply], object]], None]
+Gather = Callable[[Callable[[], None]], object]
+# The controller handles a request in one piece.
+MOST_CHANGES: Final = 500
 
 
 class ReportingBroker(Protocol):
@@ -34,28 +41,60 @@ class ReportingBroker(Protocol):
     def broker_epoch(self) -> int: ...
 
 
+class _Proposed(NamedTuple):
+    """A proposal of a leader, and the change that it asks for."""
+
+    change: requests.InSyncChange
+    partition: PartitionShell[Any]
+    leader: LeaderPartition
+    proposal: AlterIsr
+
+    def answer(self, answer: IsrAnswer) -> None:
+        self.partition.on_isr_answer(self.leader, self.proposal, answer)
+
+
 class ControllerReports:
     """The reports of one broker."""
 
-    def __init__(self, broker: ReportingBroker, submit: Submit) -> None:
+    def __init__(self, broker: ReportingBroker, submit: Submit, gather: Gather) -> None:
         """`submit` retries what may be lost, and always gives a reply in the end."""
         self._broker = broker
         self._submit = submit
+        self._gather = gather
+        self._proposals: list[_Proposed] = []
         # The failed logs that are reported, or are being reported.
         self._failed: set[tuple[UUID, int]] = set()
 
     def propose(
         self, partition: PartitionShell[Any], leader: LeaderPartition, proposal: AlterIsr
     ) -> None:
-        """Send a leader's ISR proposal."""
+        """Send a leader's ISR proposal, with others of the same moment."""
         change = requests.InSyncChange(
             *partition.record.key, proposal.leader_epoch, proposal.partition_epoch, proposal.isr
         )
+        self._proposals.append(_Proposed(change, partition, leader, proposal))
+        if len(self._proposals) == 1:
+            self._gather(self._send_proposals)
+
+    def _send_proposals(self) -> None:
+        proposals, self._proposals = self._proposals, []
+        for first in range(0, len(proposals), MOST_CHANGES):
+            self._send(proposals[first : first + MOST_CHANGES])
+
+    def _send(self, proposals: list[_Proposed]) -> None:
         broker = self._broker
-        request = requests.AlterPartitions(broker.broker_id, broker.broker_epoch, [change])
+        changes = [proposed.change for proposed in proposals]
+        request = requests.AlterPartitions(broker.broker_id, broker.broker_epoch, changes)
+
+        waiting = deque(proposals)
 
         def on_reply(reply: Reply) -> None:
-            partition.on_isr_answer(leader, proposal, _isr_answer(reply))
+            # Called again with a failure if a partition cannot take its answer: the others can.
+            answer_of = _isr_answers(reply)
+            while waiting:
+                proposed = waiting.popleft()
+                key = proposed.change.topic_id, proposed.change.partition
+                proposed.answer(answer_of(key))
 
         self._submit(request, on_reply)
 
@@ -87,10 +126,19 @@ def _has_failed(reply: Reply) -> bool:
     return reply.refused is not None
 
 
-def _isr_answer(reply: Reply) -> IsrAnswer:
+def _isr_answers(reply: Reply) -> Callable[[tuple[UUID, int]], IsrAnswer]:
+    """What the controller answers for a partition; the reply is in the order of topics."""
     if reply.refused is not None:
-        return IsrAnswer(reply.refused.code)
-    [answer] = reply.answer
+        refused = IsrAnswer(reply.refused.code)
+        return lambda _: refused
+    found = {(answer.topic_id, answer.index): _isr_answer(answer) for answer in reply.answer}
+    return lambda key: found.get(key, _UNANSWERED)
+
+
+_UNANSWERED: Final = IsrAnswer(Code.UNKNOWN_SERVER_ERROR)
+
+
+def _isr_answer(answer: requests.InSyncAnswer) -> IsrAnswer:
     record = answer.partition
     if record is None:
         return IsrAnswer(answer.code)

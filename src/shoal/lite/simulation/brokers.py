@@ -94,7 +94,7 @@ class BrokerProcess(Process):
         # the logs are open.
         self._unreported: list[Key] | None = None
         self._asked: dict[int, _Asked] = {}
-        self._reports = ControllerReports(self, self._send_report)
+        self._reports = ControllerReports(self, self._send_report, self._gather_proposals)
         self.propose = self._reports.propose
         self._heartbeat_at_ms: int | None = self.now_ms
         # What the metadata says that was not followed yet.
@@ -269,6 +269,9 @@ class BrokerProcess(Process):
                 self.on_log_failed(hosted)
 
     # For partitions
+
+    def _gather_proposals(self, send: Callable[[], None]) -> None:
+        self.scheduler.call_soon(send)
 
     def _send_report(
         self, request: requests.ControllerRequest[Any], on_reply: Callable[[Reply], object]
