@@ -26,6 +26,8 @@ from shoal.runtime.pools import end_with_parent
 SEED_PROTOCOL = "seed-protocol"
 SABOTAGE_NAMES = (*SABOTAGES, SEED_PROTOCOL)
 _SHARE = 10
+# The hardest planted bugs show after some ten histories.
+SABOTAGE_SEEDS = range(500)
 Trace = Callable[[str], None]
 
 
@@ -138,6 +140,16 @@ def play_all(
         for future in running:
             future.cancel()
     return total
+
+
+def find_sabotages(events: int) -> dict[str, Outcome | None]:
+    """The first history that shows each planted bug; None if no history does."""
+    return {name: _find_first(Kind(events, sabotage=name)) for name in SABOTAGE_NAMES}
+
+
+def _find_first(kind: Kind) -> Outcome | None:
+    outcomes = (kind.play(seed) for seed in SABOTAGE_SEEDS)
+    return next((outcome for outcome in outcomes if outcome.violation), None)
 
 
 def _shares(seeds: range) -> Iterator[range]:
