@@ -45,7 +45,7 @@ REPLACED = {
 }
 _PATTERN = re.compile("|".join(REPLACED), re.IGNORECASE)
 _IRREGULAR = {
-    "begun", "bound", "built", "cut", "drawn", "given", "gone", "held", "kept", "known", "led",
+    "begun", "bound", "built", "drawn", "given", "gone", "held", "kept", "known", "led",
     "left", "lost", "made", "seen", "sent", "shown", "taken", "told", "torn", "written",
 }  # fmt: skip
 _NOT_PARTICIPLES = {"need", "feed", "speed", "seed", "embed", "exceed", "proceed"}

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.outcome import HistoryOutcome
 from shoal.lite.simulation.runner import SABOTAGE_NAMES, Kind, Tally, find_sabotages, play_all
 from shoal.lite.simulation.setup import CrashModel
 from shoal.runtime.conditions import code_version, conditions
@@ -67,7 +67,7 @@ def table(tally: Tally) -> str:
     return "\n".join(lines)
 
 
-def print_failure(kind: Kind, failure: Outcome) -> None:
+def print_failure(kind: Kind, failure: HistoryOutcome) -> None:
     """Print what failed, and the shortest history found that fails in the same way."""
     _print(f"\nseed {failure.seed}: {failure.violation}")
     _print(f"  {kind.setup(failure.seed)}")
@@ -82,7 +82,7 @@ def print_failure(kind: Kind, failure: Outcome) -> None:
         _print(f"  {line}")
 
 
-def sabotage_table(found: dict[str, Outcome | None]) -> str:
+def sabotage_table(found: dict[str, HistoryOutcome | None]) -> str:
     """Each planted bug, and the first history that shows it, as Markdown."""
     lines = ["| planted bug | found by seed | broken invariant |", "|---|---|---|"]
     for name, outcome in found.items():
@@ -101,7 +101,7 @@ class PlayedHistories:
     kind: Kind
     seeds: range
     tally: Tally
-    found: dict[str, Outcome | None]
+    found: dict[str, HistoryOutcome | None]
     elapsed_s: float
     # Taken before the first history.
     code: str

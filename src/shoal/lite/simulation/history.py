@@ -15,7 +15,7 @@ from shoal.lite.metadata.data.records import NO_LEADER
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.mischief import TOPIC, Mischief
-from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.outcome import HistoryOutcome
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.setup import Setup, Step
 from shoal.lite.simulation.world import World
@@ -44,7 +44,7 @@ class History:
         self.world = World(setup, parts, trace)
         self._mischief = Mischief(self.world)
 
-    def play(self, events: int) -> Outcome:
+    def play(self, events: int) -> HistoryOutcome:
         """Play it until so many events have happened, and then heal."""
         world = self.world
         violation = None
@@ -57,7 +57,9 @@ class History:
         except Exception as error:  # noqa: BLE001 - whatever production raises is what we look for
             violation = Violation("NoException", f"{type(error).__name__}: {error}")
             violation.__cause__ = error
-        return Outcome(self._setup.seed, world.events, world.counters, violation, self._taken)
+        return HistoryOutcome(
+            self._setup.seed, world.events, world.counters, violation, self._taken
+        )
 
     # Beginning
 

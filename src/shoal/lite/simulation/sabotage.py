@@ -15,7 +15,7 @@ from shoal.lite.metadata.rules.changes import Changes
 from shoal.lite.metadata.rules.controller import Controller, ControllerResult, ControllerSettings
 from shoal.lite.metadata.rules.partitions import in_replica_order
 from shoal.lite.partitions.partition import PartitionShell
-from shoal.lite.partitions.sessions.fetch_session import FetchSession
+from shoal.lite.partitions.sessions.fetch_session import ReplicaFetchSession
 from shoal.lite.partitions.sessions.replica_session import Answers, ReplicaSession
 from shoal.lite.raft.leader import RaftLeader
 from shoal.lite.raft.model import StoredState
@@ -186,7 +186,7 @@ class AnswerAfterAcknowledgement(Parts):
     replica_session = _EagerSession
 
 
-class _ResignedSession(FetchSession):
+class _ResignedSession(ReplicaFetchSession):
     """Does not fetch a partition again after an error."""
 
     def _retry_later(self, key: tuple[int, int], partition: PartitionShell[Any]) -> None:

@@ -18,7 +18,7 @@ from shoal.lite.metadata.data.records import NO_LEADER, Record, decode_record
 from shoal.lite.metadata.data.requests import ReportBrokerExits
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.simulation.brokers import BrokerProcess
-from shoal.lite.simulation.clients import Administrator, Consumer, Producer
+from shoal.lite.simulation.clients import Administrator, SimulatedConsumer, SimulatedProducer
 from shoal.lite.simulation.controllers import ControllerProcess
 from shoal.lite.simulation.disk import BrokerDisk, Fuse, Key
 from shoal.lite.simulation.errors import ProcessKilled, Violation
@@ -160,8 +160,8 @@ class World:
         self.brokers: dict[int, BrokerNode] = {}
         self.judge = Judge(self)
         self.administrator = Administrator(self, ADMINISTRATOR, self._clock())
-        self.producers: dict[int, Producer] = {}
-        self.consumer = Consumer(self)
+        self.producers: dict[int, SimulatedProducer] = {}
+        self.consumer = SimulatedConsumer(self)
 
     # Making it
 
@@ -176,7 +176,7 @@ class World:
 
     def add_producer(self, key: Key, acks: int, *, is_idempotent: bool) -> None:
         node_id = FIRST_PRODUCER + len(self.producers)
-        self.producers[node_id] = Producer(
+        self.producers[node_id] = SimulatedProducer(
             self, node_id, self._clock(), key=key, acks=acks, is_idempotent=is_idempotent
         )
 
