@@ -128,7 +128,7 @@ class History:
 
     def _revive(self, node_id: int, _: Any, __: Any) -> None:
         node: Any = self.world.controllers.get(node_id) or self.world.brokers.get(node_id)
-        node.fuse.writes_left = None
+        node.kill_after.writes_left = None
         if isinstance(node.process, BrokerProcess) and node.process.has_failed_logs:
             self.world.end(node.process)
         if node.process is None:

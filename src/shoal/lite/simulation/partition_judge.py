@@ -344,7 +344,11 @@ class PartitionJudge:
         self._sent[hosted.broker.incarnation, follower_id] = high_watermark
 
     def _check_followers_know(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
-        """A leader that is replaced or removed can tell nobody, and is not checked."""
+        """Check that each live in-sync follower was sent the high watermark of the batch.
+
+        Not for a follower that does not fetch, nor for a leader that is replaced or removed, which
+        can send nothing.
+        """
         broker, leader = hosted.broker, hosted.replica.leader
         if leader is None or hosted.is_removed:
             return

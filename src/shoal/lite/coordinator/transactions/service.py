@@ -159,7 +159,12 @@ class TransactionService:
             peer, _ADD_PARTITIONS, values, timeout_s=_ANSWER_S
         )
         if response.error_code:
-            raise ApiError(Code(response.error_code), "the coordinator returned an error")
+            code = Code(response.error_code)
+            raise ApiError(
+                code,
+                f"broker {peer.node_id}, the coordinator of transactional id {transactional_id!r}, "
+                f"returned {code.name}",
+            )
         return {
             TopicPartition(topic.name, part.partition_index): Code(part.partition_error_code)
             for result in response.results_by_transaction
