@@ -7,7 +7,7 @@ Rules:
   behind (not in sync for one of its replicas); leads; in sync; running (it has no replicas).
 - A partition is `led by broker 2` or `without a leader`; leaders, in-sync and eligible replicas are
   in the details. At most `MOST_PARTITIONS` are followed; the gauge `partitions` counts all.
-- A broker that is started again counts from 0: the counters of a tick go on from where they were.
+- A broker that is started again counts from 0; the counters of a tick continue where they were.
 - A fault of a link, a disk or of requests begins when it is injected and ends when it is healed.
 """
 

@@ -146,7 +146,7 @@ class SimulatedProducer(Process):
         self._try()
 
     def _begin_again(self) -> None:
-        """What came before is lost, by an unclean election: go on under another id."""
+        """What came before is lost, by an unclean election: continue under another id."""
         self._producer_id += _NEXT_ID
         self._has_acknowledgement = False
         self._sequence = 0

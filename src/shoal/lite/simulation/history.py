@@ -54,7 +54,7 @@ class History:
             self._heal()
         except Violation as found:
             violation = found
-        except Exception as error:  # noqa: BLE001 - whatever production raises is what we look for
+        except Exception as error:  # noqa: BLE001 - any error of production is what we look for
             violation = Violation("NoException", f"{type(error).__name__}: {error}")
             violation.__cause__ = error
         return HistoryOutcome(

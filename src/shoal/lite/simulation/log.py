@@ -134,7 +134,7 @@ class SimulatedLog:
     # Writing
 
     def go_offline(self) -> None:
-        """The disk fails: nothing can be written any more."""
+        """The disk fails: nothing can be written from now on."""
         self.offline_reason = "the disk failed"
         self.on_offline()
 
@@ -164,7 +164,7 @@ class SimulatedLog:
         """Write batches that follow each other and what is here."""
         self._require_online()
         for batch in record_set:
-            # Of what is deleted nobody can visit any more whether it was the same.
+            # What is deleted can no longer be compared.
             before = self.entries[-1] if self.end_offset > self.start_offset else None
             is_next = batch.base_offset == self.end_offset
             if not is_next or (before is not None and before is not batch.parent):

@@ -1,6 +1,6 @@
 """What nodes and clients say to each other, beside the messages of the quorum.
 
-Requests are numbered by who asks; an answer that nobody waits for any more is ignored, as one
+Requests are numbered by who asks; an answer that nobody still waits for is ignored, as one
 that comes on a connection that was closed.
 """
 

@@ -21,7 +21,7 @@ A broker that has lost data may be counted as in sync until its next process is 
 is not checked until then: that process does nothing before. A damaged log is not checked until a
 process has reported all damage that it knows of: nothing relies on the log before.
 
-Whatever is lost by an unclean election is given up, and counted. So is what the last one lacks
+Records that an unclean election loses are given up, and counted. So is what the last one lacks
 that may lead, if it reports damage and too many others had lost their data before.
 """
 
@@ -51,8 +51,8 @@ class PartitionJudge:
         # As the metadata has it.
         self.record: PartitionRecord | None = None
         self._min_insync = 1
-        # By offset: the batch that was committed there first; None where nobody has any more
-        # what was there, because a leader out of sync had deleted it.
+        # By offset: the batch that was committed there first; None where nobody has it,
+        # because a leader out of sync had deleted it.
         self.committed: list[SimulatedBatch | None] = []
         self.acknowledged_batches: dict[int, SimulatedBatch] = {}
         self._start_offset = 0

@@ -155,7 +155,7 @@ class UnannouncedCommit(Parts):
 
 
 class _CarelessLeader(LeaderPartition):
-    """Counts on those whom the controller has confirmed, and not on those about to join."""
+    """Waits for those whom the controller has confirmed, and not for those about to join."""
 
     def _lowest_replicated_offset(self, now_ms: int) -> int:
         ends = [peer.end_offset for peer in self._followers.values() if peer.broker_id in self.isr]

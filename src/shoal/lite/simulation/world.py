@@ -321,7 +321,7 @@ class World:
         self.start(node_id)
 
     def end(self, process: Process) -> None:
-        """A process ends, whatever it was doing."""
+        """A process ends, in the middle of anything."""
         process.end()
         if isinstance(process, BrokerProcess):
             process.node.process = None

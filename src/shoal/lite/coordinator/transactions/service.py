@@ -69,7 +69,7 @@ class TransactionBroker(CoordinatorBroker, Protocol):
 
 
 class TransactionService:
-    """The transaction coordinators of one broker, and its requests to those of others."""
+    """The transaction coordinators of one broker, and its requests to other coordinators."""
 
     def __init__(self, broker: TransactionBroker) -> None:
         self._broker = broker
