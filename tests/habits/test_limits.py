@@ -18,5 +18,7 @@ def test_the_list_is_one_page_of_short_lines() -> None:
 
 def test_each_part_links_to_its_explanation() -> None:
     parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
-    explained = [part for part in parts if re.search(r"^\[Explained\]\(.+#limits\)$", part, re.M)]
+    explained = [
+        part for part in parts if re.search(r"^\[Explained\]\(.+#limits\)$", part, re.MULTILINE)
+    ]
     assert [part.splitlines()[0] for part in parts if part not in explained] == ["Platforms"]
