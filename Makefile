@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 STAMP := .venv/.shoal-setup
 BIN := .venv/bin
-# Byte code is kept, whatever the environment says: most tests start processes.
+# Byte code is kept, even if the environment forbids it: most tests start processes.
 export PYTHONDONTWRITEBYTECODE :=
 # Half of the time of a test is waiting, for processes and time-outs: two of them for each core.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
@@ -74,8 +74,8 @@ prove-fuzz: setup ## 10 million bad inputs; writes docs/proofs/fuzz.md
 	$(BIN)/python scripts/fuzz.py --count 10000000 --report docs/proofs/fuzz.md
 
 .PHONY: prove-simulation
-prove-simulation: setup ## 100,000 histories of the replicated log; writes docs/proofs/simulation.md
-	$(BIN)/python -m shoal.lite.simulation --seeds 0:100000 --report docs/proofs/simulation.md
+prove-simulation: setup ## 100,000 histories of the replicated log, and all planted bugs; writes docs/proofs/simulation.md
+	$(BIN)/python -m shoal.lite.simulation --seeds 0:100000 --plant-all --report docs/proofs/simulation.md
 
 .PHONY: prove-chaos
 prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a profile; writes docs/proofs/chaos.md

@@ -28,16 +28,19 @@ Kept = Function | ast.ClassDef | ast.Module | ast.Constant
 
 # The replaced words, with what to write instead.
 REPLACED = {
-    r"\btold\b|\btells of\b": "report, notify, announce",
+    r"\btold\b|\btell(?:s|ing)? of\b": "report, notify, announce",
     r"\banew\b": "again, new",
-    r"\bwhoever\b|\bwhichever\b": "name the actor",
-    r"\bno more\b(?! than\b)": "no longer",
-    r"\b(?-i:is none)\b|\bthat is no\b|\bis no (?:list|number|start)\b": "is not a valid …",
+    r"\bwh(?:om?|at|ich)ever\b|\bwho begins\b": "name the actor or the thing",
+    r"\b(?:no|any) more\b(?! than\b)": "no longer",
+    r"(?<!there )\b(?-i:is none)\b|\bthat is no\b|\bis no (?:list|number)\b": "is not a valid …",
     r"\bcannot be had\b": "is not available",
-    r"\bof ours\b|\bfault of ours\b": "internal, or name the owner",
-    r"\bmakes itself known\b": "registers",
-    r"\bcounts on\b": "relies on",
+    r"\bof ours\b|\bof others\b": "internal, external, or name the owner",
+    r"\b(?:makes?|made) itself known\b": "registers",
+    r"\bcount(?:s|ed)? on\b": "relies on",
+    r"\b(?:goes|went|go) on\b": "continues, resumes",
+    r"\bin turn\b": "leave it out, or say in which order",
     r"\bat last\b": "leave it out",
+    r"\bwhat is there\b": "name the thing",
     r"\bhearsay\b": "indirect evidence",
     r"\bmisfortune\b": "fault",
     r"\bgoodbye\b": "end of the connection",
@@ -45,7 +48,7 @@ REPLACED = {
 }
 _PATTERN = re.compile("|".join(REPLACED), re.IGNORECASE)
 _IRREGULAR = {
-    "begun", "bound", "built", "cut", "drawn", "given", "gone", "held", "kept", "known", "led",
+    "begun", "bound", "built", "drawn", "given", "gone", "held", "kept", "known", "led",
     "left", "lost", "made", "seen", "sent", "shown", "taken", "told", "torn", "written",
 }  # fmt: skip
 _NOT_PARTICIPLES = {"need", "feed", "speed", "seed", "embed", "exceed", "proceed"}
@@ -115,7 +118,8 @@ def find_visible_words(root: Path = ROOT) -> list[Place]:
             is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
             if is_text and id(node) not in docstrings and " " in node.value:
                 found += _matches(path, node.lineno, node.value)
-    for document in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+    documents = [*root.glob("*.md"), *root.glob("Makefile"), *(root / "docs").rglob("*.md")]
+    for document in sorted(documents):
         name = document.relative_to(root).as_posix()
         if not name.startswith(_NOT_OURS):
             for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):

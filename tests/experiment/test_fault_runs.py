@@ -14,7 +14,7 @@ from shoal.experiment.spec import ExperimentSpec, load, load_variants
 from shoal.faults.timeline import Timeline
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError
-from shoal.model.events import End, Event, Fault, State, Tick
+from shoal.model.events import End, Event, FaultSeen, State, Tick
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.telemetry.events import EventReader
@@ -66,7 +66,7 @@ def test_a_leader_that_dies_alone_costs_what_acks_say(acks: str, tmp_path: Path)
 def check_events(run_dir: Path) -> None:
     """The event streams of the run and of its cluster tell of the faults and of the election."""
     run, source = read_events(run_dir), read_events(run_dir / "source")
-    faults = [(each.phase, each.what.split()[0]) for each in run if isinstance(each, Fault)]
+    faults = [(each.phase, each.what.split()[0]) for each in run if isinstance(each, FaultSeen)]
     assert set(faults) == {(phase, name) for phase in ("begin", "end") for name in ("cut", "kill")}
     assert max(each.counters["sent"] for each in run if isinstance(each, Tick)) > 0
     assert any(isinstance(each, End) and each.outcome == "finished" for each in run)

@@ -1,4 +1,4 @@
-"""Every file, function and folder that ARCHITECTURE.md names exists.
+"""Every file, function and folder that ARCHITECTURE.md names exists; its table of imports holds.
 
 The page names code as `lite/api/api_00_produce.py: handle, _append_batch`, in text and in diagrams:
 a path below `src/shoal/` or below the project, and after a colon names that this file defines.
@@ -15,6 +15,8 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 PLACES = (ROOT / "src" / "shoal", ROOT)
 FILE = re.compile(r"([\w/.-]+\.py)(?:: (\w+(?:, \w+)*))?")
 FOLDER = re.compile(r"`([\w/-]+/)`")
+PACKAGES = {path.parent.name for path in PLACES[0].glob("*/__init__.py")}
+IMPORT = re.compile(r"^\s*(?:from|import) shoal\.(\w+)", re.MULTILINE)
 
 
 def find_place(name: str) -> Path | None:
@@ -58,3 +60,38 @@ def test_what_is_missing_is_found() -> None:
         "lite/gone.py",
         "lite/cluster.py: no_such_name",
     ]
+
+
+def list_permitted(page: str) -> dict[str, set[str]]:
+    """What each package may import: its rows of the file map, and what those may import."""
+    permitted: dict[str, set[str]] = {}
+    for row in re.findall(r"^\| (`.+)$", page, re.MULTILINE):
+        folders, *_, imports = [cell.strip() for cell in row.strip("| ").split("|")]
+        names = {folder.split("/")[0] for folder in FOLDER.findall(folders)}
+        found = PACKAGES if imports.startswith("all") else PACKAGES & {*re.findall(r"\w+", imports)}
+        for name in names:
+            permitted.setdefault(name, {name}).update(found)
+    for names in permitted.values():
+        while more := {below for name in names for below in permitted[name]} - names:
+            names.update(more)
+    return permitted
+
+
+def test_packages_import_what_the_file_map_says() -> None:
+    permitted = list_permitted(PAGE)
+    assert set(permitted) == PACKAGES
+    surplus = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for package in sorted(PACKAGES)
+        for path in (PLACES[0] / package).rglob("*.py")
+        for name in set(IMPORT.findall(path.read_text(encoding="utf-8"))) - permitted[package]
+    ]
+    assert surplus == []
+
+
+def test_a_row_permits_what_its_packages_permit() -> None:
+    page = "\n".join(
+        f"| `{name}/` | | {{}} |".format({"web": "report", "report": "model"}.get(name, "nothing"))
+        for name in sorted(PACKAGES)
+    )
+    assert list_permitted(page)["web"] == {"web", "report", "model"}

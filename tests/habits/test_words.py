@@ -39,6 +39,8 @@ def test_user_visible_text_has_no_replaced_word() -> None:
         'log.warning("broker %d leads no more", 3)\n',
         'message = f"{name} is none of the topics"\n',
         'print("the controller was told of it")\n',
+        'print("the request fails, whatever its epoch is")\n',
+        'print("the mirror does not go on without it")\n',
     ],
 )
 def test_a_planted_message_is_found(tmp_path: Path, source: str) -> None:
@@ -48,6 +50,12 @@ def test_a_planted_message_is_found(tmp_path: Path, source: str) -> None:
 def test_a_planted_sentence_of_a_document_is_found(tmp_path: Path) -> None:
     root = plant(tmp_path, "x = 1\n", "# Page\n\nBrokers are asked anew.\n")
     assert [str(place) for place in words.find_visible_words(root)] == ["docs/page.md:3 anew"]
+
+
+def test_the_help_of_make_is_read_too(tmp_path: Path) -> None:
+    root = plant(tmp_path, "x = 1\n")
+    (root / "Makefile").write_text("test: ## run all, whatever it takes\n")
+    assert [str(place) for place in words.find_visible_words(root)] == ["Makefile:1 whatever"]
 
 
 def test_docstrings_and_short_strings_are_reported_only(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_the_active_controller_is_replaced() -> None:
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least one"):
+    with pytest.raises(UsageError, match="cannot have 0 controllers"):
         LiteCluster(controllers=0)
     with LiteCluster(directory=tmp_path) as cluster:
         assert cluster.controllers() == []

@@ -18,7 +18,7 @@ from shoal.mirror.events import MirrorEvents
 from shoal.mirror.routes import Route
 from shoal.mirror.status import MirrorStatus, PartitionStatus
 from shoal.model.errors import SystemFailure
-from shoal.model.events import End, Event, Log, Meta, State, Tick
+from shoal.model.events import End, Event, LogLine, Meta, State, Tick
 from shoal.model.topics import TopicPartition
 from shoal.telemetry.discovery import find_sources
 from shoal.telemetry.events import EventReader
@@ -97,7 +97,7 @@ def test_states_and_remarks_are_written_once(tmp_path: Path) -> None:
         ("mirror", "running", ""),
         ("partition t-0", "parked", "too large"),
     ]
-    logs = [(each.level, each.text) for each in events if isinstance(each, Log)]
+    logs = [(each.level, each.text) for each in events if isinstance(each, LogLine)]
     assert logs == [("warning", "repaired"), ("error", "topic x is not copied")]
 
 

@@ -16,10 +16,10 @@ from shoal.model.events import (
     MOST_PARTITIONS,
     End,
     Event,
-    Fault,
+    FaultSeen,
     FindingSeen,
-    Histogram,
-    Log,
+    LatencyHistogram,
+    LogLine,
     Meta,
     ProcessUsage,
     State,
@@ -37,15 +37,15 @@ EVENTS: list[Event] = [
         1.5,
         {"sent": 4},
         {"lag": 0.5},
-        {"e2e": Histogram(2, 9, {"3": 2}, 1)},
+        {"e2e": LatencyHistogram(2, 9, {"3": 2}, 1)},
         [{"partition": "orders-0", "lag": 3}],
         2,
         [ProcessUsage("mirror", 8, 0.25, 4096)],
     ),
-    Fault(4, "1", "begin", "kill broker 1 of the source", "source broker 1"),
+    FaultSeen(4, "1", "begin", "kill broker 1 of the source", "source broker 1"),
     State(5, "broker 1", "dead", "killed\nby ü", {"epoch": 4}),
     FindingSeen(6, "lost", 3, is_certain=False, witness={"offset": 5}),
-    Log(7, "warning", "text\r\n"),
+    LogLine(7, "warning", "text\r\n"),
     End(8, "finished", "PROVEN: all."),
 ]
 
@@ -193,7 +193,7 @@ def test_threads_write_whole_lines(tmp_path: Path) -> None:
     reader.close()
     assert reader.damaged == 0
     for events in (seen, read_all(tmp_path)):
-        logs = [event.text.split()[:2] for event in events if isinstance(event, Log)]
+        logs = [event.text.split()[:2] for event in events if isinstance(event, LogLine)]
         assert sorted(logs) == sorted(
             [str(who), str(number)] for who in range(4) for number in range(300)
         )
@@ -246,7 +246,7 @@ def test_a_reader_follows_a_writer_that_is_killed_and_its_successor(tmp_path: Pa
     assert reader.damaged == 0
     assert isinstance(seen[0], Meta)
     assert [event.pid for event in seen if isinstance(event, Meta)] == [process.pid, os.getpid()]
-    texts = [event.text.split()[0] for event in seen if isinstance(event, Log)]
+    texts = [event.text.split()[0] for event in seen if isinstance(event, LogLine)]
     assert texts == [*map(str, range(len(texts) - 1)), "the"]
     kept = read_all(tmp_path)
     assert kept == [seen[-3], *(event for event in seen if not isinstance(event, Meta))]
@@ -285,7 +285,7 @@ def test_a_full_disk_is_reported_once_and_leaves_whole_lines(tmp_path: Path) -> 
     (warning,) = done.stderr.splitlines()
     assert warning.startswith(f"cannot write events to {tmp_path / FILE_NAME}: ")
     assert (tmp_path / FILE_NAME).read_bytes().endswith(b'"}\n')
-    logs = [event.text.split()[0] for event in read_all(tmp_path) if isinstance(event, Log)]
+    logs = [event.text.split()[0] for event in read_all(tmp_path) if isinstance(event, LogLine)]
     assert 10 < len(logs) < 40
     assert logs == [str(number) for number in range(len(logs))]
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from shoal.model.events import Histogram
+from shoal.model.events import LatencyHistogram
 from shoal.telemetry.histogram import (
     HistogramBuilder,
     bucket_end_us,
@@ -15,7 +15,7 @@ from shoal.telemetry.histogram import (
 )
 
 
-def build(*samples_us: int) -> Histogram:
+def build(*samples_us: int) -> LatencyHistogram:
     builder = HistogramBuilder()
     for sample_us in samples_us:
         builder.add(sample_us)
@@ -34,8 +34,8 @@ def test_samples_are_counted_and_taken_once() -> None:
     builder = HistogramBuilder()
     builder.add(-3)
     builder.add(1000, 2)
-    assert builder.take() == Histogram(3, 2000, {"0": 1, "159": 2}, 1)
-    assert builder.take() == Histogram(0, 0, {}, 0)
+    assert builder.take() == LatencyHistogram(3, 2000, {"0": 1, "159": 2}, 1)
+    assert builder.take() == LatencyHistogram(0, 0, {}, 0)
 
 
 def test_merging_adds_and_subtracting_undoes_it() -> None:

@@ -49,7 +49,7 @@ def test_faults_come_from_the_commit_log(tmp_path: Path, monkeypatch: Any) -> No
     events.on_progress({}, {})
     commits.write_text(commits.read_text()[:-1] + json.dumps({**fault, "phase": "end"}) + "\n")
     events.close("finished")
-    found = [(each.phase, each.what, each.t) for each in read_kinds(tmp_path, "Fault")]
+    found = [(each.phase, each.what, each.t) for each in read_kinds(tmp_path, "FaultSeen")]
     assert found == [("begin", "kill source/1", 7), ("end", "kill source/1", 7)]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model.events import Event, Histogram, ProcessUsage, State, Tick
+from shoal.model.events import Event, LatencyHistogram, ProcessUsage, State, Tick
 from shoal.telemetry.events import EventReader, EventWriter
 from shoal.telemetry.histogram import merge
 from shoal.telemetry.lines import decode_event, encode_event
@@ -31,7 +31,7 @@ def tick_at(number: int) -> Tick:
         1.0,
         {"sent": number},
         {"lag": number % 7 + 0.5},
-        {"e2e": Histogram(1, number, {str(number % 100): 1})},
+        {"e2e": LatencyHistogram(1, number, {str(number % 100): 1})},
         [{"partition": f"t-{number % 4}", "position": number}],
         0,
         [ProcessUsage("mirror", 7, float(number), 1000 + number)],

@@ -140,11 +140,19 @@ class LiteCluster:
         the folder `events`, by default to that of the cluster.
         """
         if brokers is not None and not 1 <= brokers <= MAX_BROKERS:
-            raise UsageError(f"{brokers} brokers: a cluster must have 1 to {MAX_BROKERS}")
+            raise UsageError(
+                f"a cluster cannot have {brokers} brokers", remedy=f"use 1 to {MAX_BROKERS}"
+            )
         if controllers is not None and controllers < 1:
-            raise UsageError(f"{controllers} controllers: a quorum must have at least one")
+            raise UsageError(
+                f"a quorum cannot have {controllers} controllers",
+                remedy="use 1 or more; without `controllers` the supervisor is the controller",
+            )
         if detached and directory is None:
-            raise UsageError("a detached cluster needs a folder, by which it is found")
+            raise UsageError(
+                "a detached cluster needs a folder, by which other processes find it",
+                remedy="give `directory`",
+            )
         check_properties(properties or {})
         check_profile(profile)
         if advertise is not None:

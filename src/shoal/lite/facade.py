@@ -161,7 +161,9 @@ class _Mount:
         """Run `work` in the loop and wait for it; maps network errors to `BrokerDisconnected`."""
         if not self._is_mounted:
             work.close()
-            raise ClientClosed("this producer or consumer group was unmounted")
+            raise ClientClosed(
+                "this producer or consumer group was unmounted; mount a new one to continue"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -50,7 +50,7 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class LatencyHistogram:
     """Latencies since the last tick, in a sparse logarithmic histogram."""
 
     count: Annotated[int, "count"]
@@ -77,14 +77,14 @@ class Tick:
     seconds: Annotated[float, "seconds"]  # since the last tick
     counters: Annotated[dict[str, int], "counters"] = field(default_factory=dict)
     gauges: Annotated[dict[str, float], "gauges"] = field(default_factory=dict)
-    histograms: Annotated[dict[str, Histogram], "histograms"] = field(default_factory=dict)
+    histograms: Annotated[dict[str, LatencyHistogram], "histograms"] = field(default_factory=dict)
     partitions: Annotated[list[dict[str, Any]], "partitions"] = field(default_factory=list)
     partitions_left_out: Annotated[int, "partitions_left_out"] = 0
     processes: Annotated[list[ProcessUsage], "processes"] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FaultSeen:
     """A phase of an injected fault."""
 
     t: Annotated[int, "t"]
@@ -117,7 +117,7 @@ class FindingSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogLine:
     """A line for people."""
 
     t: Annotated[int, "t"]
@@ -134,13 +134,13 @@ class End:
     text: Annotated[str, "text"] = ""
 
 
-Event = Meta | Tick | Fault | State | FindingSeen | Log | End
+Event = Meta | Tick | FaultSeen | State | FindingSeen | LogLine | End
 KINDS: Final[dict[str, type[Event]]] = {
     "meta": Meta,
     "tick": Tick,
-    "fault": Fault,
+    "fault": FaultSeen,
     "state": State,
     "finding": FindingSeen,
-    "log": Log,
+    "log": LogLine,
     "end": End,
 }

@@ -5,7 +5,7 @@ Rules:
   command is in. Most phases end by `KeyboardInterrupt`; one that drains counts the signal instead,
   and looks at the count. A `KeyboardInterrupt` could be raised in any line, and some code swallows
   it.
-- The second signal ends the process within `END_WITHIN_S`, whatever its clean-up does: what it has
+- The second signal ends the process within `END_WITHIN_S`, even if its clean-up hangs: what it has
   started ends with it. A third one ends it at once.
 - Without `answer_signals` only `drain_first` changes what Ctrl-C does.
 - Everything happens in the main thread; in any other these functions do nothing.

@@ -35,8 +35,8 @@ from shoal.model.events import (
     VERSION,
     End,
     Event,
-    Histogram,
-    Log,
+    LatencyHistogram,
+    LogLine,
     Meta,
     ProcessUsage,
     State,
@@ -111,7 +111,7 @@ class EventWriter:
             self._write(line)
 
     def log(self, level: Literal["info", "warning", "error"], text: str) -> None:
-        self.append(Log(self._clock_us(), level, text))
+        self.append(LogLine(self._clock_us(), level, text))
 
     def set_state(
         self, name: str, state: str, reason: str = "", details: Mapping[str, Any] | None = None
@@ -131,7 +131,7 @@ class EventWriter:
         *,
         counters: Mapping[str, int] | None = None,
         gauges: Mapping[str, float] | None = None,
-        histograms: Mapping[str, Histogram] | None = None,
+        histograms: Mapping[str, LatencyHistogram] | None = None,
         partitions: Sequence[dict[str, Any]] = (),
         left_out: int = 0,
         processes: Sequence[ProcessUsage] = (),

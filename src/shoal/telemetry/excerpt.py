@@ -36,7 +36,9 @@ def _read_part(folder: Path) -> list[Json]:
     finally:
         reader.close()
     ticks = [event for event in found if isinstance(event, events.Tick) and event.processes]
-    others = [e for e in found if isinstance(e, events.State | events.Fault | events.FindingSeen)]
+    others = [
+        e for e in found if isinstance(e, events.State | events.FaultSeen | events.FindingSeen)
+    ]
     kept = sorted(
         (*_spread(ticks, MOST_TICKS), *_spread(others, MOST_OTHERS)), key=lambda event: event.t
     )

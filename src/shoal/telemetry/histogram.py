@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from shoal.model.events import BUCKETS_PER_OCTAVE, Histogram
+from shoal.model.events import BUCKETS_PER_OCTAVE, LatencyHistogram
 
 
 def bucket_of(latency_us: int) -> int:
@@ -33,20 +33,20 @@ class HistogramBuilder:
         self._sum_us += max(latency_us, 0) * count
         self._negative += count if latency_us < 0 else 0
 
-    def take(self) -> Histogram:
+    def take(self) -> LatencyHistogram:
         """The samples since the last call."""
         taken = make_histogram(self._counts, self._sum_us, self._negative)
         self._counts, self._sum_us, self._negative = Counter(), 0, 0
         return taken
 
 
-def make_histogram(counts: Mapping[int, int], sum_us: int, negative: int) -> Histogram:
+def make_histogram(counts: Mapping[int, int], sum_us: int, negative: int) -> LatencyHistogram:
     """A histogram of counts by bucket."""
     buckets = {str(bucket): count for bucket, count in sorted(counts.items()) if count}
-    return Histogram(sum(buckets.values()), sum_us, buckets, negative)
+    return LatencyHistogram(sum(buckets.values()), sum_us, buckets, negative)
 
 
-def merge(histograms: Iterable[Histogram]) -> Histogram:
+def merge(histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
     """One histogram with the samples of all."""
     counts: Counter[int] = Counter()
     sum_us = negative = 0
@@ -57,7 +57,7 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     return make_histogram(counts, sum_us, negative)
 
 
-def subtract(later: Histogram, earlier: Histogram) -> Histogram:
+def subtract(later: LatencyHistogram, earlier: LatencyHistogram) -> LatencyHistogram:
     """The samples that `later` has beside those of `earlier`.
 
     If it has fewer in a bucket, `earlier` belongs to another process: then all of `later` is new.
@@ -72,7 +72,7 @@ def subtract(later: Histogram, earlier: Histogram) -> Histogram:
     return make_histogram(counts, sum_us, max(later.negative - earlier.negative, 0))
 
 
-def percentile_us(histogram: Histogram, percent: float) -> float:
+def percentile_us(histogram: LatencyHistogram, percent: float) -> float:
     """The upper end of the bucket that has the percentile; 0 without samples."""
     rank, seen = histogram.count * percent / 100, 0
     buckets = sorted((int(bucket), count) for bucket, count in histogram.buckets.items())

@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 from shoal.model.errors import LedgerError
-from shoal.model.events import BUCKETS_PER_OCTAVE, FILE_NAME, End, Event, Fault, Histogram, State
+from shoal.model.events import (
+    BUCKETS_PER_OCTAVE,
+    FILE_NAME,
+    End,
+    Event,
+    FaultSeen,
+    LatencyHistogram,
+    State,
+)
 from shoal.telemetry.definitions import OCTAVE_BUCKETS_S
 from shoal.telemetry.events import EventReader, EventWriter, now_us
 from shoal.telemetry.lines import encode_event
@@ -95,10 +103,10 @@ class RunEvents:
                 what = self._faults.setdefault(number, f"{line.get('name')} {target}".strip())
                 at_us = line.get("at_us")
                 t = at_us if isinstance(at_us, int) else now_us()
-                self._writer.append(Fault(t, str(number), phase, what, target))
+                self._writer.append(FaultSeen(t, str(number), phase, what, target))
 
 
-def _subtract(now: Sequence[int], before: Sequence[int] | None) -> Histogram | None:
+def _subtract(now: Sequence[int], before: Sequence[int] | None) -> LatencyHistogram | None:
     """What was counted since the last tick."""
     if before is None or len(before) != len(now):
         before = [0] * len(now)
@@ -108,7 +116,7 @@ def _subtract(now: Sequence[int], before: Sequence[int] | None) -> Histogram | N
         for bucket, share in _spread(place, max(0, count)):
             buckets[str(bucket)] = buckets.get(str(bucket), 0) + share
     count = sum(buckets.values())
-    return Histogram(count, max(0, added[-1]), buckets) if count else None
+    return LatencyHistogram(count, max(0, added[-1]), buckets) if count else None
 
 
 def _spread(place: int, count: int) -> list[tuple[int, int]]:

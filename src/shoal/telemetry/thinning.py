@@ -13,7 +13,7 @@ Pure.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from shoal.model.events import MOST_PARTITIONS, Log, Tick
+from shoal.model.events import MOST_PARTITIONS, LogLine, Tick
 from shoal.telemetry.histogram import merge
 from shoal.telemetry.lines import DamagedLine, decode_event, encode_event, kind_and_time
 
@@ -93,7 +93,7 @@ def _shorten(lines: list[bytes], now_us: int, most_bytes: int) -> list[bytes]:
     if excess <= 0:
         return lines
     text = "older events were removed, because the file has reached its largest size"
-    notice = encode_event(Log(now_us, "warning", text))
+    notice = encode_event(LogLine(now_us, "warning", text))
     excess += len(notice)
     removed: set[int] = set()
     # False sorts first: ticks before all others, and both from the oldest on.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shoal.lite.base.codes import Code
-from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity, FetchSession
+from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity, ReplicaFetchSession
 from shoal.lite.replication.fetch_sessions import error_answer
 from shoal.lite.replication.messages import ReplicationSettings
 from shoal.wire.errors import Malformed
@@ -29,7 +29,9 @@ class Stage:
         self.partition: ScriptedPartition = partition
         self.has_left = False
         identity = FetcherIdentity(2, broker_epoch=2, wait_ms=WAIT_MS)
-        self.session = FetchSession(1, identity, self._followers_of, lambda _: self.end_offset)
+        self.session = ReplicaFetchSession(
+            1, identity, self._followers_of, lambda _: self.end_offset
+        )
 
     def _followers_of(self, leader_id: int) -> list[ScriptedPartition]:
         assert leader_id == 1

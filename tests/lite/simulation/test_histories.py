@@ -1,16 +1,14 @@
-"""Histories by seed: the machines hold, and whoever breaks one of their rules is found out."""
+"""Histories by seed: the state machines hold, and a broken rule is found."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from shoal.lite.simulation.runner import SABOTAGE_NAMES, Kind
+from shoal.lite.simulation.__main__ import write_report
+from shoal.lite.simulation.runner import SABOTAGE_NAMES, SABOTAGE_SEEDS, Kind
 from support.sizes import mark_long, sized
-
-# One of the replicas, one of the quorum, one of the disk.
-QUICK_SABOTAGES = ("no-truncation", "forgotten-vote", "older-copies")
-SABOTAGE_SEEDS = range(500)
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,7 +26,7 @@ def test_no_history_breaks_a_promise(histories: int) -> None:
         assert reached in outcome.stdout
 
 
-@pytest.mark.parametrize("sabotage", QUICK_SABOTAGES)
+@pytest.mark.parametrize("sabotage", SABOTAGE_NAMES)
 def test_a_broken_rule_is_found(sabotage: str) -> None:
     kind = Kind(sabotage=sabotage)
     assert any(kind.play(seed).violation for seed in SABOTAGE_SEEDS)
@@ -53,3 +51,27 @@ def test_a_history_follows_from_its_seed() -> None:
         occupied += [object() for _ in range(1001 * count)]
     assert len(traces[0]) > 500
     assert traces == traces[:1] * 6
+
+
+def test_a_report_names_seeds_and_planted_bugs_and_keeps_what_people_wrote(tmp_path: Path) -> None:
+    report = tmp_path / "simulation.md"
+    report.write_text("# Proof\n\nOf yesterday.\n\n## What was found\n\nMuch.\n")
+    outcome = simulate("--seeds", "3:5", "--jobs", "1", "--plant-all", "--report", str(report))
+    assert outcome.returncode == 0, outcome.stdout
+    text = report.read_text()
+    assert "2 random histories (seeds 3 to 4)" in text
+    assert all(f"| {name} | " in text for name in SABOTAGE_NAMES)
+    assert "| date |" in text
+    assert "| code | " in text
+    assert "Of yesterday" not in text
+    assert text.endswith("\n## What was found\n\nMuch.\n")
+
+
+@pytest.mark.parametrize("before", [None, "", "# Proof\n\nWithout more.\n"])
+def test_a_report_needs_no_earlier_one(tmp_path: Path, before: str | None) -> None:
+    report = tmp_path / "proofs" / "simulation.md"
+    if before is not None:
+        report.parent.mkdir()
+        report.write_text(before)
+    write_report(report, "# Proof\n\nNew.\n")
+    assert report.read_text() == "# Proof\n\nNew.\n"

@@ -33,7 +33,7 @@ from shoal.lite.metadata.server.node import ControllerNode
 from shoal.lite.raft.actions import AppendEntries, StorageAction
 from shoal.lite.raft.model import EntryKind, RaftEntry, ReplicaKey, Voter, Voters
 from shoal.lite.raft.node import RaftNode
-from shoal.lite.simulation.disk import Fuse, QuorumDisk
+from shoal.lite.simulation.disk import KillAfterWrites, QuorumDisk
 from shoal.lite.simulation.scheduler import SimulatedScheduler
 from shoal.model.topics import TopicPartition
 from support.controller.rules import check_change, check_state
@@ -64,7 +64,7 @@ class _Disk(QuorumDisk):
     """A disk whose new entries can be taken."""
 
     def __init__(self) -> None:
-        super().__init__(Voters([Voter(*_KEY)]), Fuse())
+        super().__init__(Voters([Voter(*_KEY)]), KillAfterWrites())
         self._new: list[RaftEntry] = []
 
     def perform(self, action: StorageAction) -> None:

@@ -145,7 +145,7 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
             "page": page.PageData,
             "group": page.GroupPage,
             "bins": page.TimeBins,
-            "flow": page.Flow,
+            "flow": page.FlowCounts,
             "stage": page.FlowStage,
             "lane": page.LaneRow,
             "curve": page.PercentileCurve,

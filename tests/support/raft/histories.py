@@ -10,7 +10,7 @@ from random import Random
 
 from shoal.lite.raft.config import RaftConfig
 from shoal.lite.simulation.history import History
-from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.outcome import HistoryOutcome
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.setup import (
     HASTY_RAFT,
@@ -54,7 +54,7 @@ class QuorumWorld:
         events: int,
         parts: type[Parts] = Parts,
         trace: Callable[[str], None] | None = None,
-    ) -> Outcome:
+    ) -> HistoryOutcome:
         """Play the history of a seed, and let the quorum find itself again."""
         setup = replace(
             make_setup(seed, CrashModel.PROCESS),
@@ -73,7 +73,7 @@ class QuorumWorld:
 
     def first_violation(
         self, seeds: range, events: int, parts: type[Parts] = Parts
-    ) -> Outcome | None:
+    ) -> HistoryOutcome | None:
         """The first history that violates an invariant."""
         outcomes = (self.play(seed, events, parts) for seed in seeds)
         return next((outcome for outcome in outcomes if outcome.violation is not None), None)

@@ -43,7 +43,7 @@ from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter, Vot
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.raft.storage.codec import decode_snapshot
 from shoal.lite.raft.storage.driver import perform_actions
-from shoal.lite.simulation.disk import Fuse, QuorumDisk
+from shoal.lite.simulation.disk import KillAfterWrites, QuorumDisk
 from shoal.model.errors import ShoalError
 from support.raft.words import described, described_action, entry_text
 
@@ -62,7 +62,7 @@ class Echo(QuorumDisk):
     """A disk that tells what is written to it."""
 
     def __init__(self, voters: Voters, tell: Callable[[Action], None]) -> None:
-        super().__init__(voters, Fuse())
+        super().__init__(voters, KillAfterWrites())
         self._tell = tell
 
     def perform(self, action: StorageAction) -> None:

@@ -25,7 +25,7 @@ def judge_history(path: Path) -> Result:
     """Judge one history file."""
     with TemporaryDirectory(prefix="shoal-history-") as folder:
         result = audit(import_history(path, Path(folder)))
-    return _with_true_times(result)
+    return _unshift_times(result)
 
 
 def judge_verifiable(
@@ -35,17 +35,17 @@ def judge_verifiable(
     lines = read_verifiable(producers, consumers, drained=drained)
     with TemporaryDirectory(prefix="shoal-history-") as folder:
         result = audit(import_lines(lines, producers[0], Path(folder)))
-    return _with_true_times(result)
+    return _unshift_times(result)
 
 
-def _with_true_times(result: Result) -> Result:
+def _unshift_times(result: Result) -> Result:
     return replace(result, groups={name: _unshift(group) for name, group in result.groups.items()})
 
 
 def _unshift(group: GroupResult) -> GroupResult:
     """Undo the shift of the times in witnesses, so that they are those of the history."""
     findings = {
-        name: replace(found, witness=found.witness and _true_times(found.witness))
+        name: replace(found, witness=found.witness and _unshift_witness(found.witness))
         for name, found in group.findings.items()
     }
     return replace(group, findings=findings)
@@ -78,13 +78,13 @@ def _metrics(metrics: Metrics) -> Json:
     }
 
 
-def _true_times(witness: Json) -> Json:
-    return {name: _true_time(name, value) for name, value in witness.items()}
+def _unshift_witness(witness: Json) -> Json:
+    return {name: _unshift_value(name, value) for name, value in witness.items()}
 
 
-def _true_time(name: str, value: Any) -> Any:
+def _unshift_value(name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return [_true_times(item) if isinstance(item, dict) else item for item in value]
+        return [_unshift_witness(item) if isinstance(item, dict) else item for item in value]
     if name.endswith("_us") and isinstance(value, int):
         return value - TIME_SHIFT_US
     return value

@@ -35,7 +35,7 @@ from shoal.model.pages.run import (
     MOST_BYTES,
     MOST_LANES,
     Buckets,
-    Flow,
+    FlowCounts,
     FlowStage,
     GroupPage,
     LaneRow,
@@ -177,7 +177,7 @@ def merge_bins(bins: TimeBins) -> TimeBins:
 # Flow
 
 
-def flow(context: AuditContext, totals: Totals, group: str) -> Flow:
+def flow(context: AuditContext, totals: Totals, group: str) -> FlowCounts:
     """Return how many messages came to each stage, and what was lost and duplicated there."""
 
     def lost(*findings: Finding) -> int:
@@ -207,7 +207,7 @@ def flow(context: AuditContext, totals: Totals, group: str) -> Flow:
         )
     else:
         before += [Finding.LOST_EXPIRED]
-    return Flow(
+    return FlowCounts(
         stages=(sent, source, *middle, FlowStage("received", delivered, lost(*before), repeated)),
         acknowledged=totals.count(None, "ok"),
         failed=totals.count(None, "failed"),

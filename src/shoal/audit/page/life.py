@@ -23,7 +23,7 @@ from shoal.audit.read.view import CellView
 from shoal.audit.times.faults import FaultWindow, all_faults
 from shoal.model.errors import UsageError
 from shoal.model.ledger import OK, OUTCOMES
-from shoal.model.pages.life import MOST_EVENTS, LogPlace, MessageLife, Neighbour, Poll, Stage
+from shoal.model.pages.life import MOST_EVENTS, LogPlace, MessageLife, Neighbour, ShownPoll, Stage
 from shoal.model.units import format_us
 
 _NEIGHBOURS: Final = 3
@@ -156,7 +156,7 @@ class _Life:
             for i, place in enumerate(known.tolist()[:MOST_EVENTS])
         )
 
-    def _polls(self, slot: int) -> tuple[Poll, ...]:
+    def _polls(self, slot: int) -> tuple[ShownPoll, ...]:
         view = self._view
         rows = np.flatnonzero(view.receipt_slots == slot)
         rows = rows[np.argsort(view.receipts["received_us"][rows], kind="stable")][:MOST_EVENTS]
@@ -165,7 +165,7 @@ class _Life:
         for row in rows.tolist():
             received = int(view.receipts["received_us"][row])
             found.append(
-                Poll(
+                ShownPoll(
                     view.words.names[view.receipts["group"][row]],
                     int(view.receipts["partition"][row]),
                     int(view.receipts["offset"][row]),
@@ -208,7 +208,7 @@ class _Events:
     acknowledged_us: int | None
     source: tuple[LogPlace, ...]
     target: tuple[LogPlace, ...]
-    polls: tuple[Poll, ...]
+    polls: tuple[ShownPoll, ...]
 
     @property
     def last_stage(self) -> Stage:

@@ -70,6 +70,7 @@ class Evidence:
 
 
 def conclude(ledger: Ledger, evidence: Evidence) -> Result:
+    """Return the result of a run: a verdict for each consumer group, and what holds for all."""
     context = evidence.context
     faults = all_faults(folder.commits for folder in ledger.folders)
     judged = {group: _GroupConclusion(evidence, group, faults) for group in context.groups}

@@ -119,18 +119,19 @@ def _excesses(
     source = streams.counts[None][Finding.REORDERED_SOURCE]
     target = streams.counts[None][Finding.REORDERED_TARGET]
     found: list[tuple[Group, StageCount, int]] = [
-        (None, StageCount.REORDERED_MIRROR, _excess(target, source))
+        (None, StageCount.REORDERED_MIRROR, _count_excess(target, source))
     ]
     in_read_log = target if context.has_mirror else source
     for group in groups:
         seen = streams.counts[group][Finding.REORDERED]
-        found.append((group, StageCount.REORDERED_CONSUMERS, _excess(seen, in_read_log)))
+        found.append((group, StageCount.REORDERED_CONSUMERS, _count_excess(seen, in_read_log)))
     for of, name, count in found:
         if count:
             yield make_part(PartKind.EXCESS, [of, name], [count])
 
 
-def _excess(found: Mapping[Stream, int], before: Mapping[Stream, int]) -> int:
+def _count_excess(found: Mapping[Stream, int], before: Mapping[Stream, int]) -> int:
+    """Sum by how much each stream has more than in the stage before; fewer is no credit."""
     return sum(max(count - before.get(stream, 0), 0) for stream, count in found.items())
 
 

@@ -4,7 +4,7 @@ Ledgers do not record the batch of a message. Neighbours of a stream that were s
 time, or acknowledged at the same time, count as one batch: the driver `raw` sends and acknowledges
 whole batches. If several lanes share a source partition, a batch spans lanes, so only the lane with
 the most batches counts. The driver `confluent` leaves batching to librdkafka, so there one batch
-may consist of several such sets (see docs/reference/limits.md).
+may consist of several such sets (see docs/reference/results.md).
 """
 
 from collections import defaultdict

@@ -68,7 +68,7 @@ _OPTIONS = (
     click.option(
         "--deep-topics",
         help="Topics (names or regular expressions) to copy deep, with records decoded and put "
-        "into new batches, whatever --depth says of the others.",
+        "into new batches, with any --depth.",
     ),
     click.option(
         "--compression-type",

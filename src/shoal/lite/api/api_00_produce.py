@@ -163,13 +163,13 @@ def _write_partition(
         return _append_batch(core, call, item, now_ms)
     except ApiError as error:
         call.unacknowledged.discard(len(call.answers))
-        core.traffic.count_refused_produce(_known_topic(core, item.topic))
+        core.traffic.count_refused_produce(_label_topic(core, item.topic))
         if len(item.records) >= HEADER_SIZE:
             core.refusals.add(_key(item), unpack_header(item.records), error, now_ms)
         return _error_answer(item, error)
 
 
-def _known_topic(core: BrokerCore, topic: str) -> str:
+def _label_topic(core: BrokerCore, topic: str) -> str:
     """The topic; empty for names that do not exist, so that clients cannot add counters."""
     return topic if topic in core.state.topics else ""
 

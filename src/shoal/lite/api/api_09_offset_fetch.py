@@ -63,7 +63,7 @@ def handle(
             _fetch_group(
                 core,
                 group.group_id,
-                _asked_topics(core, group, by_id=by_id),
+                _list_topics(core, group, by_id=by_id),
                 by_id=by_id,
                 is_strict=is_strict,
             )
@@ -88,7 +88,7 @@ def handle(
     )
 
 
-def _asked_topics(
+def _list_topics(
     core: BrokerCore, group: "OffsetFetchRequestGroup", *, by_id: bool
 ) -> list[_AskedTopic] | None:
     if group.topics is None:

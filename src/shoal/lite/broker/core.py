@@ -226,7 +226,11 @@ class BrokerCore:
             if answer is not None and not answer.is_fenced:
                 break
             if self._is_shutdown_required:
-                raise SystemFailure("the controller removed this broker from the cluster")
+                raise SystemFailure(
+                    f"the controller fenced broker {self.spec.broker_id} while it started: another "
+                    "process registered with this broker id, or the broker was removed",
+                    remedy="start it again, if no other process is to have this broker id",
+                )
             await asyncio.sleep(_RETRY_S)
         # Without heartbeats the controller would fence this broker although it works.
         self._heartbeat_task = keep_running(

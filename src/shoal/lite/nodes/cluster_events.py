@@ -7,7 +7,7 @@ Rules:
   behind (not in sync for one of its replicas); leads; in sync; running (it has no replicas).
 - A partition is `led by broker 2` or `without a leader`; leaders, in-sync and eligible replicas are
   in the details. At most `MOST_PARTITIONS` are followed; the gauge `partitions` counts all.
-- A broker that is started again counts from 0: the counters of a tick go on from where they were.
+- A broker that is started again counts from 0; the counters of a tick continue where they were.
 - A fault of a link, a disk or of requests begins when it is injected and ends when it is healed.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 from shoal.lite.metadata.data.state import ClusterState
-from shoal.model.events import Fault
+from shoal.model.events import FaultSeen
 from shoal.telemetry.events import EventWriter, now_us
 from shoal.telemetry.processes import read_usages
 from shoal.telemetry.samples import Chunk
@@ -162,9 +162,9 @@ class ClusterEvents:
     def _look_at_faults(self) -> None:
         found = {text: _target_of(each) for each in self._seen.faults() if (text := describe(each))}
         for text in found.keys() - self._faults.keys():
-            self._writer.append(Fault(now_us(), text, "begin", text, found[text]))
+            self._writer.append(FaultSeen(now_us(), text, "begin", text, found[text]))
         for text in self._faults.keys() - found.keys():
-            self._writer.append(Fault(now_us(), text, "end", text, self._faults[text]))
+            self._writer.append(FaultSeen(now_us(), text, "end", text, self._faults[text]))
         self._faults = found
 
     # Ticks

@@ -81,7 +81,7 @@ class ForkServer:
         self._commands.close()
         for descriptor in (self.reports, self._lifeline):
             os.close(descriptor)
-        _Server(commands, reports, lifeline).run()
+        _ForkServer(commands, reports, lifeline).run()
 
     def spawn(self, spec: NodeSpec, log_file: Path, faults: socket.socket) -> None:
         """Ask for a node, which gets one end of a fault channel. Its state arrives as reports."""
@@ -105,7 +105,7 @@ class ForkServer:
         os.close(self.reports)
 
 
-class _Server:
+class _ForkServer:
     def __init__(self, commands: socket.socket, reports: int, lifeline: int) -> None:
         self._commands = commands
         self._reports = reports

@@ -482,7 +482,7 @@ class ClusterSupervisor:
             self._on_report(report)
 
     def _on_controller_failed(self, reason: str) -> None:
-        """Stop all nodes, as if the supervisor had died: no leader would be elected any more."""
+        """Stop all nodes, as if the supervisor had died: leaders would no longer be elected."""
         self._failure = reason
         self._end.set()
 

@@ -42,9 +42,9 @@ from shoal.lite.replication.messages import (
     FetchAnswer,
     FollowerAction,
     IsrAnswer,
-    Log,
     PartitionState,
     ReplicaFetch,
+    ReplicatedLog,
     ReplicationSettings,
     TruncateFully,
     TruncateTo,
@@ -96,7 +96,7 @@ class PartitionHost(Protocol):
     def on_log_failed(self, partition: Any) -> None: ...
 
 
-class ReplicaLog(Log, Protocol):
+class ReplicaLog(ReplicatedLog, Protocol):
     """The part of a log that the shell uses. Appends raise `LogOffline` after an error."""
 
     on_offline: Callable[[], None]

@@ -1,7 +1,7 @@
 """Fetches records for this broker's followers from one leader, over one connection.
 
 Rules of this file:
-- What is fetched, and what becomes of the answers, is decided by `FetchSession`; here are its
+- `ReplicaFetchSession` decides what is fetched, and what becomes of the answers; here are its
   connection and its task.
 - One fetch at a time. The leader holds the request while it has no data.
 - When partitions are added or changed, the held request does not contain them: a small request
@@ -22,7 +22,7 @@ from shoal.lite.base.dial import NodeAddress, connect_to_node
 from shoal.lite.base.hooks.request_faults import NODE_CLIENT_PREFIX
 from shoal.lite.base.scheduler import monotonic_ms
 from shoal.lite.partitions.partition import Partition
-from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity, FetchSession
+from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity, ReplicaFetchSession
 from shoal.lite.storage.header import HEADER_SIZE
 from shoal.runtime.tasks import keep_running
 from shoal.wire.api_keys import ApiKey
@@ -57,7 +57,9 @@ class ReplicaFetcher:
         self._client_id = f"{NODE_CLIENT_PREFIX}{follower.broker_id}"
         self._broker_id = follower.broker_id
         self._on_leader_lost = on_leader_lost
-        self._session = FetchSession(leader.node_id, follower, followers_of, _first_offset_of)
+        self._session = ReplicaFetchSession(
+            leader.node_id, follower, followers_of, _first_offset_of
+        )
         self._connection: Connection | None = None
         self._woken = asyncio.Event()
         # Whether the leader may hold a fetch, and no request to end the wait was sent.

@@ -44,7 +44,7 @@ class ReplicaProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFetch:
+class HeldQuorumFetch:
     """A fetch that waits for new data."""
 
     request: RaftFetchRequest
@@ -58,7 +58,7 @@ class RaftLeader:
         self._replica = replica
         # By id: all other voters, and observers that fetch.
         self.progress: dict[int, ReplicaProgress] = {}
-        self._held: dict[int, HeldFetch] = {}
+        self._held: dict[int, HeldQuorumFetch] = {}
         # Whether everything that former leaders wrote is committed.
         self.is_established = False
         self.epoch = replica.epoch
@@ -182,7 +182,7 @@ class RaftLeader:
             # would otherwise never get a response.
             until_ms = replica.now_ms + replica.config.fetch_max_wait_ms
             until_ms = until_ms if earlier is None else earlier.until_ms
-            self._held[sender] = HeldFetch(request, until_ms)
+            self._held[sender] = HeldQuorumFetch(request, until_ms)
 
     def _track_fetch(self, key: ReplicaKey) -> ReplicaProgress:
         now_ms = self._replica.now_ms

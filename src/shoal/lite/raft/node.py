@@ -582,7 +582,7 @@ class RaftNode:
         if follower is None or follower.leader_id != sender or response.epoch != self.epoch:
             return None
         if response.error is RaftCode.NOT_LEADER_OR_FOLLOWER:
-            # It has resigned or was restarted: this epoch has no leader any more.
+            # It has resigned or was restarted: this epoch no longer has a leader.
             self._become_unattached(self.epoch)
             return None
         return follower

@@ -8,7 +8,7 @@ both contain.
 from bisect import bisect_right
 
 from shoal.lite.base.codes import ApiError, Code
-from shoal.lite.replication.messages import EpochEndOffset, Log
+from shoal.lite.replication.messages import EpochEndOffset, ReplicatedLog
 from shoal.lite.storage.state.epochs import NO_EPOCH, EpochHistory
 
 
@@ -38,7 +38,7 @@ def check_epoch(known_epoch: int, leader_epoch: int) -> None:
     raise ApiError(Code.UNKNOWN_LEADER_EPOCH, f"leader epoch {known_epoch} is unknown")
 
 
-def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+def divergence(log: ReplicatedLog, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
     """Return where a reader's log diverges from this one; None if it may read at `offset`.
 
     Raise `ApiError` if the offset is out of range. The rules apply to followers and consumers,
@@ -61,7 +61,7 @@ def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEndOffset
     return None
 
 
-def is_incomparable(log: Log, offset: int, last_fetched_epoch: int) -> bool:
+def is_incomparable(log: ReplicatedLog, offset: int, last_fetched_epoch: int) -> bool:
     """Return whether a reader may diverge from this log below its start, undetectably.
 
     That is possible if it reads at the log start offset and its last record is of an epoch below
@@ -72,7 +72,7 @@ def is_incomparable(log: Log, offset: int, last_fetched_epoch: int) -> bool:
     )
 
 
-def truncation_point(log: Log, diverging: EpochEndOffset) -> int:
+def truncation_point(log: ReplicatedLog, diverging: EpochEndOffset) -> int:
     """Return the offset to which a follower must truncate its diverging log (KIP-279).
 
     If the follower has no records of that epoch, it truncates to the end of the lower epochs and
@@ -87,6 +87,6 @@ def truncation_point(log: Log, diverging: EpochEndOffset) -> int:
     return min(own.end_offset, diverging.end_offset, end_offset)
 
 
-def _out_of_range(log: Log, offset: int) -> ApiError:
+def _out_of_range(log: ReplicatedLog, offset: int) -> ApiError:
     message = f"offset {offset} is not in the range {log.start_offset} to {log.end_offset}"
     return ApiError(Code.OFFSET_OUT_OF_RANGE, message)

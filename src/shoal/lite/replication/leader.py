@@ -30,9 +30,9 @@ from shoal.lite.replication.messages import (
     FetchVerdict,
     IsrAnswer,
     LiveEpochs,
-    Log,
     PartitionState,
     ReplicaFetch,
+    ReplicatedLog,
     ReplicationSettings,
 )
 from shoal.lite.replication.waiting import WaitingProduces
@@ -59,7 +59,7 @@ class LeaderPartition:
         self,
         broker_id: int,
         assignment: PartitionState,
-        log: Log,
+        log: ReplicatedLog,
         *,
         settings: ReplicationSettings,
         live_epochs: LiveEpochs,

@@ -13,7 +13,7 @@ NO_LEADER = -1
 LiveEpochs = Mapping[int, int]
 
 
-class Log(Protocol):
+class ReplicatedLog(Protocol):
     """The part of a replica's log that the state machines use.
 
     They read it. The only thing they write is the start of a leader's epoch, because the leader

@@ -14,8 +14,8 @@ from shoal.lite.replication.messages import (
     NO_LEADER,
     AckResult,
     LiveEpochs,
-    Log,
     PartitionState,
+    ReplicatedLog,
     ReplicationSettings,
 )
 
@@ -31,7 +31,7 @@ class PartitionReplica:
     def __init__(
         self,
         broker_id: int,
-        log: Log,
+        log: ReplicatedLog,
         *,
         settings: ReplicationSettings,
         live_epochs: LiveEpochs,

@@ -3,20 +3,22 @@
     python -m shoal.lite.simulation --seeds 0:1000 --steps 1000
     python -m shoal.lite.simulation --seeds 4711 --trace
     python -m shoal.lite.simulation --sabotage forgotten-vote --seeds 0:500
+    python -m shoal.lite.simulation --seeds 0:30000 --plant-all --report proof.md
 
-Exit code 0 if no history failed, or if the planted bug of --sabotage was found; otherwise 1.
+Exit code 0 if no history failed and each planted bug was found; otherwise 1.
 """
 
 import argparse
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.lite.simulation.outcome import Outcome
-from shoal.lite.simulation.runner import SABOTAGE_NAMES, Kind, Tally, play_all
+from shoal.lite.simulation.outcome import HistoryOutcome
+from shoal.lite.simulation.runner import SABOTAGE_NAMES, Kind, Tally, find_sabotages, play_all
 from shoal.lite.simulation.setup import CrashModel
-from shoal.runtime.conditions import conditions
+from shoal.runtime.conditions import code_version, conditions
 
 # What must have been reached, or the histories were too calm to prove anything.
 SHOWN = {
@@ -65,7 +67,7 @@ def table(tally: Tally) -> str:
     return "\n".join(lines)
 
 
-def print_failure(kind: Kind, failure: Outcome) -> None:
+def print_failure(kind: Kind, failure: HistoryOutcome) -> None:
     """Print what failed, and the shortest history found that fails in the same way."""
     _print(f"\nseed {failure.seed}: {failure.violation}")
     _print(f"  {kind.setup(failure.seed)}")
@@ -80,22 +82,62 @@ def print_failure(kind: Kind, failure: Outcome) -> None:
         _print(f"  {line}")
 
 
-def report(tally: Tally, kind: Kind, *, elapsed_s: float, jobs: int) -> str:
-    """The proof, as Markdown, with its date and conditions."""
-    crash = "process kills and power losses" if kind.crash is None else kind.crash.value
-    command = " ".join(["python -m shoal.lite.simulation", *sys.argv[1:]])
-    speed = {"events per second": f"{tally.events / elapsed_s:,.0f}", "processes": jobs}
-    shown = conditions(command, elapsed_s=elapsed_s, more=speed)
-    return f"""# Proof: nothing that was acknowledged is lost, in simulation
+def sabotage_table(found: dict[str, HistoryOutcome | None]) -> str:
+    """Each planted bug, and the first history that shows it, as Markdown."""
+    lines = ["| planted bug | found by seed | broken invariant |", "|---|---|---|"]
+    for name, outcome in found.items():
+        if outcome is None:
+            lines.append(f"| {name} | not found | |")
+        else:
+            invariant = str(outcome.violation).partition(":")[0]
+            lines.append(f"| {name} | {outcome.seed} | {invariant} |")
+    return "\n".join(lines)
 
-{tally.histories:,} random histories of at least {kind.events:,} events each, over the state
-machines that run in production ({crash}): after each of {tally.events:,} events all invariants
-held, and in the end each cluster healed.
 
-{table(tally)}
+@dataclass(frozen=True, slots=True)
+class PlayedHistories:
+    """What was played. `found` has the planted bugs, if any were played."""
 
-{shown}
-"""
+    kind: Kind
+    seeds: range
+    tally: Tally
+    found: dict[str, HistoryOutcome | None]
+    elapsed_s: float
+    # Taken before the first history.
+    code: str
+    jobs: int
+
+    def describe(self) -> str:
+        """The proof as Markdown, with its date and conditions."""
+        tally, seeds, kind = self.tally, self.seeds, self.kind
+        crash = "process kills and power losses" if kind.crash is None else kind.crash.value
+        command = " ".join(["python -m shoal.lite.simulation", *sys.argv[1:]])
+        speed = {"events per second": f"{tally.events / self.elapsed_s:,.0f}"}
+        shown = conditions(
+            command,
+            elapsed_s=self.elapsed_s,
+            code=self.code,
+            more={**speed, "processes": self.jobs},
+        )
+        played = (
+            f"{tally.histories:,} random histories (seeds {seeds.start:,} to {seeds.stop - 1:,}) "
+            f"of at least {kind.events:,} events each, over the state machines and shells that run "
+            f"in production ({crash}). After each of {tally.events:,} events all invariants held, "
+            "and at the end each cluster healed."
+        )
+        title = "# Proof: nothing that was acknowledged is lost, in simulation"
+        parts = [title, played, table(tally)]
+        if self.found:
+            parts += ["Each planted bug was found:", sabotage_table(self.found)]
+        return "\n\n".join([*parts, shown]) + "\n"
+
+
+def write_report(path: Path, proof: str) -> None:
+    """Replace the proof in a file, and keep what people wrote below its first heading."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    _, heading, kept = before.partition("\n## ")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(proof + heading + kept, encoding="utf-8")
 
 
 def _seeds(text: str) -> range:
@@ -116,6 +158,11 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--sabotage", choices=SABOTAGE_NAMES, help="run with a planted bug, which must be found"
+    )
+    parser.add_argument(
+        "--plant-all",
+        action="store_true",
+        help="then play histories with each planted bug, all of which must be found",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
@@ -148,18 +195,25 @@ def main() -> int:
             last_shown = time.monotonic()
             sys.stderr.write(f"{tally.histories:,} histories, {tally.events:,} events\n")
 
+    code = code_version("src")
     tally = play_all(kind, arguments.seeds, jobs=arguments.jobs, progress=progress)
     elapsed_s = time.monotonic() - started
     _print(table(tally))
     _print(f"\n{tally.histories:,} histories, {tally.events:,} events in {elapsed_s:.1f} s")
     if tally.failures:
         print_failure(kind, tally.failures[0])
-    elif arguments.report:
-        text = report(tally, kind, elapsed_s=elapsed_s, jobs=arguments.jobs)
-        arguments.report.parent.mkdir(parents=True, exist_ok=True)
-        arguments.report.write_text(text, encoding="utf-8")
-    is_found = bool(tally.failures)
-    return int(is_found if arguments.sabotage is None else not is_found)
+        return int(arguments.sabotage is None)
+    found = find_sabotages(arguments.steps) if arguments.plant_all else {}
+    if found:
+        _print("\n" + sabotage_table(found))
+    if None in found.values() or arguments.sabotage is not None:
+        return 1
+    if arguments.report:
+        played = PlayedHistories(
+            kind, arguments.seeds, tally, found, elapsed_s, code, arguments.jobs
+        )
+        write_report(arguments.report, played.describe())
+    return 0
 
 
 if __name__ == "__main__":

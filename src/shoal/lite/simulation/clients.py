@@ -51,7 +51,7 @@ class _Sending:
     retry_ms: int = 0
 
 
-class Producer(Process):
+class SimulatedProducer(Process):
     """Writes to one partition."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Producer(Process):
         self._try()
 
     def _begin_again(self) -> None:
-        """What came before is lost, by an unclean election: go on under another id."""
+        """What came before is lost, by an unclean election: continue under another id."""
         self._producer_id += _NEXT_ID
         self._has_acknowledgement = False
         self._sequence = 0
@@ -157,7 +157,7 @@ class Producer(Process):
             self._sequence += count
 
 
-class Consumer:
+class SimulatedConsumer:
     """Reads each partition from its beginning, from any replica, and checks what it gets."""
 
     def __init__(self, world: "World") -> None:

@@ -8,8 +8,8 @@ Rules of this file:
   process notices that as production does: a file does not end with a whole batch, or a log ends
   below the high watermark that was written down. Nobody notices when whole batches are missing
   behind that mark, and nobody promises to: such damage is not done.
-- A fuse ends the process after a number of writes, so that everything can end between two of
-  them. Or within the next one: then the file of a log is torn, though nothing is lost.
+- `KillAfterWrites` ends the process after a number of writes, so that everything can end between
+  two of them. Or within the next one: then the file of a log is torn, though nothing is lost.
 """
 
 from collections.abc import Iterable
@@ -34,13 +34,13 @@ Key = tuple[UUID, int]
 _FOLDER_GONE = 0.25
 
 
-class Fuse:
-    """Ends the process after so many writes; not at all, as long as it is not lit."""
+class KillAfterWrites:
+    """Kills the process after its next `writes_left` writes; never, while that is None."""
 
     def __init__(self) -> None:
         self.writes_left: int | None = None
 
-    def burn(self) -> None:
+    def on_write(self) -> None:
         if self.writes_left is not None:
             self.writes_left -= 1
             if self.writes_left <= 0:
@@ -51,9 +51,9 @@ class Fuse:
 class QuorumDisk:
     """What a controller would find if it started now."""
 
-    def __init__(self, voters: Voters, fuse: Fuse) -> None:
+    def __init__(self, voters: Voters, kill_after: KillAfterWrites) -> None:
         self._voters = voters
-        self._fuse = fuse
+        self._kill_after = kill_after
         self.quorum = QuorumState()
         self.snapshot: RaftSnapshot | None = None
         # By the offset where it begins, in order.
@@ -87,7 +87,7 @@ class QuorumDisk:
             case AppendEntries(_, entries):
                 for place, entry in enumerate(entries):
                     if place:
-                        self._fuse.burn()
+                        self._kill_after.on_write()
                     self._append(entry)
             case TruncateEntries(offset):
                 self.entries = {base: e for base, e in self.entries.items() if base < offset}
@@ -100,7 +100,7 @@ class QuorumDisk:
                 self.snapshot = snapshot
                 self.entries = {}
                 self.end_offset = snapshot.id.end_offset
-        self._fuse.burn()
+        self._kill_after.on_write()
 
     def _append(self, entry: RaftEntry) -> None:
         self.entries[self.end_offset] = entry
@@ -110,9 +110,9 @@ class QuorumDisk:
 class BrokerDisk:
     """A broker's folder."""
 
-    def __init__(self, directory_id: str, fuse: Fuse) -> None:
+    def __init__(self, directory_id: str, kill_after: KillAfterWrites) -> None:
         self.directory_id = directory_id
-        self._fuse = fuse
+        self._kill_after = kill_after
         self.logs: dict[Key, SimulatedLog] = {}
         # High watermarks, as they were written down some time ago, and how far logs were written.
         self.checkpoint: dict[Key, int] = {}
@@ -138,7 +138,7 @@ class BrokerDisk:
         end_offset = self.logs[key].end_offset
         # Before a cut, and after a write.
         self.ends[key] = min(self.ends.get(key, 0), end_offset)
-        self._fuse.burn()
+        self._kill_after.on_write()
         self.ends[key] = end_offset
 
     def delete(self, key: Key) -> None:
@@ -184,7 +184,7 @@ class BrokerDisk:
 
     def copy(self) -> "BrokerDisk":
         """What a backup of the folder has."""
-        other = BrokerDisk(self.directory_id, self._fuse)
+        other = BrokerDisk(self.directory_id, self._kill_after)
         for key, log in self.logs.items():
             other.log(key).copy(log)
         other.checkpoint = self.checkpoint.copy()

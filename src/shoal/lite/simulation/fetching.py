@@ -1,8 +1,8 @@
 """The fetches between simulated brokers: the sessions of production, and the messages around them.
 
 Rules of this file:
-- What production's `FetchSession` and `ReplicaSession` do is not done here: which partitions a
-  fetch and its answer have, what is retried, when a held fetch is answered, and when
+- What production's `ReplicaFetchSession` and `ReplicaSession` do is not done here: which partitions
+  a fetch and its answer have, what is retried, when a held fetch is answered, and when
   acknowledgements are released are their own.
 - A fetch without an answer is given up after a time, and so is its connection: an answer that
   comes later is ignored.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.partitions.sessions.fetch_session import FetcherIdentity
 from shoal.lite.partitions.sessions.replica_session import Answers, ReplicaSessions
-from shoal.lite.simulation.log import Batch
+from shoal.lite.simulation.log import SimulatedBatch
 from shoal.lite.simulation.messages import FetchCall, FetchRelease, FetchReply
 from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.setup import FETCH_MAX_WAIT_MS, REQUEST_TIMEOUT_MS
@@ -90,7 +90,7 @@ class SimulatedFetcher:
         self._broker.send(self._leader_id, FetchCall(self._number, request))
 
 
-def _first_offset_of(batches: Sequence[Batch]) -> int:
+def _first_offset_of(batches: Sequence[SimulatedBatch]) -> int:
     return batches[0].base_offset
 
 

@@ -15,7 +15,7 @@ from shoal.lite.metadata.data.records import NO_LEADER
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.mischief import TOPIC, Mischief
-from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.outcome import HistoryOutcome
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.setup import Setup, Step
 from shoal.lite.simulation.world import World
@@ -44,7 +44,7 @@ class History:
         self.world = World(setup, parts, trace)
         self._mischief = Mischief(self.world)
 
-    def play(self, events: int) -> Outcome:
+    def play(self, events: int) -> HistoryOutcome:
         """Play it until so many events have happened, and then heal."""
         world = self.world
         violation = None
@@ -54,10 +54,12 @@ class History:
             self._heal()
         except Violation as found:
             violation = found
-        except Exception as error:  # noqa: BLE001 - whatever production raises is what we look for
+        except Exception as error:  # noqa: BLE001 - any error of production is what we look for
             violation = Violation("NoException", f"{type(error).__name__}: {error}")
             violation.__cause__ = error
-        return Outcome(self._setup.seed, world.events, world.counters, violation, self._taken)
+        return HistoryOutcome(
+            self._setup.seed, world.events, world.counters, violation, self._taken
+        )
 
     # Beginning
 
@@ -126,7 +128,7 @@ class History:
 
     def _revive(self, node_id: int, _: Any, __: Any) -> None:
         node: Any = self.world.controllers.get(node_id) or self.world.brokers.get(node_id)
-        node.fuse.writes_left = None
+        node.kill_after.writes_left = None
         if isinstance(node.process, BrokerProcess) and node.process.has_failed_logs:
             self.world.end(node.process)
         if node.process is None:

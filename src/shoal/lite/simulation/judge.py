@@ -16,7 +16,7 @@ from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.controllers import ControllerProcess
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.errors import Violation
-from shoal.lite.simulation.log import Batch
+from shoal.lite.simulation.log import SimulatedBatch
 from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.partition_judge import PartitionJudge
 from shoal.lite.simulation.process import Process
@@ -24,7 +24,7 @@ from shoal.lite.simulation.quorum_judge import QuorumJudge
 from shoal.lite.storage.header import BatchHeader
 
 if TYPE_CHECKING:
-    from shoal.lite.simulation.clients import Producer
+    from shoal.lite.simulation.clients import SimulatedProducer
     from shoal.lite.simulation.world import World
 
 
@@ -122,7 +122,7 @@ class Judge:
 
     # Partitions
 
-    def will_write(self, hosted: SimulatedPartition, batch: Batch) -> None:
+    def will_write(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
         self.partitions[hosted.key].will_write(hosted, batch)
 
     def on_follower_fetched(self, hosted: SimulatedPartition, follower_id: int) -> None:
@@ -135,11 +135,13 @@ class Judge:
         """A leader sends a high watermark to a follower."""
         self.partitions[hosted.key].on_high_watermark_sent(hosted, follower_id, high_watermark)
 
-    def on_acknowledged(self, hosted: SimulatedPartition, batch: Batch) -> None:
+    def on_acknowledged(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
         """A leader acknowledges a batch for all in-sync replicas."""
         self.partitions[hosted.key].on_acknowledged(hosted, batch)
 
-    def on_producer_acknowledged(self, producer: "Producer", batch: Batch | None) -> None:
+    def on_producer_acknowledged(
+        self, producer: "SimulatedProducer", batch: SimulatedBatch | None
+    ) -> None:
         """A producer has heard of an acknowledgement."""
         if producer.acks == -1 and batch is not None:
             self.partitions[producer.key].on_producer_acknowledged(batch)
@@ -154,7 +156,7 @@ class Judge:
     def is_aligned(self, hosted: SimulatedPartition) -> bool:
         return self.partitions[hosted.key].is_aligned(hosted)
 
-    def on_consumed(self, hosted: SimulatedPartition, batch: Batch) -> None:
+    def on_consumed(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
         self.partitions[hosted.key].on_consumed(hosted, batch)
 
     def on_consumer_out_of_range(self, hosted: SimulatedPartition, offset: int) -> None:

@@ -28,7 +28,7 @@ _MAGIC = 2
 _RECORD_BYTES = 8 * 1024
 
 
-class Batch:
+class SimulatedBatch:
     """Records that were written together, under one leader epoch."""
 
     __slots__ = ("base_offset", "count", "end_offset", "epoch", "header", "number", "parent")
@@ -40,7 +40,7 @@ class Batch:
         *,
         base_offset: int,
         epoch: int,
-        parent: "Batch | None",
+        parent: "SimulatedBatch | None",
     ) -> None:
         """`number` tells it apart from all others of a history."""
         self.number = number
@@ -99,10 +99,10 @@ class SimulatedLog:
         """`on_write` is called after every write; the process may end in it."""
         self._on_write = on_write
         # Of the process that has it open: makes batches of producers, and hears of a failure.
-        self.new_batch: Callable[[BatchHeader, int], Batch]
+        self.new_batch: Callable[[BatchHeader, int], SimulatedBatch]
         self.on_offline: Callable[[], None] = lambda: None
         self.offline_reason: str | None = None
-        self.entries: list[Batch] = []
+        self.entries: list[SimulatedBatch] = []
         self.base_offset = 0
         self.start_offset = 0
         self.end_offset = 0
@@ -110,19 +110,19 @@ class SimulatedLog:
         self.producers = ProducerStates()
         self.synced_end = 0
         # What the log was before it was cut, until that is synced.
-        self._revivable: tuple[int, list[Batch]] | None = None
+        self._revivable: tuple[int, list[SimulatedBatch]] | None = None
 
     # Reading
 
-    def at(self, offset: int) -> Batch | None:
+    def at(self, offset: int) -> SimulatedBatch | None:
         """The batch of an offset that is in the log."""
         place = offset - self.base_offset
         return self.entries[place] if 0 <= place < len(self.entries) else None
 
-    def read(self, offset: int, most: int, upper_offset: int) -> list[Batch]:
+    def read(self, offset: int, most: int, upper_offset: int) -> list[SimulatedBatch]:
         """At most so many batches from the one that holds `offset`, all below `upper_offset`."""
         self._require_online()
-        found: list[Batch] = []
+        found: list[SimulatedBatch] = []
         while offset < upper_offset and len(found) < most:
             batch = self.entries[offset - self.base_offset]
             if batch.end_offset > upper_offset:
@@ -134,7 +134,7 @@ class SimulatedLog:
     # Writing
 
     def go_offline(self) -> None:
-        """The disk fails: nothing can be written any more."""
+        """The disk fails: nothing can be written from now on."""
         self.offline_reason = "the disk failed"
         self.on_offline()
 
@@ -153,16 +153,18 @@ class SimulatedLog:
         self._append(batch)
         return LogAppendInfo(batch.base_offset, is_duplicate=False)
 
-    def next_batch(self, number: int, header: BatchHeader, epoch: int) -> Batch:
+    def next_batch(self, number: int, header: BatchHeader, epoch: int) -> SimulatedBatch:
         """A producer's batch as it will be behind what is here."""
         parent = self.entries[-1] if self.entries else None
-        return Batch(number, header, base_offset=self.end_offset, epoch=epoch, parent=parent)
+        return SimulatedBatch(
+            number, header, base_offset=self.end_offset, epoch=epoch, parent=parent
+        )
 
-    def append_fetched(self, record_set: Sequence[Batch]) -> None:
+    def append_fetched(self, record_set: Sequence[SimulatedBatch]) -> None:
         """Write batches that follow each other and what is here."""
         self._require_online()
         for batch in record_set:
-            # Of what is deleted nobody can visit any more whether it was the same.
+            # What is deleted can no longer be compared.
             before = self.entries[-1] if self.end_offset > self.start_offset else None
             is_next = batch.base_offset == self.end_offset
             if not is_next or (before is not None and before is not batch.parent):
@@ -170,7 +172,7 @@ class SimulatedLog:
                 raise Violation("LogMatching", detail)
             self._append(batch)
 
-    def _append(self, batch: Batch) -> None:
+    def _append(self, batch: SimulatedBatch) -> None:
         self.epochs.assign(batch.epoch, batch.base_offset)
         self.entries += [batch] * batch.count
         self.end_offset = batch.end_offset
@@ -214,7 +216,7 @@ class SimulatedLog:
                 raise Violation("EpochsTellTheTruth", f"{last} in {self.epochs.entries}")
         self._on_write()
 
-    def _replay(self, visit: Callable[[Batch], object]) -> None:
+    def _replay(self, visit: Callable[[SimulatedBatch], object]) -> None:
         offset = self.base_offset
         while offset < self.end_offset:
             batch = self.entries[offset - self.base_offset]
@@ -266,7 +268,7 @@ class SimulatedLog:
         self.synced_end = source.synced_end
         self._leave_on_disk(source.base_offset, source.entries.copy())
 
-    def _leave_on_disk(self, base_offset: int, entries: list[Batch]) -> None:
+    def _leave_on_disk(self, base_offset: int, entries: list[SimulatedBatch]) -> None:
         """Keep only these batches, as the next process that opens the log finds them."""
         self._revivable = None
         self.base_offset, self.entries = base_offset, entries
@@ -279,7 +281,7 @@ class SimulatedLog:
         self._replay(lambda batch: self.producers.record(batch.header, batch.base_offset))
 
 
-def _boundary(entries: Sequence[Batch], place: int) -> int:
+def _boundary(entries: Sequence[SimulatedBatch], place: int) -> int:
     """The place itself if a batch begins there, or that of the batch it would cut in two."""
     place = max(0, place)
     while 0 < place < len(entries) and entries[place] is entries[place - 1]:

@@ -1,6 +1,6 @@
 """What nodes and clients say to each other, beside the messages of the quorum.
 
-Requests are numbered by who asks; an answer that nobody waits for any more is ignored, as one
+Requests are numbered by who asks; an answer that nobody still waits for is ignored, as one
 that comes on a connection that was closed.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from shoal.lite.base.codes import Code
 from shoal.lite.metadata.data.requests import ControllerRequest
 from shoal.lite.simulation.disk import Key
-from shoal.lite.simulation.log import Batch
+from shoal.lite.simulation.log import SimulatedBatch
 from shoal.lite.storage.header import BatchHeader
 from shoal.wire.fetch import FetchRequest, PartitionAnswer
 
@@ -68,7 +68,7 @@ class ProduceCall:
 class ProduceReply:
     number: int
     code: Code
-    batch: Batch | None = None
+    batch: SimulatedBatch | None = None
 
 
 # TCP never hands a request over twice; members of the quorum and fetchers claim to bear it.

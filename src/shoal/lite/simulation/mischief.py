@@ -51,7 +51,7 @@ class Mischief:
             "snapshot": self._snapshot,
             "kill-broker": lambda: self._kill(self._any_broker()),
             "kill-leader": lambda: self._kill(self._any_leader()),
-            "kill-writing-broker": self._light_broker_fuse,
+            "kill-writing-broker": self._kill_writing_broker,
             "kill-all-brokers": lambda: self._kill_all(world.live_brokers()),
             "stop-broker": self._stop_broker,
             "pause-broker": lambda: self._pause(self._any_broker()),
@@ -63,7 +63,7 @@ class Mischief:
             "kill-controller": lambda: self._kill(self._any_controller()),
             "bounce-voter": self._bounce_voter,
             "kill-active-controller": lambda: self._kill(world.active_controller()),
-            "kill-writing-controller": self._light_controller_fuse,
+            "kill-writing-controller": self._kill_writing_controller,
             "kill-all-controllers": lambda: self._kill_all(world.live_controllers()),
             "pause-active-controller": lambda: self._pause(world.active_controller()),
             "cut-controller": lambda: self._isolate(self._any_controller()),
@@ -273,15 +273,15 @@ class Mischief:
                 voters += [controller] if others else []
         self._kill(self._choose_one(voters), _BLINK_MS)
 
-    def _light_broker_fuse(self) -> None:
+    def _kill_writing_broker(self) -> None:
         """Let a broker die with what it writes next; half of them lead, and nobody else has it."""
         leader = self._any_leader() if self._random.random() < 0.5 else None
         node = leader.node if leader else self._choose_one(self._world.brokers.values())
-        node.fuse.writes_left = self._random.choice((1, 1, 2, 3))
+        node.kill_after.writes_left = self._random.choice((1, 1, 2, 3))
 
-    def _light_controller_fuse(self) -> None:
+    def _kill_writing_controller(self) -> None:
         node = self._choose_one(self._world.controllers.values())
-        node.fuse.writes_left = self._random.randint(1, 3)
+        node.kill_after.writes_left = self._random.randint(1, 3)
 
     def _stop_broker(self) -> None:
         broker = self._any_broker()

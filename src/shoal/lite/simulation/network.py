@@ -54,6 +54,6 @@ class Network:
             self._cuts[link] = max(self._cuts.get(link, 0), until_ms)
 
     def heal(self) -> None:
-        """No more cuts, and good weather."""
+        """End all cuts, and lose no message."""
         self._cuts.clear()
         self.weather = CALM

@@ -7,7 +7,7 @@ from shoal.lite.simulation.errors import Violation
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HistoryOutcome:
     """`violation` is None if all was well. Counters say what was reached."""
 
     seed: int

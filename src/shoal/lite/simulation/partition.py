@@ -22,7 +22,7 @@ from shoal.lite.replication.messages import (
     TruncateFully,
     TruncateTo,
 )
-from shoal.lite.simulation.log import Batch, SimulatedLog
+from shoal.lite.simulation.log import SimulatedBatch, SimulatedLog
 from shoal.lite.simulation.messages import ProduceCall, ProduceReply
 from shoal.lite.simulation.setup import replication_settings
 from shoal.lite.storage.header import BatchHeader
@@ -43,7 +43,7 @@ class _Produced:
     partition: "SimulatedPartition"
     client: int
     number: int
-    batch: Batch | None = None
+    batch: SimulatedBatch | None = None
     code: Code | None = None
 
     def on_acked(self, code: Code) -> None:
@@ -143,7 +143,9 @@ class SimulatedPartition(PartitionShell[SimulatedLog]):
             world.trace(self.broker.id, f"begins {self.name} again at {action.start_offset}")
         super()._apply_action(action, records)
 
-    def read_for_replica(self, replica_id: int, offset: int, max_bytes: int) -> list[Batch]:
+    def read_for_replica(
+        self, replica_id: int, offset: int, max_bytes: int
+    ) -> list[SimulatedBatch]:
         return self.log.read(offset, max_bytes, self.log.end_offset)
 
     def on_high_watermark_sent(self) -> None:
@@ -175,7 +177,7 @@ class SimulatedPartition(PartitionShell[SimulatedLog]):
         else:
             self._answer(client, call, ProduceReply(call.number, Code.NONE, batch))
 
-    def _new_batch(self, header: BatchHeader, leader_epoch: int) -> Batch:
+    def _new_batch(self, header: BatchHeader, leader_epoch: int) -> SimulatedBatch:
         world = self.broker.world
         batch = self.log.next_batch(world.next_batch_number(), header, leader_epoch)
         world.judge.will_write(self, batch)

@@ -21,7 +21,7 @@ A broker that has lost data may be counted as in sync until its next process is 
 is not checked until then: that process does nothing before. A damaged log is not checked until a
 process has reported all damage that it knows of: nothing relies on the log before.
 
-Whatever is lost by an unclean election is given up, and counted. So is what the last one lacks
+Records that an unclean election loses are given up, and counted. So is what the last one lacks
 that may lead, if it reports damage and too many others had lost their data before.
 """
 
@@ -33,7 +33,7 @@ from shoal.lite.replication.leader import MAX_ACK_DELAY_MS, LeaderPartition
 from shoal.lite.replication.messages import EpochEndOffset
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.errors import Violation
-from shoal.lite.simulation.log import Batch, SimulatedLog
+from shoal.lite.simulation.log import SimulatedBatch, SimulatedLog
 from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.setup import CrashModel
 from shoal.lite.storage.header import BatchHeader
@@ -51,15 +51,15 @@ class PartitionJudge:
         # As the metadata has it.
         self.record: PartitionRecord | None = None
         self._min_insync = 1
-        # By offset: the batch that was committed there first; None where nobody has any more
-        # what was there, because a leader out of sync had deleted it.
-        self.committed: list[Batch | None] = []
-        self.acknowledged_batches: dict[int, Batch] = {}
+        # By offset: the batch that was committed there first; None where nobody has it,
+        # because a leader out of sync had deleted it.
+        self.committed: list[SimulatedBatch | None] = []
+        self.acknowledged_batches: dict[int, SimulatedBatch] = {}
         self._start_offset = 0
         self._leaders: dict[int, str] = {}
-        self._places: dict[tuple[int, int], Batch] = {}
+        self._places: dict[tuple[int, int], SimulatedBatch] = {}
         # By idempotent producer: its last batch that is committed.
-        self._last_batches: dict[int, Batch] = {}
+        self._last_batches: dict[int, SimulatedBatch] = {}
         self._latest: tuple[int, int] = (-1, 0)
         # By the leader's process and the follower: when it last fetched by the leader's clock, and
         # the high watermark that it was sent.
@@ -265,7 +265,7 @@ class PartitionJudge:
                     self._check_sequence(batch)
             offset = batch.end_offset
 
-    def _check_sequence(self, batch: Batch) -> None:
+    def _check_sequence(self, batch: SimulatedBatch) -> None:
         header = batch.header
         last = self._last_batches.get(header.producer_id)
         self._last_batches[header.producer_id] = batch
@@ -329,7 +329,7 @@ class PartitionJudge:
 
     # Clients
 
-    def will_write(self, hosted: SimulatedPartition, batch: Batch) -> None:
+    def will_write(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
         place = batch.epoch, batch.base_offset
         if self._places.setdefault(place, batch) is not batch:
             detail = f"{hosted.broker.id} writes {batch}, where {self._places[place]} was written"
@@ -343,8 +343,12 @@ class PartitionJudge:
     ) -> None:
         self._sent[hosted.broker.incarnation, follower_id] = high_watermark
 
-    def _check_followers_know(self, hosted: SimulatedPartition, batch: Batch) -> None:
-        """A leader that is replaced or removed can tell nobody, and is not checked."""
+    def _check_followers_know(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
+        """Check that each live in-sync follower was sent the high watermark of the batch.
+
+        Not for a follower that does not fetch, nor for a leader that is replaced or removed, which
+        can send nothing.
+        """
         broker, leader = hosted.broker, hosted.replica.leader
         if leader is None or hosted.is_removed:
             return
@@ -361,7 +365,7 @@ class PartitionJudge:
                 )
                 raise Violation("AcknowledgedIsServed", detail)
 
-    def on_acknowledged(self, hosted: SimulatedPartition, batch: Batch) -> None:
+    def on_acknowledged(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
         if not self.is_aligned(hosted):
             self._world.counters["given up"] += 1
             return
@@ -382,12 +386,12 @@ class PartitionJudge:
                 detail = f"{batch} is acknowledged with {count} copies"
                 raise Violation("NoCommittedRecordLost", detail)
 
-    def _is_committed(self, batch: Batch) -> bool:
+    def _is_committed(self, batch: SimulatedBatch) -> bool:
         # By its end: where it begins may be deleted, and before that another one was there.
         last = batch.end_offset - 1
         return last < len(self.committed) and self.committed[last] is batch
 
-    def on_producer_acknowledged(self, batch: Batch) -> None:
+    def on_producer_acknowledged(self, batch: SimulatedBatch) -> None:
         if self._is_committed(batch):
             self._world.counters["acknowledged"] += batch.count
             self.acknowledged_batches[batch.number] = batch
@@ -406,7 +410,7 @@ class PartitionJudge:
                 detail = f"{hosted.broker.id} calls sequence {next_sequence} out of order"
                 raise Violation("NoCommittedRecordLost", detail)
 
-    def on_consumed(self, hosted: SimulatedPartition, batch: Batch) -> None:
+    def on_consumed(self, hosted: SimulatedPartition, batch: SimulatedBatch) -> None:
         self._world.counters["consumed"] += batch.count
         # A leader from an unclean election may bring back what was given up, and be read.
         self.advance(hosted)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.metadata.rules.controller import Controller
-from shoal.lite.partitions.sessions.fetch_session import FetchSession
+from shoal.lite.partitions.sessions.fetch_session import ReplicaFetchSession
 from shoal.lite.partitions.sessions.replica_session import ReplicaSession
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.replication.replica import PartitionReplica
@@ -20,7 +20,7 @@ class Parts:
 
     raft_node: type[RaftNode] = RaftNode
     replica: type[PartitionReplica] = PartitionReplica
-    fetch_session: type[FetchSession] = FetchSession
+    fetch_session: type[ReplicaFetchSession] = ReplicaFetchSession
     replica_session: type[ReplicaSession] = ReplicaSession
     quorum_disk: type[QuorumDisk] = QuorumDisk
 

@@ -72,5 +72,5 @@ class Process:
         """Do what was put off until the end of an event."""
 
     def end(self) -> None:
-        """The process ends; nothing can be done any more."""
+        """The process ends; from now on it does nothing."""
         self.is_alive = False

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from shoal.lite.simulation.history import History
-from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.outcome import HistoryOutcome
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.sabotage import SABOTAGES
 from shoal.lite.simulation.seed_protocol import play_seed_protocol, seed_steps
@@ -26,6 +26,8 @@ from shoal.runtime.pools import end_with_parent
 SEED_PROTOCOL = "seed-protocol"
 SABOTAGE_NAMES = (*SABOTAGES, SEED_PROTOCOL)
 _SHARE = 10
+# The hardest planted bugs show after some ten histories.
+SABOTAGE_SEEDS = range(500)
 Trace = Callable[[str], None]
 
 
@@ -50,7 +52,7 @@ class Kind:
 
     def play(
         self, seed: int, steps: Iterable[Step] | None = None, trace: Trace | None = None
-    ) -> Outcome:
+    ) -> HistoryOutcome:
         """Play the history of a seed, or some of its steps."""
         if steps is None:
             steps = self.steps(seed)
@@ -60,7 +62,7 @@ class Kind:
         parts = Parts() if self.sabotage is None else SABOTAGES[self.sabotage][0]()
         return History(setup, steps, parts=parts, trace=trace).play(self.events)
 
-    def shorten_history(self, failed: Outcome) -> list[Step]:
+    def shorten_history(self, failed: HistoryOutcome) -> list[Step]:
         """As few steps of a failed history as still fail."""
         seed = failed.seed
         return shorten(list(self.steps(seed)), failed, lambda steps: self.play(seed, steps))
@@ -75,9 +77,9 @@ class Tally:
     counters: Counter[str] = field(default_factory=Counter)
     # How many histories reached each count at all.
     reached: Counter[str] = field(default_factory=Counter)
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[HistoryOutcome] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: HistoryOutcome) -> None:
         self.histories += 1
         self.events += outcome.events
         self.counters.update(outcome.counters)
@@ -138,6 +140,16 @@ def play_all(
         for future in running:
             future.cancel()
     return total
+
+
+def find_sabotages(events: int) -> dict[str, HistoryOutcome | None]:
+    """The first history that shows each planted bug; None if no history does."""
+    return {name: _find_first(Kind(events, sabotage=name)) for name in SABOTAGE_NAMES}
+
+
+def _find_first(kind: Kind) -> HistoryOutcome | None:
+    outcomes = (kind.play(seed) for seed in SABOTAGE_SEEDS)
+    return next((outcome for outcome in outcomes if outcome.violation), None)
 
 
 def _shares(seeds: range) -> Iterator[range]:

@@ -15,7 +15,7 @@ from shoal.lite.metadata.rules.changes import Changes
 from shoal.lite.metadata.rules.controller import Controller, ControllerResult, ControllerSettings
 from shoal.lite.metadata.rules.partitions import in_replica_order
 from shoal.lite.partitions.partition import PartitionShell
-from shoal.lite.partitions.sessions.fetch_session import FetchSession
+from shoal.lite.partitions.sessions.fetch_session import ReplicaFetchSession
 from shoal.lite.partitions.sessions.replica_session import Answers, ReplicaSession
 from shoal.lite.raft.leader import RaftLeader
 from shoal.lite.raft.model import StoredState
@@ -155,7 +155,7 @@ class UnannouncedCommit(Parts):
 
 
 class _CarelessLeader(LeaderPartition):
-    """Counts on those whom the controller has confirmed, and not on those about to join."""
+    """Waits for those whom the controller has confirmed, and not for those about to join."""
 
     def _lowest_replicated_offset(self, now_ms: int) -> int:
         ends = [peer.end_offset for peer in self._followers.values() if peer.broker_id in self.isr]
@@ -186,7 +186,7 @@ class AnswerAfterAcknowledgement(Parts):
     replica_session = _EagerSession
 
 
-class _ResignedSession(FetchSession):
+class _ResignedSession(ReplicaFetchSession):
     """Does not fetch a partition again after an error."""
 
     def _retry_later(self, key: tuple[int, int], partition: PartitionShell[Any]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from shoal.lite.simulation.errors import Violation
-from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.outcome import HistoryOutcome
 from shoal.lite.simulation.setup import Step
 
 BROKERS = (1, 2, 3)
@@ -91,7 +91,7 @@ class SeedCluster:
             "heal": self._heal,
         }
 
-    def play(self, seed: int) -> Outcome:
+    def play(self, seed: int) -> HistoryOutcome:
         """Take all steps, until an invariant does not hold."""
         for taken, step in enumerate(self._steps, start=1):
             self._random = Random(step.salt)
@@ -100,8 +100,8 @@ class SeedCluster:
                 self._verbs[step.verb]()
                 self._check()
             except Violation as violation:
-                return Outcome(seed, taken, self._counters, violation, taken)
-        return Outcome(seed, len(self._steps), self._counters, None, len(self._steps))
+                return HistoryOutcome(seed, taken, self._counters, violation, taken)
+        return HistoryOutcome(seed, len(self._steps), self._counters, None, len(self._steps))
 
     def _trace_step(self, what: str) -> None:
         if self._trace is not None:
@@ -258,5 +258,5 @@ def play_seed_protocol(
     *,
     invariants: Sequence[str] = HOLES,
     trace: Callable[[str], None] | None = None,
-) -> Outcome:
+) -> HistoryOutcome:
     return SeedCluster(steps, invariants=invariants, trace=trace).play(seed)

@@ -7,15 +7,15 @@ failure of the same kind, and not always the very same one.
 
 from collections.abc import Callable, Sequence
 
-from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.outcome import HistoryOutcome
 from shoal.lite.simulation.setup import Step
 
-Play = Callable[[Sequence[Step]], Outcome]
+Play = Callable[[Sequence[Step]], HistoryOutcome]
 # How often a history is played again at most.
 MOST_TRIES = 400
 
 
-def shorten(steps: Sequence[Step], first: Outcome, play: Play) -> list[Step]:
+def shorten(steps: Sequence[Step], first: HistoryOutcome, play: Play) -> list[Step]:
     """As few of the steps as are found to fail in the same way as `first` did."""
     violation = first.violation
     if violation is None:

@@ -18,9 +18,9 @@ from shoal.lite.metadata.data.records import NO_LEADER, Record, decode_record
 from shoal.lite.metadata.data.requests import ReportBrokerExits
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.simulation.brokers import BrokerProcess
-from shoal.lite.simulation.clients import Administrator, Consumer, Producer
+from shoal.lite.simulation.clients import Administrator, SimulatedConsumer, SimulatedProducer
 from shoal.lite.simulation.controllers import ControllerProcess
-from shoal.lite.simulation.disk import BrokerDisk, Fuse, Key
+from shoal.lite.simulation.disk import BrokerDisk, Key, KillAfterWrites
 from shoal.lite.simulation.errors import ProcessKilled, Violation
 from shoal.lite.simulation.judge import Judge
 from shoal.lite.simulation.messages import (
@@ -49,8 +49,8 @@ class ControllerMachine:
         self.id = node_id
         self.clock = clock
         self.key = ReplicaKey(node_id, UUID(int=node_id))
-        self.fuse = Fuse()
-        self.disk = world.parts.quorum_disk(world.voters, self.fuse)
+        self.kill_after = KillAfterWrites()
+        self.disk = world.parts.quorum_disk(world.voters, self.kill_after)
         self.process: ControllerProcess | None = None
 
 
@@ -60,7 +60,7 @@ class BrokerNode:
     def __init__(self, node_id: int, clock: Clock) -> None:
         self.id = node_id
         self.clock = clock
-        self.fuse = Fuse()
+        self.kill_after = KillAfterWrites()
         self.boots = 1
         self._starts = 0
         self._disks = 0
@@ -84,7 +84,7 @@ class BrokerNode:
         return f"disk-{self.id}.{self._disks}"
 
     def _new_disk(self) -> BrokerDisk:
-        return BrokerDisk(self._new_directory(), self.fuse)
+        return BrokerDisk(self._new_directory(), self.kill_after)
 
     def lose_power(self, random: Random) -> None:
         self.boots += 1
@@ -160,8 +160,8 @@ class World:
         self.brokers: dict[int, BrokerNode] = {}
         self.judge = Judge(self)
         self.administrator = Administrator(self, ADMINISTRATOR, self._clock())
-        self.producers: dict[int, Producer] = {}
-        self.consumer = Consumer(self)
+        self.producers: dict[int, SimulatedProducer] = {}
+        self.consumer = SimulatedConsumer(self)
 
     # Making it
 
@@ -176,7 +176,7 @@ class World:
 
     def add_producer(self, key: Key, acks: int, *, is_idempotent: bool) -> None:
         node_id = FIRST_PRODUCER + len(self.producers)
-        self.producers[node_id] = Producer(
+        self.producers[node_id] = SimulatedProducer(
             self, node_id, self._clock(), key=key, acks=acks, is_idempotent=is_idempotent
         )
 
@@ -305,13 +305,13 @@ class World:
         random = Random(self.random.getrandbits(32))
         self.counters["starts"] += 1
         if (controller := self.controllers.get(node_id)) is not None:
-            controller.fuse.writes_left = None
+            controller.kill_after.writes_left = None
             controller.process = ControllerProcess(self, controller, random)
             self.trace(node_id, "starts")
             self.let(controller.process, controller.process.start)
         else:
             broker = self.brokers[node_id]
-            broker.fuse.writes_left = None
+            broker.kill_after.writes_left = None
             broker.process = BrokerProcess(self, broker, random)
             self.trace(node_id, f"starts as {broker.process.incarnation}")
             self.let(broker.process, broker.process.start)
@@ -321,7 +321,7 @@ class World:
         self.start(node_id)
 
     def end(self, process: Process) -> None:
-        """A process ends, whatever it was doing."""
+        """A process ends, in the middle of anything."""
         process.end()
         if isinstance(process, BrokerProcess):
             process.node.process = None

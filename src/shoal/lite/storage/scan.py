@@ -31,8 +31,11 @@ class DamagedLog(ShoalError):
     """Bytes that should be complete batches are not."""
 
 
-def headers(read_at: ReadAt, start: int, end: int) -> Iterator[LocatedBatch]:
-    """Position and header of each batch from the one at `start` up to `end`."""
+def headers(read_at: ReadAt, start: int, end: int, *, file: str) -> Iterator[LocatedBatch]:
+    """Position and header of each batch from the one at `start` up to `end`.
+
+    `DamagedLog`, which names the `file`, where there is no complete batch.
+    """
     window = b""
     window_start = start
     position = start
@@ -42,16 +45,16 @@ def headers(read_at: ReadAt, start: int, end: int) -> Iterator[LocatedBatch]:
         if place + HEADER_SIZE > len(window):
             window, window_start, place = read_at(position, _HOP_BYTES), position, 0
             if len(window) < HEADER_SIZE:
-                raise DamagedLog(f"the log ends inside the batch at position {position}")
+                raise DamagedLog(f"{file} ends inside the batch at position {position}")
         header = unpack_header(window, place)
         if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
-            raise DamagedLog(f"there is no batch at position {position}")
+            raise DamagedLog(f"{file} has no batch at position {position}")
         if header.base_offset < least_offset or header.last_offset_delta < 0:
             raise DamagedLog(
-                f"the batch at position {position} has offsets below the one before it"
+                f"in {file} the batch at position {position} has offsets below the one before it"
             )
         if position + header.size > end:
-            raise DamagedLog(f"the batch at position {position} reaches past the end of the log")
+            raise DamagedLog(f"the batch at position {position} reaches past the end of {file}")
         yield position, header
         least_offset = header.base_offset + header.last_offset_delta + 1
         position += header.size

@@ -108,6 +108,11 @@ class Segment:
     def _path(self, suffix: str) -> Path:
         return self._folder / f"{self._stem}{suffix}"
 
+    @property
+    def file_name(self) -> str:
+        """For messages, after the name of the partition."""
+        return self._stem + LOG_SUFFIX
+
     def read_at(self, position: int, count: int) -> bytes:
         return read(self._file.descriptor, count, position)
 
@@ -182,7 +187,7 @@ class Segment:
         if last_entry and end >= self.size:
             return None
         try:
-            for position, header in headers(self.read_at, end, self.size):
+            for position, header in headers(self.read_at, end, self.size, file=self.file_name):
                 next_offset = header.last_offset + 1
                 end = position + header.size
         except DamagedLog:
@@ -294,7 +299,7 @@ class Segment:
         end = self.size if found is None else found[0]
         builder = IndexBuilder(self.base_offset, interval_bytes)
         next_offset = self.base_offset
-        for position, header in headers(self.read_at, 0, end):
+        for position, header in headers(self.read_at, 0, end, file=self.file_name):
             _index(builder, position, header)
             next_offset = header.last_offset + 1
         os.ftruncate(self._file.descriptor, end)
@@ -407,7 +412,7 @@ class Segment:
 
     def batches(self, position: int = 0) -> Iterator[LocatedBatch]:
         """Every batch from the one that begins at `position`."""
-        return headers(self.read_at, position, self.size)
+        return headers(self.read_at, position, self.size, file=self.file_name)
 
     def locate(self, offset: int) -> LocatedBatch | None:
         """The first batch whose last offset is not below `offset`, or None."""
@@ -472,7 +477,10 @@ class Segment:
         position, header = found
         content = self.read_at(position + CHECKED_START, header.size - CHECKED_START)
         if crc32c(content) != header.crc:
-            raise DamagedLog(f"the batch at offset {header.base_offset} contradicts its checksum")
+            raise DamagedLog(
+                f"in {self.file_name} the batch at offset {header.base_offset} contradicts its "
+                "checksum"
+            )
 
     def locate_time(self, timestamp_ms: int, from_offset: int) -> LocatedBatch | None:
         """The first batch from `from_offset` on that has a record at least that new."""

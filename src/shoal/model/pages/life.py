@@ -24,7 +24,7 @@ class LogPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class ShownPoll:
     """One delivery of the message."""
 
     group: Annotated[str, "group"]
@@ -64,7 +64,7 @@ class MessageLife:
     acknowledged_us: Annotated[int | None, "acknowledged_us"] = None
     source: Annotated[tuple[LogPlace, ...], "source"] = ()
     target: Annotated[tuple[LogPlace, ...], "target"] = ()
-    polls: Annotated[tuple[Poll, ...], "polls"] = ()
+    polls: Annotated[tuple[ShownPoll, ...], "polls"] = ()
     neighbours: Annotated[tuple[Neighbour, ...], "neighbours"] = ()
     faults: Annotated[tuple[dict[str, Any], ...], "faults"] = field(default_factory=tuple)
 

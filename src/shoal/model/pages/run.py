@@ -68,7 +68,7 @@ class FlowStage:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowCounts:
     """How many messages came how far; without a mirror there is neither `mirror` nor `target`.
 
     `failed` attempts were refused and are owed to nobody; `unlocated` losses have no known stage;
@@ -123,7 +123,7 @@ class GroupPage:
     """The pictures of one consumer group."""
 
     bins: Annotated[TimeBins, "bins"]
-    flow: Annotated[Flow, "flow"]
+    flow: Annotated[FlowCounts, "flow"]
     lanes: Annotated[tuple[LaneRow, ...], "lanes"] = ()
     curves: Annotated[tuple[PercentileCurve, ...], "curves"] = ()
 

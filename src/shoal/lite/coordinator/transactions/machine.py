@@ -7,7 +7,7 @@ Rules of this file:
   coordinator would load.
 - A transactional id is *busy* while a change of it is pending and while the markers of its
   transaction are being written. Every request that would change it gets
-  CONCURRENT_TRANSACTIONS, whatever its producer id and epoch: at that time a zombie cannot be
+  CONCURRENT_TRANSACTIONS, with any producer id and epoch: at that time a zombie cannot be
   distinguished from a producer that is ahead of this state. Only EndTxn of the first protocol
   compares id and epoch first. `tests/interop/transaction_table.tsv` has Apache Kafka's answer to
   every case.

@@ -104,7 +104,10 @@ def decode_value(transactional_id: str, data: bytes) -> Transaction:
     """Return the transaction; `Malformed` if the bytes are not a valid record."""
     version = _VERSION.unpack_from(data)[0]
     if version not in {0, 1}:
-        raise Malformed(f"a transaction record of unknown version {version}")
+        raise Malformed(
+            f"the record of transactional id {transactional_id!r} has version {version}; only 0 "
+            "and 1 are known"
+        )
     is_flexible = version >= 1
     cursor = Cursor(memoryview(data), flexible=is_flexible)
     cursor.unpack(_VERSION, "value version")

@@ -69,7 +69,7 @@ class TransactionBroker(CoordinatorBroker, Protocol):
 
 
 class TransactionService:
-    """The transaction coordinators of one broker, and its requests to those of others."""
+    """The transaction coordinators of one broker, and its requests to other coordinators."""
 
     def __init__(self, broker: TransactionBroker) -> None:
         self._broker = broker
@@ -159,7 +159,12 @@ class TransactionService:
             peer, _ADD_PARTITIONS, values, timeout_s=_ANSWER_S
         )
         if response.error_code:
-            raise ApiError(Code(response.error_code), "the coordinator returned an error")
+            code = Code(response.error_code)
+            raise ApiError(
+                code,
+                f"broker {peer.node_id}, the coordinator of transactional id {transactional_id!r}, "
+                f"returned {code.name}",
+            )
         return {
             TopicPartition(topic.name, part.partition_index): Code(part.partition_error_code)
             for result in response.results_by_transaction

@@ -10,7 +10,7 @@ adjusts it to these rules:
   nothing can be committed, so all members stay: each has everything, and may lead again.
 - Below min.insync.replicas nothing is committed (leaders enforce it). A replica that leaves the
   in-sync set then becomes eligible, and may lead when no in-sync replica can; once enough are in
-  sync, no replica is eligible any more (KIP-966).
+  sync, no replica remains eligible (KIP-966).
 - If no replica can lead, the partition has no leader. Only if the topic's settings allow it, or
   on request, another replica is elected uncleanly: the one with the longest log.
 - A change of the leader bumps the leader epoch; so does the end of a reassignment, which removes

@@ -6,7 +6,7 @@ exchanges it with the others. When a controller knows all of them, they are its 
 voters, which it stores and never changes. When all propose the same, that is the quorum.
 
 Since a quorum begins only if all have proposed it, and no controller proposes two, there cannot be
-two quorums of one cluster, whatever crashes or loses its disk meanwhile.
+two quorums of one cluster, even if controllers crash or lose their disks.
 
 A controller with an empty disk that finds a quorum in which its id has another directory id has
 lost its votes there, and is rejected. A controller whose id is not in the quorum becomes an

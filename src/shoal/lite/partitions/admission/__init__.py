@@ -1,7 +1,7 @@
 """May this batch be written? One place for the answer, for every kind of writer. Pure.
 
     decisions        what callers ask: the table of rules, and the functions that follow it
-    batch_rules      one batch by itself: format, size, checksum, timestamps
+    batch_rules      a single batch: format, size, checksum, timestamps
     record_rules     single records, where the topic requires it; recompression
     producer_rules   what the log knows of the producer: epochs, sequences, markers
     guards           state: the transactions that the coordinator is asked about

@@ -7,7 +7,7 @@ Most topics require none, and their batches are never decompressed. The exceptio
 - topics with a `compression.type`: batches in another codec are recompressed. Producer, sequence
   and timestamps are unchanged.
 
-The decompressed size of a batch is limited, whatever its header says.
+The decompressed size of a batch is limited, and its header is not trusted.
 """
 
 from typing import Final

@@ -54,7 +54,7 @@ class FetcherIdentity(NamedTuple):
     partition_max_bytes: int = 1024 * 1024
 
 
-class FetchSession:
+class ReplicaFetchSession:
     """Chooses the partitions of each fetch, and passes the answers to them."""
 
     def __init__(

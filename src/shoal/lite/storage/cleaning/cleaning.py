@@ -188,7 +188,11 @@ def _end_of(path: Path) -> int:
     try:
         size = os.fstat(descriptor).st_size
         end_offset = 0
-        for _, header in headers(lambda at, count: os.pread(descriptor, count, at), 0, size):
+
+        def read_at(position: int, count: int) -> bytes:
+            return os.pread(descriptor, count, position)
+
+        for _, header in headers(read_at, 0, size, file=path.name):
             end_offset = header.last_offset + 1
         return end_offset
     finally:

@@ -224,6 +224,10 @@ class BatchFilter:
 
 
 def _rebuild_batch(header: BatchHeader, records: list[Record], horizon_ms: int | None) -> bytearray:
+    """A batch with the records that stay, and the offsets and producer of the old one.
+
+    From `horizon_ms` on its tombstones may be removed; None if it has none.
+    """
     options = _options(header)
     options["codec"] = header.codec
     rebuilt = encode_batch(
