@@ -167,7 +167,7 @@ def _run_sides(sides: "AcksDemo", session: "SessionFuture | None") -> "list[Resu
         show_verdict(side.result, side.run_dir)
         results.append(side.result)
         for name in side.missing.examples[:1]:
-            console.out.print(f"  one of them: {side.life_of(name)}", markup=False)
+            console.print_line(f"  one of them: {side.life_of(name)}")
     return results
 
 

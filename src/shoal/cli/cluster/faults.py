@@ -186,7 +186,7 @@ def list_command(*, name: str | None, output: str) -> None:
         console.say("no active faults")
     for one in found:
         details = " ".join(f"{key}={value}" for key, value in one.items() if key != "kind")
-        console.out.print(f"{one['kind']}: {details}")
+        console.print_line(f"{one['kind']}: {details}")
 
 
 @fault.command("heal")
