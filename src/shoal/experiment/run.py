@@ -35,6 +35,7 @@ from shoal.model.errors import SystemFailure
 from shoal.model.run_folder import read_plan
 from shoal.runtime.interrupts import drain_first, explain_interrupt
 from shoal.runtime.processes import machine_clock
+from shoal.systems.metadata_events import MetadataEvents
 from shoal.systems.mirror_kinds import RE_ENCODED_FILE, MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror
 from shoal.telemetry.run_events import ProcessEvents, RunEvents
@@ -162,6 +163,7 @@ def run_workload(
     try:
         with explain_interrupt(NOTHING_SENT):
             start_offsets = asyncio.run(prepare_topics(run_dir, spec, addresses))
+        _watch_clusters(events, spec, addresses, run_dir)
         with (
             explain_interrupt(CUT_SHORT.format(run_dir)),
             _mirror(spec, addresses, run_dir, watch) as mirror,
@@ -188,6 +190,26 @@ def run_workload(
     finally:
         _update_run_file(run_dir, state=state)
         events.close("finished" if state == "finished" else "interrupted")
+
+
+def _watch_clusters(
+    events: RunEvents, spec: ExperimentSpec, addresses: Addresses, run_dir: Path
+) -> None:
+    """Write the events of clusters that write none: what their metadata shows."""
+    topics = {"source": _topics_to_copy(spec)}
+    topics["target"] = tuple(plan.target_topic(spec.mirror, topic) for topic in topics["source"])
+    for role in addresses.clusters:
+        if role in addresses.events:
+            continue
+        part = MetadataEvents(
+            run_dir / role,
+            f"{run_dir.name}/{role}",
+            addresses.client_of(role),
+            engine=spec.clusters[role].engine,
+            topics=topics[role],
+            list_nodes=addresses.nodes.get(role, tuple),
+        )
+        events.add_part(part)
 
 
 def _watch_processes(

@@ -257,8 +257,9 @@ async def _list_compacted_topics(client: Client, options: ReadOptions) -> list[s
 def _strip_prefix(topic: str, prefix: str) -> str:
     if not topic.startswith(prefix):
         raise UsageError(
-            f"topic {topic} does not begin with {prefix!r}",
-            remedy="give the topics' names on the target, and the prefix that the mirror adds",
+            f"--topic-prefix {prefix!r} does not fit topic {topic!r}: its name does not begin so",
+            remedy="give --topics as they are named on the target, and the prefix that the mirror"
+            " has added to all of them",
         )
     return topic.removeprefix(prefix)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -35,6 +35,9 @@ from shoal.systems.apache.ivy import Report, StartProgress
 from shoal.systems.clusters import ENGINES, Cluster, make_cluster
 from shoal.systems.registry import RegistryEntry
 from shoal.systems.remote import RemoteNode, open_remote_cluster
+
+if TYPE_CHECKING:
+    from shoal.systems.metadata_events import MetadataEvents
 
 DETACH_TIMEOUT_S: Final = 300.0
 PRINT_EVERY_S: Final = 5.0
@@ -130,13 +133,32 @@ def up_command(*, properties: tuple[str, ...], detach: bool, **wanted: Any) -> N
     with _progress_bar() as report:
         system = make_cluster(properties=properties_of(properties), report=report, **wanted)
         system.start()
+    events: MetadataEvents | None = None
     try:
         registry.publish(system)
+        events = _write_events(system)
         _serve_until_stopped(system, time.monotonic() - started)
         console.say("stopping")
     finally:
+        if events is not None:
+            events.close()
         registry.withdraw(system.name)
         system.stop()
+
+
+def _write_events(system: Cluster) -> "MetadataEvents | None":
+    """Write the events of an Apache Kafka into its folder; a Kafka Lite writes its own."""
+    if system.engine != "apache":
+        return None
+    from shoal.systems.apache.apache import ApacheCluster
+    from shoal.systems.metadata_events import MetadataEvents
+
+    if not isinstance(system, ApacheCluster) or system.directory is None:
+        return None
+    servers = {"bootstrap.servers": system.bootstrap}
+    return MetadataEvents(
+        system.directory, system.name, servers, engine=system.engine, list_nodes=system.nodes
+    )
 
 
 def _announce(system: Cluster, seconds: float) -> None:
@@ -347,7 +369,7 @@ def trace_command(*, name: str | None, directory: Path | None, output: Path | No
 
     if directory is None:
         entry = registry.find(name)
-        if entry.directory is None:
+        if entry.engine != "lite" or entry.directory is None:
             raise UsageError(
                 f"cluster {entry.name} is not a Kafka Lite, and only Kafka Lite can be traced"
             )
