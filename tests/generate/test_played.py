@@ -71,7 +71,7 @@ async def test_the_small_overlay_serves_and_survives_a_kill(player: Player, tmp_
     player.start()
     player.wait_until_ready()
     broker = "east.broker-0"
-    assert b"shoal_broker_up 1" in scrape(player, broker, METRICS_PORT)
+    assert b"shoal_broker_start_time_seconds" in scrape(player, broker, METRICS_PORT)
     await send(player.address(broker, 9092), b"a")
     player.kill(broker)
     assert player.probe(broker) is not None
@@ -154,7 +154,7 @@ async def test_nodes_and_mirror_of_a_deployment(kind: str, player: Player, tmp_p
         player.wait_until_ready()
         bootstrap = player.address(broker, port)
         assert await read(bootstrap, 1) == [b"a"]
-        assert b"shoal_broker_up 1" in scrape(player, broker, METRICS_PORT)
+        assert b"shoal_broker_start_time_seconds" in scrape(player, broker, METRICS_PORT)
         mirror = "mirror" if kind == "compose" else "host-c.mirror"
         assert b"shoal_mirror_" in scrape(player, mirror, MIRROR_METRICS_PORT)
         player.kill(broker)

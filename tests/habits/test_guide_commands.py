@@ -232,7 +232,7 @@ def test_commands_about_a_mirror(shell: Shell) -> None:
             following.send_signal(signal.SIGINT)
             following.communicate(timeout=100)
     assert shown[BESIDE_A_MIRROR[3]].split().count("1234") == 2
-    assert "billing" in shown[BESIDE_A_MIRROR[4]]
+    assert "orders-0 1200 -> orders-0 1200" in shown[BESIDE_A_MIRROR[4]]
 
 
 @pytest.mark.slow
