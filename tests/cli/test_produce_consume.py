@@ -16,7 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.lite.cluster import LiteCluster
+from shoal.model.events import End, Tick
 from shoal.model.findings import Verdict
+from shoal.telemetry.discovery import find_runs
+from shoal.telemetry.events import EventReader
 from support.formats.plain import parse
 from support.lite.clusters import eventually
 from support.mirror.copiers import Chosen, Copier, lose
@@ -95,6 +98,25 @@ def test_another_parser_reads_both_formats(
         assert divmod(message["number"], 4) == (message["sequence"], message["lane"])
     markers = {message["lane"]: message["sequence"] for message in read if message["kind"] == 1}
     assert markers == dict.fromkeys(range(4), 175)
+
+
+def test_both_ends_write_events_that_pages_find(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    assert wait_for_output(produce(cluster, topic, tmp_path / "p", "--messages", 500))["ok"] == 500
+    wait_for_output(consume(cluster, topic, tmp_path / "c", "--messages", 500))
+    sources = {source.folder.name: source for source in find_runs(tmp_path)}
+    assert {name: source.is_alive for name, source in sources.items()} == {"p": False, "c": False}
+    counted = {"p": {"sent": 500, "acknowledged": 500}, "c": {"received": 500}}
+    for name, expected in counted.items():
+        reader = EventReader(tmp_path / name)
+        events = reader.read().events
+        reader.close()
+        ticks = [event for event in events if isinstance(event, Tick)]
+        assert expected.items() <= ticks[-1].counters.items()
+        assert ticks[0].processes[0].name.startswith("producer" if name == "p" else "consumer")
+        assert sum(h.count for tick in ticks for h in tick.histograms.values()) == 500
+        assert [event.outcome for event in events if isinstance(event, End)] == ["finished"]
 
 
 @pytest.mark.spark

@@ -79,8 +79,8 @@ def test_the_first_request_has_all_partitions_and_the_next_ones_only_changes() -
     session.on_answer(answer())
     session.set_all([at(0), at(1, 9), at(3)])
     assert numbers(session) == (2, [1, 3], [2])
-    assert session.asked_offset(tp(1)) == 9
-    assert session.asked_offset(tp(2)) is None
+    assert session.get_asked_offset(tp(1)) == 9
+    assert session.get_asked_offset(tp(2)) is None
 
 
 def test_changes_that_cancel_each_other_are_not_sent() -> None:
@@ -98,7 +98,7 @@ def test_changes_during_a_request_are_in_the_next_one() -> None:
     session.next_request(uses_ids=True)
     session.put(at(0, 6))
     session.remove(tp(1))
-    assert session.asked_offset(tp(0)) == 5
+    assert session.get_asked_offset(tp(0)) == 5
     session.on_answer(answer())
     assert numbers(session) == (2, [0], [1])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.actions import Action, act
+from shoal.control.actions import Action, act, describe
 from shoal.control.process import answer_request
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.serialised import to_plain
@@ -38,6 +38,29 @@ def test_an_action_that_does_not_fit_its_thing_is_refused(
 ) -> None:
     with pytest.raises(UsageError):
         Action(*action)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Action("cluster:t1", "cut", 1, 2, is_one_way=True),
+        Action("cluster:t1", "cut", 1, 2),
+        Action("cluster:t1", "cut", 1),
+    ],
+)
+def test_an_action_says_what_it_does(action: Action) -> None:
+    arrow = {True: " → node 2", False: " ↔ node 2"}[action.is_one_way] if action.other else ""
+    assert describe(action) == f"cut: node 1{arrow} of t1"
+
+
+@pytest.mark.parametrize(
+    ("action", "node", "other"), [("cut", 1, None), ("kill", 1, 2), ("heal", None, None)]
+)
+def test_only_a_cut_between_two_nodes_has_a_direction(
+    action: str, node: int | None, other: int | None
+) -> None:
+    with pytest.raises(UsageError, match="direction"):
+        Action("cluster:t1", action, node, other, is_one_way=True)
 
 
 @pytest.mark.parametrize("thing", ["cluster:none", "run:none/source", "run:../x/source", "run:r"])

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from shoal.client.consume.consumer import Consumer
 from shoal.client.produce.producer import Producer
 from shoal.client.results import EARLIEST
 from shoal.generate.dockerfile import PRINT_JAVA_HOME, SPARK_JAVA_HOME
+from shoal.generate.plan import METRICS_PORT, MIRROR_METRICS_PORT
 from shoal.model.topics import TopicPartition
 from support.deploy.kustomize import build_kustomization
 from support.deploy.player import PATIENCE_S, Player
@@ -27,6 +29,12 @@ def generate(kind: str, folder: Path, *options: str) -> Path:
     command = [sys.executable, "-m", "shoal", "generate", kind, "--out", str(folder), *options]
     subprocess.run(command, check=True, capture_output=True)
     return folder
+
+
+def scrape(player: Player, unit: str, port: int) -> bytes:
+    url = f"http://{player.address(unit, port)}/metrics"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return bytes(answer.read())
 
 
 @pytest.fixture
@@ -63,6 +71,7 @@ async def test_the_small_overlay_serves_and_survives_a_kill(player: Player, tmp_
     player.start()
     player.wait_until_ready()
     broker = "east.broker-0"
+    assert b"shoal_broker_start_time_seconds" in scrape(player, broker, METRICS_PORT)
     await send(player.address(broker, 9092), b"a")
     player.kill(broker)
     assert player.probe(broker) is not None
@@ -145,6 +154,9 @@ async def test_nodes_and_mirror_of_a_deployment(kind: str, player: Player, tmp_p
         player.wait_until_ready()
         bootstrap = player.address(broker, port)
         assert await read(bootstrap, 1) == [b"a"]
+        assert b"shoal_broker_start_time_seconds" in scrape(player, broker, METRICS_PORT)
+        mirror = "mirror" if kind == "compose" else "host-c.mirror"
+        assert b"shoal_mirror_" in scrape(player, mirror, MIRROR_METRICS_PORT)
         player.kill(broker)
         player.start(broker)
         player.wait_until_ready(broker)

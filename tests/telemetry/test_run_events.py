@@ -1,6 +1,7 @@
 """The event stream of a run: ticks, histograms, faults, and copies of its clusters' streams."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from shoal.model.events import FILE_NAME
 from shoal.telemetry import run_events
 from shoal.telemetry.definitions import OCTAVE_BUCKETS_S
 from shoal.telemetry.events import EventReader, EventWriter
-from shoal.telemetry.run_events import RunEvents
+from shoal.telemetry.run_events import ProcessEvents, RunEvents
 
 
 def read_kinds(folder: Path, kind: str) -> list[Any]:
@@ -73,3 +74,48 @@ def test_the_events_of_a_cluster_are_copied_while_the_run_goes(tmp_path: Path) -
     assert [each.subject for each in read_kinds(copied, "Meta")] == ["cluster"]
     assert len(read_kinds(copied, "End")) == 1
     assert not (run / "target" / FILE_NAME).exists()
+
+
+def test_the_last_counts_are_written_however_short_the_run(tmp_path: Path) -> None:
+    events = RunEvents(tmp_path)
+    for sent in range(5):
+        events.on_progress({"sent": sent}, {})
+    events.close("finished")
+    assert [tick.counters["sent"] for tick in read_kinds(tmp_path, "Tick")] == [0, 4]
+
+
+def test_processes_of_this_machine_are_in_each_tick(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(run_events, "TICK_EVERY_S", 0.0)
+    events = RunEvents(tmp_path, name="producer a")
+    processes = [("producer-1", os.getpid()), ("producer-2", 0)]
+    events.watch_processes(lambda: processes)
+    events.on_progress({}, {})
+    processes.append(("consumer-1", os.getppid()))
+    events.on_progress({}, {})
+    events.close("failed", "the disk is full")
+    names = [[each.name for each in tick.processes] for tick in read_kinds(tmp_path, "Tick")]
+    assert names == [["producer a", "producer-1"], ["producer a", "producer-1", "consumer-1"]]
+    assert [(end.outcome, end.text) for end in read_kinds(tmp_path, "End")] == [
+        ("failed", "the disk is full")
+    ]
+
+
+def test_a_mirror_without_events_is_known_by_its_processes(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(run_events, "TICK_EVERY_S", 0.0)
+    pids: list[int] = [os.getpid(), os.getppid()]
+    events = RunEvents(tmp_path)
+    events.add_part(ProcessEvents(tmp_path / "mirror", "r/mirror", {"kind": "mm2"}, lambda: pids))
+    events.on_progress({}, {})
+    pids.clear()
+    events.on_progress({}, {})
+    events.close("finished")
+    found = tmp_path / "mirror"
+    assert [(each.subject, each.details) for each in read_kinds(found, "Meta")] == [
+        ("mirror", {"kind": "mm2"})
+    ]
+    assert [each.state for each in read_kinds(found, "State")] == ["running", "dead"]
+    used = [[each.name for each in tick.processes] for tick in read_kinds(found, "Tick")]
+    assert used == [["mirror", "mirror 2"], []]
+    assert len(read_kinds(found, "End")) == 1

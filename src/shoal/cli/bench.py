@@ -231,13 +231,13 @@ def _show(result: Result, output: str, *, run_dir: Path, table: Path) -> None:
     show_verdict(result, run_dir)
     latency = result.metrics.latency_us.get("e2e_actual")
     if latency is not None and latency.max is not None and latency.mean is not None:
-        console.out.print("  from sent to consumed")
-        console.out.print(
+        console.print_line("  from sent to consumed")
+        console.print_line(
             f"    mean {format_us(round(latency.mean))}, max {format_owed_latency(latency, 'max')}"
         )
         shown = [f"{name} {format_owed_latency(latency, name)}" for name, *_ in PERCENTILES]
-        console.out.print(f"    {', '.join(shown)}")
+        console.print_line(f"    {', '.join(shown)}")
     for name, value in result.metrics.range_us.items():
         text = "unknown" if value is None else format_us(value)
-        console.out.print(f"  {name} range  {text}")
-    console.out.print(f"  every message  {table}")
+        console.print_line(f"  {name} range  {text}")
+    console.print_line(f"  every message  {table}")

@@ -39,9 +39,9 @@ def clean(*, run: str, dry_run: bool, runs_dir: Path, **rest: Any) -> ExitCode:
     for role, cleaned in done.items():
         for kind, names in (("topic", cleaned.topics), ("group", cleaned.groups)):
             for name in names:
-                console.out.print(f"{verb} {kind} {name} on the {role}", markup=False)
+                console.print_line(f"{verb} {kind} {name} on the {role}")
         for reason in cleaned.skipped:
-            console.out.print(f"not deleted: {reason}", markup=False)
+            console.print_line(f"not deleted: {reason}")
     if not any(one.topics or one.groups or one.skipped for one in done.values()):
-        console.out.print("nothing to delete: no topic or group of this run exists")
+        console.print_line("nothing to delete: no topic or group of this run exists")
     return ExitCode.UNEXPECTED if any(one.skipped for one in done.values()) else ExitCode.PROVEN

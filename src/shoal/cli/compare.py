@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
-from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.shared import console
 from shoal.cli.shared.browser import open_file, open_option
@@ -72,24 +72,24 @@ def show_side_by_side(run_dirs: Sequence[Path], page: Path, *, is_json: bool = F
         console.print_json(comparison.to_json())
         return
     _show_comparison(comparison)
-    console.out.print(f"page  {page}", markup=False, soft_wrap=True)
+    console.print_line(f"page  {page}")
 
 
 def _show_comparison(comparison: Comparison) -> None:
     for column in comparison.columns:
         verdicts = ", ".join(dict.fromkeys(column.verdicts))
-        console.out.print(f"{column.label}: {verdicts}; {column.sentence}", markup=False)
+        console.print_line(f"{column.label}: {verdicts}; {column.sentence}")
     shown = comparison.columns[:MAX_COLUMNS]
     labels = [column.label for column in shown]
-    table = Table("metric", *labels, "difference", "could have shown", box=None)
+    table = console.SafeTable("metric", *labels, "difference", "could have shown", box=None)
     for row in comparison.rows:
         cells = [row.cell(place) for place in range(len(shown))]
         table.add_row(row.measure.name, *cells, _format_judged(row.judged), row.judged.smallest)
     console.print_table(table)
 
 
-def _format_judged(judged: MeasureJudgement) -> str:
-    return f"[bold]{judged.text}[/]" if judged.judgement == DIFFERS else judged.text
+def _format_judged(judged: MeasureJudgement) -> Text:
+    return Text(console.one_line(judged.text), "bold" if judged.judgement == DIFFERS else "")
 
 
 @click.command()
@@ -149,7 +149,7 @@ def sweep(
     plan.check()
     if dry_run:
         for planned in plan.order():
-            console.out.print(planned.folder, markup=False)
+            console.print_line(planned.folder)
         return ExitCode.PROVEN
     with SweepFolder(runs_dir / plan.name, plan) as folder:
         _run_remaining(plan, folder)
@@ -201,15 +201,15 @@ def _report(folder: "SweepFolder", *, output: str) -> tuple[ExitCode, Path]:
     else:
         _show_effects(result)
         for sentence in sentences(result):
-            console.out.print(sentence, markup=False)
-        console.out.print(f"page  {page}", markup=False, soft_wrap=True)
+            console.print_line(sentence)
+        console.print_line(f"page  {page}")
     is_done = result.done == result.planned
     return ExitCode.PROVEN if is_done else ExitCode.INCONCLUSIVE, page
 
 
 def _show_effects(result: SweepResult) -> None:
     for parameter, levels in result.parameters.items():
-        table = Table(parameter, *levels, "effect", "could have shown", box=None)
+        table = console.SafeTable(parameter, *levels, "effect", "could have shown", box=None)
         for effect in result.effects:
             if effect.parameter == parameter:
                 means = map(effect.measure.format_value, effect.means())

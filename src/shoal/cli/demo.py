@@ -167,7 +167,7 @@ def _run_sides(sides: "AcksDemo", session: "SessionFuture | None") -> "list[Resu
         show_verdict(side.result, side.run_dir)
         results.append(side.result)
         for name in side.missing.examples[:1]:
-            console.out.print(f"  one of them: {side.life_of(name)}", markup=False)
+            console.print_line(f"  one of them: {side.life_of(name)}")
     return results
 
 
@@ -198,8 +198,8 @@ def _page(state: DemoState, runs_dir: Path, *, is_wanted: bool) -> "Iterator[Any
         if len(addresses) > 1:
             return
         page = f"{address}#/demo"
-        is_opened = browser.has_desktop() and click.launch(page) == 0
-        console.say(f"page: {page}" if not is_opened else f"the page is open: {page}")
+        is_opened = browser.open_address(page)
+        console.say(f"page: {page}" if not is_opened else f"the page opens; its address: {page}")
 
     with serve_demo(runs_dir.absolute(), state, on_address):
         # Each address opens one browser; another one is made when it was used.

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.shared import console
@@ -17,7 +15,7 @@ from shoal.model.serialised import to_plain
 if TYPE_CHECKING:
     from shoal.systems.doctor import Check
 
-MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]note[/]", "missing": "[bold red]missing[/]"}
+MARKS = {"ok": ("ok", "green"), "warn": ("note", "yellow"), "missing": ("missing", "bold red")}
 
 
 @click.command()
@@ -57,11 +55,11 @@ def doctor(
     if output == "json":
         console.print_json([to_plain(check) for check in checks])
         return ExitCode.UNEXPECTED if is_incomplete else ExitCode.PROVEN
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = console.SafeTable(box=None, show_header=False, padding=(0, 2, 0, 0))
     for check in checks:
-        table.add_row(MARKS[check.state], escape(check.name), escape(check.found))
+        table.add_row(Text(*MARKS[check.state]), check.name, check.found)
         if check.remedy:
-            table.add_row("", "", Text(check.remedy, "bold"))
+            table.add_row("", "", Text(console.one_line(check.remedy), "bold"))
     console.print_table(table)
     console.say("something is missing" if is_incomplete else "nothing is missing")
     return ExitCode.UNEXPECTED if is_incomplete else ExitCode.PROVEN

@@ -113,7 +113,9 @@ def main(*, verbose: bool, quiet: bool, no_color: bool) -> None:
     shoal doctor                       what this machine has, and what is missing
     """
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(console.SafeFormatter("%(asctime)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     console.err.quiet = quiet
     if no_color:
         console.out.no_color = console.err.no_color = True

@@ -110,7 +110,7 @@ def run(
 
     if is_list or experiment is None:
         for name, description in presets().items():
-            console.out.print(f"{name:<22} {description}", markup=False)
+            console.print_line(f"{name:<22} {description}")
         return ExitCode.PROVEN
     sets += placement_sets(placement, master)
     follow = bool(allowed.pop("follow"))
@@ -124,7 +124,8 @@ def run(
         check(spec)
     if dry_run:
         for spec in specs:
-            console.out.print("\n".join(outline(spec)), markup=False)
+            for line in outline(spec):
+                console.print_line(line)
         return ExitCode.PROVEN
     metrics = RunMetrics()
     with serve_run_metrics(endpoint, metrics, partial(_announce_metrics, endpoint)):
@@ -265,24 +266,23 @@ def _show(result: "Result", spec: "ExperimentSpec", *, output: str, run_dir: Pat
         console.print_json(result.to_json())
         return
     if spec.variant:
-        console.out.print(f"\n[bold]{spec.variant}[/]")
+        console.out.print()
+        console.print_line((spec.variant, "bold"))
     show_verdict(result, run_dir)
     if len(result.groups) > 1:
         _show_groups(result)
     used = (result.mirror or {}).get("usage")
     if used:
         memory = format_bytes(used["peak_memory_bytes"])
-        console.out.print(f"  mirror        {used['cpu_s']:.2f} CPU s, {memory} at most")
+        console.print_line(f"  mirror        {used['cpu_s']:.2f} CPU s, {memory} at most")
 
 
 def _show_groups(result: "Result") -> None:
     """Print one line for each group; the verdict printed above is that of the worst group."""
-    from rich.table import Table
-
     from shoal.cli.shared.verdict import format_owed_latency
 
-    table = Table("group", "verdict", "yield", "harvest", "duplication", "order", "p50", "p99")
-    table.box = None
+    titles = ("group", "verdict", "yield", "harvest", "duplication", "order", "p50", "p99")
+    table = console.SafeTable(*titles, box=None)
     for name, group in result.groups.items():
         m = group.metrics
         ratios = (m.yield_, m.harvest, m.duplication, m.order)

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import rich_click as click
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.shared import console
 from shoal.cli.shared.browser import open_file, open_option
@@ -43,13 +42,13 @@ def list_command(*, runs_dir: Path, output: str) -> None:
     if not found:
         console.say(f"no runs in {runs_dir}; create one with shoal demo")
         return
-    table = Table("run", "folder", "started (UTC)", "state", "verdict", box=None)
+    table = console.SafeTable("run", "folder", "started (UTC)", "state", "verdict", box=None)
     for run in found:
-        verdict = f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]" if run.verdict else "-"
+        verdict = Text(run.verdict or "-", VERDICT_STYLES.get(run.verdict or "", ""))
         if run.missed:
-            verdict += f"[bold red], {_count_missed(run)}[/]"
+            verdict.append(f", {_count_missed(run)}", "bold red")
         started = f"{run.started:%Y-%m-%d %H:%M:%S}"
-        table.add_row(escape(run.run), escape(run.path.name), started, run.state, verdict)
+        table.add_row(run.run, run.path.name, started, run.state, verdict)
     console.print_table(table)
 
 
@@ -79,18 +78,20 @@ def show_command(*, name: str | None, is_opening: bool, runs_dir: Path, output: 
 
 
 def _show(run: RunSummary) -> None:
-    console.out.print(f"[bold]{run.run}[/]  {run.state}  started {run.started:%Y-%m-%d %H:%M:%S}")
+    started = f"{run.started:%Y-%m-%d %H:%M:%S}"
+    console.print_line((run.run, "bold"), f"  {run.state}  started {started}")
     if run.verdict:
-        console.out.print(f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]: {run.sentence}")
+        verdict = run.verdict, VERDICT_STYLES.get(run.verdict, "")
+        console.print_line(verdict, f": {run.sentence}")
     else:
-        console.out.print(f"not judged yet; judge it with shoal audit {run.path}")
+        console.print_line(f"not judged yet; judge it with shoal audit {run.path}")
     if run.missed:
-        console.out.print(f"[bold red]{_count_missed(run)}[/]")
+        console.print_line((_count_missed(run), "bold red"))
     for sentence in run.missed:
-        console.out.print(f"  {sentence}", markup=False)
+        console.print_line(f"  {sentence}")
     for file in ("report.html", "summary.md", "junit.xml", "result.json", "ledger", "logs"):
         if (run.path / file).exists():
-            console.out.print(f"  {run.path / file}")
+            console.print_line(f"  {run.path / file}")
 
 
 def _count_missed(run: RunSummary) -> str:
@@ -128,9 +129,9 @@ def message_command(
     if output == "json":
         console.print_json(life.to_json())
         return
-    console.out.print(life.sentence, markup=False)
+    console.print_line(life.sentence)
     for near in life.neighbours:
-        console.out.print(f"  {near.sequence}: {near.last_stage}", markup=False)
+        console.print_line(f"  {near.sequence}: {near.last_stage}")
 
 
 @runs.command("rm")

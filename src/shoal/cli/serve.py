@@ -5,6 +5,7 @@ from pathlib import Path
 import rich_click as click
 
 from shoal.cli.shared import console
+from shoal.cli.shared.browser import open_address
 from shoal.cli.shared.options import runs_dir_option
 
 
@@ -54,8 +55,8 @@ def serve(
         is_first = not printed
         printed.append(address)
         text = address if is_first else f"for another browser: {address}"
-        console.out.print(text, markup=False)
-        if is_first and is_opening:
-            click.launch(address)
+        console.print_line(text)
+        if is_first and is_opening and not open_address(address):
+            console.say("no browser was found; open this address in one")
 
     run_server(ServeSettings(runs_dir.absolute(), port, allow_actions, experiments), show)

@@ -39,6 +39,8 @@ class Action:
     action: str
     node: int | None = None
     other: int | None = None
+    # Of a cut between two nodes: only what `node` sends to `other`.
+    is_one_way: bool = False
 
     def __post_init__(self) -> None:
         allowed = _list_actions(self.thing)
@@ -49,6 +51,8 @@ class Action:
             )
         if self.node is None and self.action in (*NODE_ACTIONS, "cut") and self.is_for_cluster:
             raise UsageError(f"{self.action} needs a node", remedy="name its id")
+        if self.is_one_way and (self.action != "cut" or self.other is None):
+            raise UsageError(f"{self.action} has no direction", remedy="name two nodes to cut")
 
     @property
     def is_for_cluster(self) -> bool:
@@ -73,8 +77,6 @@ def act(action: Action, runs_dir: Path | None = None) -> dict[str, Any]:
         _act_on_cluster(cluster, action)
     elif action.action in MIRROR_ACTIONS:
         # Imported late: the client of mirrors takes longer to load than a broker to be killed.
-
-        # Imported late: the client of mirrors takes longer to load than a broker to be killed.
         from shoal.mirror.control import send_command
 
         send_command(action.action, flow_of(action.thing, runs_dir))
@@ -88,7 +90,8 @@ def describe(action: Action) -> str:
     name = action.thing.partition(":")[2]
     if action.node is None:
         return f"{action.action}: {name}"
-    link = "" if action.other is None else f" from node {action.other}"
+    arrow = "→" if action.is_one_way else "↔"
+    link = "" if action.other is None else f" {arrow} node {action.other}"
     return f"{action.action}: node {action.node}{link} of {name}"
 
 
@@ -98,7 +101,7 @@ def _act_on_cluster(cluster: RemoteCluster, action: Action) -> None:
         if action.other is None:
             cluster.lite().isolate(node)
         else:
-            cluster.lite().cut_link(node, action.other)
+            cluster.lite().cut_link(node, action.other, one_way=action.is_one_way)
     elif action.action == "heal":
         if node is None:
             cluster.lite().heal()

@@ -5,12 +5,13 @@ clock, file or socket.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shoal.experiment.spec import ExperimentSpec, MirrorSpec
+from shoal.model.nodes import Node
 from shoal.model.serialised import arguments_of
 from shoal.model.topics import TopicPartition
 from shoal.workers.specs import RestartPolicy, Role, WorkerSpec
@@ -42,6 +43,8 @@ class Addresses:
     links: Mapping[tuple[str, str], str] = field(default_factory=dict)
     # The folders of the clusters' event streams, where this machine has them.
     events: Mapping[str, Path] = field(default_factory=dict)
+    # The processes of clusters without an event stream, where this machine has them.
+    nodes: Mapping[str, Callable[[], Sequence[Node]]] = field(default_factory=dict)
 
     @property
     def clusters(self) -> tuple[str, ...]:

@@ -35,9 +35,10 @@ from shoal.model.errors import SystemFailure
 from shoal.model.run_folder import read_plan
 from shoal.runtime.interrupts import drain_first, explain_interrupt
 from shoal.runtime.processes import machine_clock
+from shoal.systems.metadata_events import MetadataEvents
 from shoal.systems.mirror_kinds import RE_ENCODED_FILE, MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror
-from shoal.telemetry.run_events import RunEvents
+from shoal.telemetry.run_events import ProcessEvents, RunEvents
 from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import WorkerSpec
@@ -162,6 +163,7 @@ def run_workload(
     try:
         with explain_interrupt(NOTHING_SENT):
             start_offsets = asyncio.run(prepare_topics(run_dir, spec, addresses))
+        _watch_clusters(events, spec, addresses, run_dir)
         with (
             explain_interrupt(CUT_SHORT.format(run_dir)),
             _mirror(spec, addresses, run_dir, watch) as mirror,
@@ -173,6 +175,7 @@ def run_workload(
                 address=(location.host, location.port),
             ) as workers,
         ):
+            _watch_processes(events, workers, mirror, run_dir)
             transfer = _Transfer(spec, addresses, start_offsets, run_dir=run_dir, watch=watch)
             is_cut_short = transfer.send_and_receive(workers, mirror, faults)
             if mirror is not None:
@@ -187,6 +190,42 @@ def run_workload(
     finally:
         _update_run_file(run_dir, state=state)
         events.close("finished" if state == "finished" else "interrupted")
+
+
+def _watch_clusters(
+    events: RunEvents, spec: ExperimentSpec, addresses: Addresses, run_dir: Path
+) -> None:
+    """Write the events of clusters that write none: what their metadata shows."""
+    topics = {"source": _topics_to_copy(spec)}
+    topics["target"] = tuple(plan.target_topic(spec.mirror, topic) for topic in topics["source"])
+    for role in addresses.clusters:
+        if role in addresses.events:
+            continue
+        part = MetadataEvents(
+            run_dir / role,
+            f"{run_dir.name}/{role}",
+            addresses.client_of(role),
+            engine=spec.clusters[role].engine,
+            topics=topics[role],
+            list_nodes=addresses.nodes.get(role, tuple),
+        )
+        events.add_part(part)
+
+
+def _watch_processes(
+    events: RunEvents, workers: WorkerSupervisor, mirror: Mirror | None, run_dir: Path
+) -> None:
+    """Write what the workers use, and the events of a mirror that writes none."""
+
+    def list_workers() -> list[tuple[str, int]]:
+        found = workers.state().workers.values()
+        return [(each.name, each.pid) for each in found if each.pid]
+
+    events.watch_processes(list_workers)
+    if mirror is not None and mirror.kind != "shoal" and mirror.log_file is not None:
+        details = {"kind": mirror.kind}
+        name = f"{run_dir.name}/mirror"
+        events.add_part(ProcessEvents(run_dir / "mirror", name, details, mirror.pids))
 
 
 def _write_progress(events: RunEvents, watch: Watch) -> Watch:

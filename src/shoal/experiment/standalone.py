@@ -10,6 +10,7 @@ Rules:
   drains; a consumer seals its rows. The second signal stops at once; sealed rows stay.
 - A consumer without a run reads the newest one in its topics; if they are empty, that of the first
   message that arrives. It never continues a folder, because it cannot know which run is meant.
+- What it does is in the event stream of its folder too, as that of a run: `shoal serve` shows it.
 - A standalone producer does not learn that its markers arrived: it sends them for the whole
   `drain_timeout_s`.
 """
@@ -21,17 +22,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.client.client import Client
 from shoal.client.cluster.metadata import ClusterMetadata
 from shoal.client.results import EARLIEST, LATEST
-from shoal.experiment.run import describe_invocation
-from shoal.model.errors import UsageError
+from shoal.experiment.run import describe_invocation, sum_latencies
+from shoal.model.errors import ShoalError, UsageError
 from shoal.model.ledger import FORMAT
 from shoal.model.run_folder import RUN_FILE, read_plan
 from shoal.runtime.processes import machine_clock
 from shoal.runtime.tasks import run_awaited
+from shoal.telemetry.run_events import Outcome, RunEvents
 from shoal.workload.control import LocalControl
 from shoal.workload.envelope import topic_code, topic_hash
 from shoal.workload.receive.compacted import find_compacted_topics
@@ -98,13 +100,14 @@ async def produce_standalone(
             "groups": [],
             "workload": {"size_bytes": spec.size_bytes},
         }
-        async with _open_ledgers(folder, description, worker="producer") as (recorder, log):
+        async with _open_ledgers(folder, description, worker="producer") as (recorder, log, events):
             first_numbers = first_free_numbers(
                 log.lines(), spec.producer, {t.name: t.lanes for t in topics}
             )
             incarnation = earlier_incarnation(log.lines(), spec.producer)
             spec = replace(spec, incarnation=incarnation, first_numbers=first_numbers)
-            control = LocalControl(groups=["elsewhere"], on_progress=on_progress)
+            watch = _write_events(events, on_progress)
+            control = LocalControl(groups=["elsewhere"], on_progress=watch)
             with _handle_signals(control.finish, control.stop):
                 return await produce(spec, client, recorder, control)
 
@@ -149,8 +152,8 @@ async def consume_standalone(
             "groups": [spec.group],
             "isolation": spec.fetching.isolation,
         }
-        async with _open_ledgers(folder, description, worker="consumer") as (recorder, log):
-            stop_condition = _StopCondition(options, on_progress)
+        async with _open_ledgers(folder, description, worker="consumer") as (recorder, log, events):
+            stop_condition = _StopCondition(options, _write_events(events, on_progress))
             control = LocalControl(
                 groups=[spec.group],
                 commit=log.append_in_thread,
@@ -163,6 +166,27 @@ async def consume_standalone(
             if not spec.run:
                 _record_run_id(folder, summary.run)
             return summary
+
+
+# The counters of the event stream of a run, and the fields of a report that they come from.
+_COUNTERS: Final = {
+    "sent": "attempts",
+    "acknowledged": "ok",
+    "failed": "failed",
+    "unknown": "unknown",
+    "received": "received",
+}
+
+
+def _write_events(events: RunEvents, on_progress: OnProgress) -> OnProgress:
+    """Write reports to the event stream, too."""
+
+    def watch(report: Mapping[str, Any]) -> None:
+        on_progress(report)
+        counters = {name: int(report[key]) for name, key in _COUNTERS.items() if key in report}
+        events.on_progress(counters, sum_latencies([dict(report)]))
+
+    return watch
 
 
 class _StopCondition:
@@ -233,8 +257,9 @@ async def _list_compacted_topics(client: Client, options: ReadOptions) -> list[s
 def _strip_prefix(topic: str, prefix: str) -> str:
     if not topic.startswith(prefix):
         raise UsageError(
-            f"topic {topic} does not begin with {prefix!r}",
-            remedy="give the topics' names on the target, and the prefix that the mirror adds",
+            f"--topic-prefix {prefix!r} does not fit topic {topic!r}: its name does not begin so",
+            remedy="give --topics as they are named on the target, and the prefix that the mirror"
+            " has added to all of them",
         )
     return topic.removeprefix(prefix)
 
@@ -249,14 +274,16 @@ def _describe_cluster(properties: Mapping[str, str], cluster: ClusterMetadata) -
 @asynccontextmanager
 async def _open_ledgers(
     folder: Path, description: Json, *, worker: str
-) -> AsyncIterator[tuple[Recorder, CommitLog]]:
+) -> AsyncIterator[tuple[Recorder, CommitLog, RunEvents]]:
     """Open the ledgers under a new lease; on exit `run.json` gets the state of the run."""
     description = description | describe_invocation() | {"state": "running", "warm_up_us": 0}
     if not (folder / RUN_FILE).exists():
         create_run(folder, description)
     plan = _read_matching_plan(folder, description)
     with CommitLog(folder) as log:
-        state = "interrupted"
+        state: Outcome = "interrupted"
+        failure = ""
+        events = RunEvents(folder, name=description["role"])
         update_run(folder, plan | {"state": "running", "driver": description["driver"]})
         try:
             leases = sum(line["kind"] == "lease" for line in log.lines())
@@ -265,9 +292,13 @@ async def _open_ledgers(
             )
             lease = {"kind": "lease", "worker": worker, "epoch": recorder.epoch}
             log.append({**lease, "host": machine_clock()})
-            yield recorder, log
+            yield recorder, log, events
             state = "finished"
+        except ShoalError as error:
+            failure = error.message
+            raise
         finally:
+            events.close("failed" if failure else state, failure)
             update_run(folder, read_plan(folder) | {"state": state})
 
 

@@ -106,7 +106,10 @@ class Targets:
             return cluster, known
         if which.isdigit():
             if int(which) not in known:
-                raise UsageError(f"{cluster} has no node {which}", remedy=f"it has {known}")
+                raise UsageError(
+                    f"{fault.title} cannot affect {target}: the cluster has no node {which}",
+                    remedy=f"use one of its nodes: {', '.join(map(str, known)) or 'it has none'}",
+                )
             return cluster, [int(which)]
         if which == "any":
             return cluster, [_choose(known, choice_seed)]

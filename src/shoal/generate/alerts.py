@@ -33,10 +33,17 @@ class Rule:
 
 
 def build_rules() -> list[Rule]:
-    return [*_recorded(), *_availability(), *_cluster(), *_groups(), *_mirrors(), *_runs()]
+    return [
+        *_list_recording_rules(),
+        *_availability(),
+        *_cluster(),
+        *_groups(),
+        *_mirrors(),
+        *_runs(),
+    ]
 
 
-def _recorded() -> list[Rule]:
+def _list_recording_rules() -> list[Rule]:
     windows = dict.fromkeys(window for _, *both, _ in _BURN_RATES for window in both)
     failed = "shoal_broker_failed_produce_requests_total"
     attempted = "shoal_broker_produce_requests_total"

@@ -7,14 +7,24 @@ host (whose names for 127.0.0.1 include the brokers') use the addresses that bro
 from typing import Any
 
 from shoal.generate.files import Files, GeneratedFile
-from shoal.generate.plan import BROKER_PORT, CONTROLLER_PORT, STOP_GRACE_S, ClusterPlan
+from shoal.generate.plan import (
+    BROKER_PORT,
+    CONTROLLER_PORT,
+    METRICS_PORT,
+    MIRROR_METRICS_PORT,
+    STOP_GRACE_S,
+    ClusterPlan,
+    metrics_options,
+)
+from shoal.generate.prometheus import ScrapePlan, generate_scraping
 from shoal.generate.yaml_text import to_yaml
 
 _COMMENT = """\
 docker compose up -d --wait                 the cluster, until every node is caught up
 docker compose --profile mirror up -d       and the mirror, if one was generated
 docker compose run --rm tools cluster --help
-Clients on this machine need the names of the brokers: 127.0.0.1 {names}"""
+Clients on this machine need the names of the brokers: 127.0.0.1 {names}
+A Prometheus in the network of this project scrapes it with prometheus/prometheus.yml."""
 
 
 def generate_compose(plan: ClusterPlan) -> Files:
@@ -32,7 +42,12 @@ def generate_compose(plan: ClusterPlan) -> Files:
     document = {"name": plan.name, "services": services, "volumes": volumes}
     names = " ".join(f"broker-{i}" for i in plan.broker_ids)
     text = to_yaml(document, comment=_COMMENT.format(names=names))
-    return {"compose.yaml": GeneratedFile(text)}
+    scraping = ScrapePlan(
+        plan.name,
+        [f"broker-{i}:{METRICS_PORT}" for i in plan.broker_ids],
+        [] if plan.mirror is None else [f"mirror:{MIRROR_METRICS_PORT}"],
+    )
+    return {"compose.yaml": GeneratedFile(text), **generate_scraping(scraping)}
 
 
 def bootstrap_of(plan: ClusterPlan) -> str:
@@ -54,8 +69,11 @@ def _controller(plan: ClusterPlan, node_id: int) -> dict[str, Any]:
 def _broker(plan: ClusterPlan, node_id: int) -> dict[str, Any]:
     port = _port(node_id)
     waits = {f"controller-{i}": {"condition": "service_healthy"} for i in plan.controller_ids}
+    node = _node(plan, "broker", node_id, port)
     return {
-        **_node(plan, "broker", node_id, port),
+        **node,
+        "command": [*node["command"], *metrics_options(METRICS_PORT)],
+        "expose": [*node["expose"], str(METRICS_PORT)],
         "ports": [f"127.0.0.1:{port}:{port}"],
         "depends_on": waits,
     }
@@ -96,7 +114,9 @@ def _mirror(plan: ClusterPlan) -> dict[str, Any]:
             *("--source-bootstrap-server", plan.mirror.source),
             *("--target-bootstrap-server", bootstrap_of(plan)),
             *("--topics", plan.mirror.topics),
+            *metrics_options(MIRROR_METRICS_PORT),
         ],
+        "expose": [str(MIRROR_METRICS_PORT)],
         "environment": {"XDG_STATE_HOME": "/state"},
         "volumes": ["mirror:/state"],
         "depends_on": {f"broker-{i}": {"condition": "service_healthy"} for i in plan.broker_ids},

@@ -114,18 +114,18 @@ def _panels() -> Iterator[dict[str, Any]]:
     y, number = 0, 0
     for title, panels in ROWS.items():
         number += 1
-        yield _placed(number, "row", title, (0, y, _WIDTH, 1))
+        yield _place(number, "row", title, (0, y, _WIDTH, 1))
         y += 1
         width, height = (4, 4) if panels[0].kind == "stat" else (8, 8)
         for index, panel in enumerate(panels):
             number += 1
             x = index * width % _WIDTH
             place = (x, y + index * width // _WIDTH * height, width, height)
-            yield _placed(number, panel.kind, panel.title, place) | _content(panel)
+            yield _place(number, panel.kind, panel.title, place) | _content(panel)
         y += -(-len(panels) * width // _WIDTH) * height
 
 
-def _placed(number: int, kind: str, title: str, place: tuple[int, int, int, int]) -> dict[str, Any]:
+def _place(number: int, kind: str, title: str, place: tuple[int, int, int, int]) -> dict[str, Any]:
     grid = dict(zip(("x", "y", "w", "h"), place, strict=True))
     return {"id": number, "type": kind, "title": title, "gridPos": grid}
 

@@ -3,6 +3,7 @@
     base/                    StatefulSets of controllers and brokers, services, disruption budgets
     overlays/small/          one controller, one broker, small disks
     overlays/production/     the planned numbers, zones that must differ, larger disks
+    prometheus/              what a Prometheus in the Kubernetes cluster scrapes, for that size
 
 Rules of this file:
 - Node ids come from the ordinals of the pods: broker-N has id N, controller-N has id 10N.
@@ -19,7 +20,17 @@ from typing import Any
 
 from shoal.generate import kubernetes_jobs
 from shoal.generate.files import Files, GeneratedFile
-from shoal.generate.plan import BROKER_PORT, CONTROLLER_PORT, STOP_GRACE_S, ClusterPlan, Replication
+from shoal.generate.plan import (
+    BROKER_PORT,
+    CONTROLLER_PORT,
+    METRICS_PORT,
+    MIRROR_METRICS_PORT,
+    STOP_GRACE_S,
+    ClusterPlan,
+    Replication,
+    metrics_options,
+)
+from shoal.generate.prometheus import ScrapePlan, generate_scraping
 from shoal.generate.yaml_text import to_yaml
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -48,7 +59,13 @@ def generate_kubernetes(plan: ClusterPlan) -> Files:
         files[f"{folder}/kustomization.yaml"] = _kustomization(
             namespace=plan.name, resources=[f"{folder}.yaml"]
         )
-    return {name: GeneratedFile(text) for name, text in files.items()}
+    scraping = ScrapePlan(
+        plan.name,
+        [f"broker-{i}.brokers.{plan.name}.svc:{METRICS_PORT}" for i in range(plan.brokers)],
+        [] if plan.mirror is None else [f"mirror.{plan.name}.svc:{MIRROR_METRICS_PORT}"],
+    )
+    manifests = {name: GeneratedFile(text) for name, text in files.items()}
+    return {**manifests, **generate_scraping(scraping)}
 
 
 def _cluster_config(plan: ClusterPlan) -> Manifest:
@@ -85,7 +102,7 @@ def _node_set(plan: ClusterPlan, kind: str, count: int, port: int) -> list[Manif
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": labels,
-            "ports": [{"name": kind, "port": port}],
+            "ports": [{"name": name, "port": number} for name, number in _ports(kind, port)],
         },
     }
     budget = {
@@ -95,6 +112,10 @@ def _node_set(plan: ClusterPlan, kind: str, count: int, port: int) -> list[Manif
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
     }
     return [service, budget, _stateful_set(plan, kind, count, labels, port=port)]
+
+
+def _ports(kind: str, port: int) -> list[tuple[str, int]]:
+    return [(kind, port), *([("metrics", METRICS_PORT)] if kind == "broker" else ())]
 
 
 def _stateful_set(
@@ -164,6 +185,7 @@ def _container(plan: ClusterPlan, kind: str, port: int) -> Manifest:
             *("--property", "default.replication.factor=$(REPLICATION_FACTOR)"),
             *("--property", "min.insync.replicas=$(MIN_INSYNC_REPLICAS)"),
             *rack,
+            *(metrics_options(METRICS_PORT) if kind == "broker" else ()),
         ],
         "env": [
             _field("POD_NAME", "metadata.name"),
@@ -175,7 +197,7 @@ def _container(plan: ClusterPlan, kind: str, port: int) -> Manifest:
             _setting("REPLICATION_FACTOR", "replication-factor"),
             _setting("MIN_INSYNC_REPLICAS", "min-insync-replicas"),
         ],
-        "ports": [{"name": kind, "containerPort": port}],
+        "ports": [{"name": n, "containerPort": number} for n, number in _ports(kind, port)],
         "readinessProbe": {
             "exec": {
                 "command": [

@@ -6,7 +6,12 @@ Each is a folder of its own (`kubectl apply -k mirror`), because not every clust
 from typing import Any
 
 from shoal.generate.dockerfile import SPARK_JAVA_HOME
-from shoal.generate.plan import BROKER_PORT, ClusterPlan
+from shoal.generate.plan import (
+    BROKER_PORT,
+    MIRROR_METRICS_PORT,
+    ClusterPlan,
+    metrics_options,
+)
 
 BOOTSTRAP = f"broker-0.brokers:{BROKER_PORT}"
 SPARK_PORT = 7077
@@ -103,7 +108,9 @@ def _mirror(plan: ClusterPlan) -> list[Manifest]:
             *("--source-bootstrap-server", "$(SOURCE)"),
             *("--target-bootstrap-server", "$(TARGET)"),
             *("--topics", "$(TOPICS)"),
+            *metrics_options(MIRROR_METRICS_PORT),
         ],
+        "ports": [{"name": "metrics", "containerPort": MIRROR_METRICS_PORT}],
         "envFrom": [{"configMapRef": {"name": "mirror"}}],
         "env": [{"name": "XDG_STATE_HOME", "value": "/state"}],
         "readinessProbe": {
@@ -115,7 +122,18 @@ def _mirror(plan: ClusterPlan) -> list[Manifest]:
         "volumeMounts": [{"name": "state", "mountPath": "/state"}],
     }
     pod = _pod("mirror", container, volumes=[{"name": "state", "emptyDir": {}}])
-    return [config, _deployment("mirror", 1, pod, strategy={"type": "Recreate"})]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "mirror", "labels": _labels("mirror")},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": _labels("mirror"),
+            "ports": [{"name": "metrics", "port": MIRROR_METRICS_PORT}],
+        },
+    }
+    return [config, service, _deployment("mirror", 1, pod, strategy={"type": "Recreate"})]
 
 
 def _run(plan: ClusterPlan) -> list[Manifest]:

@@ -12,6 +12,9 @@ from shoal.model.errors import UsageError
 
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
+# Of brokers, and of a mirror, which may be on the host of one.
+METRICS_PORT = 9644
+MIRROR_METRICS_PORT = 9645
 MAX_BROKERS = 99
 MAX_CONTROLLERS = 9
 IMAGE = f"shoal:{__version__}"
@@ -34,6 +37,11 @@ class MirrorPlan:
     def __post_init__(self) -> None:
         _check(_ADDRESSES, self.source, "--mirror-source", "write HOST:PORT,HOST:PORT")
         _check(_TOPICS, self.topics, "--topics", "write names or patterns, separated by commas")
+
+
+def metrics_options(port: int) -> list[str]:
+    """The options by which a node or a mirror serves its metrics to other hosts."""
+    return ["--metrics-port", str(port), "--metrics-host", "0.0.0.0"]  # noqa: S104 - for Prometheus
 
 
 class Replication(NamedTuple):

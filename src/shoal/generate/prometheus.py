@@ -8,10 +8,10 @@ from typing import Any, Final
 from shoal.generate.alerts import build_rules, render_rules
 from shoal.generate.files import Files, GeneratedFile
 from shoal.generate.grafana import build_dashboard
+from shoal.generate.plan import METRICS_PORT
 from shoal.generate.yaml_text import to_yaml
 from shoal.model.errors import UsageError
 
-METRICS_PORT: Final = 9644
 RULES_FILE: Final = "rules.yml"
 _SCRAPE_EVERY: Final = "15s"
 _COMMENT: Final = """\
@@ -50,6 +50,11 @@ def generate_prometheus(plan: ScrapePlan) -> Files:
     }
     text = to_yaml(document, comment=_COMMENT.format(name="prometheus.yml"))
     return {"prometheus.yml": GeneratedFile(text), **generate_alerts()}
+
+
+def generate_scraping(plan: ScrapePlan) -> Files:
+    """The same in a folder, beside the files of the deployment that it scrapes."""
+    return {f"prometheus/{name}": file for name, file in generate_prometheus(plan).items()}
 
 
 def _job(plan: ScrapePlan, name: str, targets: Sequence[str]) -> Mapping[str, Any]:

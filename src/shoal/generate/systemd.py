@@ -10,11 +10,15 @@ from shoal.generate.files import Files, GeneratedFile
 from shoal.generate.plan import (
     BROKER_PORT,
     CONTROLLER_PORT,
+    METRICS_PORT,
+    MIRROR_METRICS_PORT,
     STOP_GRACE_S,
     Host,
     MirrorPlan,
     Replication,
+    metrics_options,
 )
+from shoal.generate.prometheus import ScrapePlan, generate_scraping
 from shoal.model.errors import UsageError
 
 PROGRAM = "/opt/shoal/bin/shoal"
@@ -111,6 +115,12 @@ def generate_systemd(
         # One mirror runs under a name: it is on the last host only.
         text = _mirror_text(hosts, name, mirror)
         files[f"{hosts[-1].name}/mirror.properties"] = GeneratedFile(text)
+    scraping = ScrapePlan(
+        name,
+        [f"{host.name}:{METRICS_PORT}" for host in hosts],
+        [] if mirror is None else [f"{hosts[-1].name}:{MIRROR_METRICS_PORT}"],
+    )
+    files |= generate_scraping(scraping)
     files["install.sh"] = GeneratedFile(_INSTALL.format(program=program), is_executable=True)
     return files
 
@@ -125,11 +135,14 @@ def _check_hosts(hosts: Sequence[Host]) -> None:
 
 def _unit(kind: str, program: str) -> str:
     command = "mirror run" if kind == "mirror" else f"{kind} --config"
+    ports = {"broker": METRICS_PORT, "mirror": MIRROR_METRICS_PORT}
+    words = [command, f"/etc/shoal/{kind}.properties"]
+    words += metrics_options(ports[kind]) if kind in ports else []
     return _UNIT.format(
         kind=kind,
         after="" if kind == "controller" else " shoal-controller.service",
         program=program,
-        command=f"{command} /etc/shoal/{kind}.properties",
+        command=" ".join(words),
         grace_s=STOP_GRACE_S,
     )
 

@@ -102,11 +102,11 @@ def read_plan(run_dir: Path) -> Json:
     content: Json = plan if isinstance(plan, dict) else {}
     read_format(content.get("format"), str(path))
     for problem in find_problems(content):
-        raise malformed_plan(run_dir, problem)
+        raise describe_malformed_plan(run_dir, problem)
     return content
 
 
-def malformed_plan(run_dir: Path, problem: Problem) -> LedgerError:
+def describe_malformed_plan(run_dir: Path, problem: Problem) -> LedgerError:
     """The error for an entry of `run.json` that cannot be used."""
     name, wrong = problem
     return LedgerError(

@@ -8,7 +8,8 @@ Rules:
   which connect and stay silent do not lock out Prometheus.
 - With a token, pages other than health need `Authorization: Bearer TOKEN`, compared in constant
   time.
-- One page is made at a time, in slices: the event loop serves others in between.
+- One page is made at a time, in slices, and sent in slices: the event loop serves others in
+  between, however many series a page has.
 - It listens on 127.0.0.1 unless another host is given.
 """
 
@@ -16,7 +17,7 @@ import asyncio
 import hmac
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -161,17 +162,17 @@ class HttpPort:
                 head = parse_head(await reader.readuntil(b"\r\n\r\n"))
         except asyncio.LimitOverrunError:
             text = f"the head of a request is limited to {HEAD_LIMIT_BYTES} bytes"
-            await _send(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
+            await _refuse(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
             return False
         except _HttpError as error:
-            await _send(writer, error.status, str(error))
+            await _refuse(writer, error.status, str(error))
             return False
         finally:
             self._idle.pop(writer, None)
         try:
             content, content_type = await self._content(head)
         except _HttpError as error:
-            await _send(writer, error.status, str(error))
+            await _refuse(writer, error.status, str(error))
             return False
         await _send(
             writer,
@@ -183,29 +184,29 @@ class HttpPort:
         )
         return head.is_kept_alive
 
-    async def _content(self, head: _Head) -> tuple[str, str]:
+    async def _content(self, head: _Head) -> tuple[list[bytes], str]:
         if head.path == "/healthz":
-            return "ok\n", PLAIN
+            return [b"ok\n"], PLAIN
         if head.path == "/readyz":
             reason = await self._readiness()
             if reason is not None:
                 raise _HttpError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
-            return "ready\n", PLAIN
+            return [b"ready\n"], PLAIN
         self._check_token(head.headers.get("authorization", ""))
         page = self._pages.get(head.path)
         if page is None:
             known = ", ".join((*self._pages, *_HEALTH))
             raise _HttpError(HTTPStatus.NOT_FOUND, f"the pages are {known}")
         is_open = "application/openmetrics-text" in head.headers.get("accept", "")
-        slices: list[str] = []
+        slices: list[bytes] = []
         try:
             async with self._page_lock:
                 async for part in page(PageRequest(head.parameters, is_open)):
-                    slices.append(part)
+                    slices.append(part.encode())
                     await asyncio.sleep(0)
         except BadPageRequest as error:
             raise _HttpError(HTTPStatus.BAD_REQUEST, str(error)) from error
-        return "".join(slices), OPEN_METRICS if is_open else PLAIN
+        return slices, OPEN_METRICS if is_open else PLAIN
 
     def _check_token(self, given: str) -> None:
         wanted = f"Bearer {self._token}"
@@ -240,20 +241,23 @@ def parse_head(data: bytes) -> _Head:
     return _Head(method, split.path, parameters, headers, is_kept_alive)
 
 
+async def _refuse(writer: asyncio.StreamWriter, status: HTTPStatus, text: str) -> None:
+    await _send(writer, status, [f"{text}\n".encode()])
+
+
 async def _send(
     writer: asyncio.StreamWriter,
     status: HTTPStatus,
-    content: str,
+    slices: Sequence[bytes],
     *,
     content_type: str = PLAIN,
     is_head: bool = False,
     is_kept_alive: bool = False,
 ) -> None:
-    body = (content if status is HTTPStatus.OK else f"{content}\n").encode()
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         f"Content-Type: {content_type}",
-        f"Content-Length: {len(body)}",
+        f"Content-Length: {sum(map(len, slices))}",
         f"Connection: {'keep-alive' if is_kept_alive else 'close'}",
         "Cache-Control: no-store",
         "X-Content-Type-Options: nosniff",
@@ -262,9 +266,12 @@ async def _send(
         lines.append("WWW-Authenticate: Bearer")
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         lines.append("Allow: GET, HEAD")
-    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + (b"" if is_head else body))
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode()
     async with asyncio.timeout(SEND_TIMEOUT_S):
-        await writer.drain()
+        for part in (head,) if is_head else (head, *slices):
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
         if not is_kept_alive and writer.can_write_eof():
             writer.write_eof()
 

@@ -1,13 +1,14 @@
-"""The event stream of a run, written by its driver, and copies of those of its clusters.
+"""The event stream of a run, written by its driver, and those of its clusters and its mirror.
 
 Rules:
-- A tick is written at most once a second, when the driver reports progress. Counts and latencies of
-  a run that goes are estimates: the audit judges.
+- A tick is written at most once a second, when the driver reports progress, and at the end. Its
+  counts and latencies are estimates: the audit judges.
 - Workers count latencies by powers of two. A histogram of the event stream has 16 buckets for each;
   the counts are spread evenly over them.
 - Faults are read from the commit log, into which they are written when they begin and end.
 - A cluster may serve several runs: while a run goes, the events of its clusters are copied to the
   folder of the run, beginning with their last states, and ended with the run.
+- A mirror that writes no events is known by its processes: whether they run, and what they use.
 """
 
 import json
@@ -15,9 +16,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, Protocol
 
 from shoal.model.errors import LedgerError
 from shoal.model.events import (
@@ -41,32 +42,66 @@ _BOUNDS_US: Final = [bound * 1e6 for bound in OCTAVE_BUCKETS_S]
 
 _log = logging.getLogger(__name__)
 
+Outcome = Literal["finished", "interrupted", "failed"]
+# Names and process ids.
+ListProcesses = Callable[[], Iterable[tuple[str, int]]]
+
+
+class PartOfRun(Protocol):
+    """The events of a cluster or mirror of a run, in a folder below that of the run."""
+
+    def look(self) -> None:
+        """Write what is new; called before each tick of the run."""
+
+    def close(self) -> None: ...
+
 
 class RunEvents:
     """The event stream of one run."""
 
-    def __init__(self, run_dir: Path, clusters: Mapping[str, Path] | None = None) -> None:
-        """`clusters` are the folders of the event streams of its clusters, by role."""
+    def __init__(
+        self, run_dir: Path, clusters: Mapping[str, Path] | None = None, *, name: str = "driver"
+    ) -> None:
+        """`clusters` are the folders of the event streams of its clusters, by role; `name` is that
+        of this process."""
         self._writer = EventWriter(run_dir, "run", run_dir.name)
+        self._name = name
+        self._list_processes: ListProcesses = tuple
         self._commits = run_dir / COMMITS_FILE
         self._position = 0
         self._next_s = 0.0
+        # What was reported since the last tick.
+        self._last: tuple[Mapping[str, int], Mapping[str, Sequence[int]]] | None = None
         self._latencies: dict[str, Sequence[int]] = {}
         self._faults: dict[int, str] = {}
-        self._copies = [
+        self._parts: list[PartOfRun] = [
             ClusterCopy(folder, run_dir / role) for role, folder in (clusters or {}).items()
         ]
+
+    def add_part(self, part: PartOfRun) -> None:
+        """Let this part look before each tick, and close it with the run."""
+        self._parts.append(part)
+
+    def watch_processes(self, list_processes: ListProcesses) -> None:
+        """Write what these processes of this machine use, too; they may change."""
+        self._list_processes = list_processes
 
     def on_progress(
         self, counters: Mapping[str, int], latencies: Mapping[str, Sequence[int]]
     ) -> None:
         """Write a tick if it is time; `latencies` has counts by powers of two, then the sum."""
-        if time.monotonic() < self._next_s:
+        self._last = counters, latencies
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + TICK_EVERY_S
+            self._tick()
+
+    def _tick(self) -> None:
+        if self._last is None:
             return
-        self._next_s = time.monotonic() + TICK_EVERY_S
+        (counters, latencies), self._last = self._last, None
         self._write_faults()
-        for copy in self._copies:
-            copy.copy()
+        for part in self._parts:
+            part.look()
         histograms = {
             kind: _subtract(found, self._latencies.get(kind)) for kind, found in latencies.items()
         }
@@ -74,14 +109,15 @@ class RunEvents:
         self._writer.tick(
             counters=counters,
             histograms={kind: found for kind, found in histograms.items() if found is not None},
-            processes=read_usages([("driver", os.getpid())]),
+            processes=read_usages([(self._name, os.getpid()), *self._list_processes()]),
         )
 
-    def close(self, outcome: Literal["finished", "interrupted", "failed"]) -> None:
+    def close(self, outcome: Outcome, text: str = "") -> None:
+        self._tick()  # the last counts
         self._write_faults()
-        for copy in self._copies:
-            copy.close()
-        self._writer.close(outcome)
+        for part in self._parts:
+            part.close()
+        self._writer.close(outcome, text)
 
     def _write_faults(self) -> None:
         try:
@@ -141,7 +177,7 @@ class ClusterCopy:
         self._file: BinaryIO | None = None
         self._has_failed = False
 
-    def copy(self) -> None:
+    def look(self) -> None:
         """Copy what was written since the last call."""
         if self._has_failed:
             return
@@ -152,7 +188,7 @@ class ClusterCopy:
             _log.warning("the events of a cluster are not copied to %s: %s", self._target, error)
 
     def close(self) -> None:
-        self.copy()
+        self.look()
         self._reader.close()
         if self._file is not None:
             self._file.write(encode_event(End(now_us(), "finished", "the run has ended")))
@@ -177,3 +213,26 @@ class ClusterCopy:
     def _write(file: BinaryIO, events: Sequence[Event]) -> None:
         file.writelines(encode_event(event) for event in events)
         file.flush()
+
+
+class ProcessEvents:
+    """The events of a mirror that writes none, such as MirrorMaker 2: those of its processes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        details: Mapping[str, Any],
+        list_pids: Callable[[], Sequence[int]],
+    ) -> None:
+        self._writer = EventWriter(folder, "mirror", name, details=details)
+        self._list_pids = list_pids
+
+    def look(self) -> None:
+        pids = self._list_pids()
+        self._writer.set_state("mirror", "running" if pids else "dead")
+        named = (("mirror" if n == 1 else f"mirror {n}", pid) for n, pid in enumerate(pids, 1))
+        self._writer.tick(processes=read_usages(named))
+
+    def close(self) -> None:
+        self._writer.close("finished")

@@ -144,7 +144,9 @@ class Player:
         return self._folder / unit.name / path.strip("/").replace("/", "-")
 
     def _command(self, unit: Unit, command: Sequence[str]) -> list[str]:
-        translated = [self._translate(unit, word) for word in command]
+        # A unit may have the name of a command of the program: `shoal mirror`.
+        translated = [self._translate(unit, command[0]), *command[1:2]]
+        translated += [self._translate(unit, word) for word in command[2:]]
         program = Path(sys.executable).parent / translated[0]
         if program.exists():
             translated[0] = str(program)
@@ -158,9 +160,13 @@ class Player:
         state = {"XDG_STATE_HOME": str(self._folder / "state")}
         return {"PATH": path, "NO_COLOR": "1", "COLUMNS": "200"} | kept | state | own
 
-    def _translate(self, unit: Unit, text: str) -> str:
+    def _translate_paths(self, unit: Unit, text: str) -> str:
         for path in unit.folders:
             text = re.sub(rf"(?<![\w/]){re.escape(path)}\b", str(self._place(unit, path)), text)
+        return text
+
+    def _translate(self, unit: Unit, text: str) -> str:
+        text = self._translate_paths(unit, text)
         text = re.sub(
             r"([\w.-]+):(\d+)", lambda found: self._address_of(unit, found[1], int(found[2])), text
         )

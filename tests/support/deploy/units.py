@@ -161,13 +161,17 @@ def list_installed_units(folder: Path) -> list[Unit]:
         )
         state = f"/var/lib/{service['StateDirectory']}"
         port = [int(settings["listen"].rpartition(":")[2])] if "listen" in settings else []
+        command = service["ExecStart"].split()
+        ports = list(port)
+        if "--metrics-port" in command:
+            ports.append(int(command[command.index("--metrics-port") + 1]))
         units.append(
             Unit(
                 name=f"{host}.{kind}",
-                command=service["ExecStart"].split(),
+                command=command,
                 names=[host],
                 environment=dict(word.split("=", 1) for word in service["Environment"].split()),
-                ports=port,
+                ports=ports,
                 folders={state: {}, "/etc/shoal": {config.name: config.read_text()}},
                 probe=["shoal", "ready", "--id", settings["id"], f"127.0.0.1:{port[0]}"]
                 if port

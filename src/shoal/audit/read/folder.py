@@ -28,7 +28,7 @@ from shoal.audit.result.verdict import DEFAULT_FIDELITY
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import FORMAT_KEY, TABLES, Columns, columns_of, read_format
 from shoal.model.promises import PROMISED_DELIVERIES
-from shoal.model.run_folder import RUN_FILE, LedgerSegment, RunFolder, malformed_plan
+from shoal.model.run_folder import RUN_FILE, LedgerSegment, RunFolder, describe_malformed_plan
 from shoal.model.runs import is_by_hash, run_hash
 
 Json = Mapping[str, Any]
@@ -184,7 +184,7 @@ def _open_folder(directory: Path) -> RunFolder:
         thresholds.parse(folder.plan.get("thresholds") or ())
     except UsageError as error:
         problem = ("thresholds", f"cannot be used: {error}")
-        raise malformed_plan(directory, problem) from error
+        raise describe_malformed_plan(directory, problem) from error
     return folder
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.cluster.faults import fault
 from shoal.cli.cluster.names import name_option, name_option_or_argument
@@ -35,6 +35,9 @@ from shoal.systems.apache.ivy import Report, StartProgress
 from shoal.systems.clusters import ENGINES, Cluster, make_cluster
 from shoal.systems.registry import RegistryEntry
 from shoal.systems.remote import RemoteNode, open_remote_cluster
+
+if TYPE_CHECKING:
+    from shoal.systems.metadata_events import MetadataEvents
 
 DETACH_TIMEOUT_S: Final = 300.0
 PRINT_EVERY_S: Final = 5.0
@@ -130,13 +133,32 @@ def up_command(*, properties: tuple[str, ...], detach: bool, **wanted: Any) -> N
     with _progress_bar() as report:
         system = make_cluster(properties=properties_of(properties), report=report, **wanted)
         system.start()
+    events: MetadataEvents | None = None
     try:
         registry.publish(system)
+        events = _write_events(system)
         _serve_until_stopped(system, time.monotonic() - started)
         console.say("stopping")
     finally:
+        if events is not None:
+            events.close()
         registry.withdraw(system.name)
         system.stop()
+
+
+def _write_events(system: Cluster) -> "MetadataEvents | None":
+    """Write the events of an Apache Kafka into its folder; a Kafka Lite writes its own."""
+    if system.engine != "apache":
+        return None
+    from shoal.systems.apache.apache import ApacheCluster
+    from shoal.systems.metadata_events import MetadataEvents
+
+    if not isinstance(system, ApacheCluster) or system.directory is None:
+        return None
+    servers = {"bootstrap.servers": system.bootstrap}
+    return MetadataEvents(
+        system.directory, system.name, servers, engine=system.engine, list_nodes=system.nodes
+    )
 
 
 def _announce(system: Cluster, seconds: float) -> None:
@@ -200,7 +222,8 @@ def _start_in_background(arguments: Sequence[str]) -> None:
 @contextmanager
 def _progress_bar() -> Iterator[Report]:
     """Show a progress bar on a terminal, or else a line every few seconds."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    doing = TextColumn("{task.description}", markup=False)
+    columns = (doing, BarColumn(), MofNCompleteColumn())
     printed_s = 0.0
     with Progress(
         *columns, console=console.err, transient=True, disable=not console.err.is_terminal
@@ -234,10 +257,10 @@ def status_command(*, name: str | None, output: str) -> None:
         console.say("no cluster is running; start one with shoal cluster up")
     for entry in found:
         remote = open_remote_cluster(entry)
-        console.out.print(f"[bold]{entry.name}[/] ({entry.engine})  {remote.bootstrap}")
-        table = Table(box=None, show_header=False, padding=(0, 2))
+        console.print_line((entry.name, "bold"), f" ({entry.engine})  {remote.bootstrap}")
+        table = console.SafeTable(box=None, show_header=False, padding=(0, 2))
         for node in remote.nodes():
-            shown = f"[{STATE_STYLES[node.state]}]{node.state}[/]"
+            shown = Text(node.state, STATE_STYLES[node.state])
             process = f"pid {node.pid}" if node.pid else ""
             role = "" if node.role == "broker" else node.role
             table.add_row(str(node.id), shown, f"{node.host}:{node.port}", process, role)
@@ -250,23 +273,26 @@ def status_command(*, name: str | None, output: str) -> None:
 def _print_health(node: RemoteNode) -> None:
     """Print the offline replicas of a node, and its failed background work."""
     for partition, reason in node.offline.items():
-        console.out.print(f"[red]offline[/] {partition} on {node.role} {node.id}: {reason}")
+        where = f" {partition} on {node.role} {node.id}: {reason}"
+        console.print_line(("offline", "red"), where)
     if node.offline_count > len(node.offline):
         left = node.offline_count - len(node.offline)
-        console.out.print(f"[red]offline[/] {left} more replicas on {node.role} {node.id}")
+        where = f" {left} more replicas on {node.role} {node.id}"
+        console.print_line(("offline", "red"), where)
     for name, count in node.failures.items():
         times = "once" if count == 1 else f"{count} times"
-        console.out.print(f"[yellow]failed {times}[/] {name} on {node.role} {node.id}; see its log")
+        where = f" {name} on {node.role} {node.id}; see its log"
+        console.print_line((f"failed {times}", "yellow"), where)
 
 
 def _print_quorum(quorum: QuorumStatus | None) -> None:
     if quorum is None:
         return
-    console.out.print(
+    console.print_line(
         f"controller {quorum.leader} is active in epoch {quorum.epoch}, "
         f"{quorum.high_watermark} metadata records are committed"
     )
-    table = Table(box=None, show_header=False, padding=(0, 2))
+    table = console.SafeTable(box=None, show_header=False, padding=(0, 2))
     for role, members in (("voter", quorum.voters), ("observer", quorum.observers)):
         for member in members:
             table.add_row(
@@ -343,7 +369,7 @@ def trace_command(*, name: str | None, directory: Path | None, output: Path | No
 
     if directory is None:
         entry = registry.find(name)
-        if entry.directory is None:
+        if entry.engine != "lite" or entry.directory is None:
             raise UsageError(
                 f"cluster {entry.name} is not a Kafka Lite, and only Kafka Lite can be traced"
             )

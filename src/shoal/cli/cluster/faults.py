@@ -46,8 +46,7 @@ def _lite(name: str | None) -> LiteCluster:
 @name_option
 def cut_command(*, source: int, target: int, one_way: bool, name: str | None) -> None:
     """Drop all traffic between two nodes; connections stall and are not reset."""
-    _lite(name).cut_link(source, target, one_way=one_way)
-    console.say(f"cut: {source} {'→' if one_way else '↔'} {target}")
+    act_on_cluster(name, "cut", source, target, one_way=one_way)
 
 
 @fault.command("slow")
@@ -186,7 +185,7 @@ def list_command(*, name: str | None, output: str) -> None:
         console.say("no active faults")
     for one in found:
         details = " ".join(f"{key}={value}" for key, value in one.items() if key != "kind")
-        console.out.print(f"{one['kind']}: {details}")
+        console.print_line(f"{one['kind']}: {details}")
 
 
 @fault.command("heal")

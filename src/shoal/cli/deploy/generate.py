@@ -16,6 +16,7 @@ from shoal.generate.plan import (
     IMAGE,
     MAX_BROKERS,
     MAX_CONTROLLERS,
+    METRICS_PORT,
     ClusterPlan,
     Host,
     MirrorPlan,
@@ -225,7 +226,7 @@ def prometheus_command(
     *, folder: Path, force: bool, name: str, token_file: str, **given: str | None
 ) -> None:
     """A configuration of Prometheus that scrapes metrics ports, with the rules."""
-    from shoal.generate.prometheus import METRICS_PORT, ScrapePlan, generate_prometheus
+    from shoal.generate.prometheus import ScrapePlan, generate_prometheus
 
     ports = {kind: _split(addresses) for kind, addresses in given.items()}
     if not any(ports.values()):

@@ -47,10 +47,10 @@ def complete_run(context: click.Context, _begun: str) -> Iterable[str]:
     """Folders of runs, newest first."""
     chosen = context.params.get("runs_dir") or os.environ.get("SHOAL_RUNS_DIR", "runs")
     found = Path(chosen).glob("*/run.json")
-    return [file.parent.name for file in sorted(found, key=_modified_s, reverse=True)]
+    return [file.parent.name for file in sorted(found, key=_read_mtime_s, reverse=True)]
 
 
-def _modified_s(file: Path) -> float:
+def _read_mtime_s(file: Path) -> float:
     return file.stat().st_mtime
 
 

@@ -141,7 +141,9 @@ class RunView:
 @contextmanager
 def show_progress() -> Iterator[RunView]:
     """Show what a run does."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"))
+    shown = ("{task.description}", "{task.fields[counts]}")
+    doing, counts = (TextColumn(text, markup=False) for text in shown)
+    columns = (doing, BarColumn(), counts)
     is_shown = console.err.is_terminal and not console.err.quiet
     with Progress(*columns, console=console.err, transient=True, disable=not is_shown) as bar:
         yield RunView(bar)

@@ -45,24 +45,24 @@ def exit_code(results: Iterable[tuple[str, Result]]) -> ExitCode:
 def show_verdict(result: Result, run_dir: Path | str) -> None:
     """Print a result as text, and the path of its report."""
     show_numbers(result)
-    console.out.print(f"  report  {run_dir}/report.html")
+    console.print_line(f"  report  {run_dir}/report.html")
 
 
 def show_numbers(result: Result) -> None:
     """Print the verdict, the metrics behind it, and each finding with its smallest witness."""
-    verdict = f"[{STYLES[result.verdict]}]{result.verdict.value.upper()}[/]"
-    console.out.print(f"{verdict}: {result.sentence}")
+    verdict = result.verdict.value.upper(), STYLES[result.verdict]
+    console.print_line(verdict, f": {result.sentence}")
     for name, value, explanation in _numbers(result):
-        console.out.print(f"  {name:<13} {value:<11} {explanation}", markup=False)
+        console.print_line(f"  {name:<13} {value:<11} {explanation}")
     for missed in result.missed:
         for sentence in missed.sentences():
-            console.out.print(f"  threshold missed: {sentence}", style="bold red", markup=False)
+            console.print_line((f"  threshold missed: {sentence}", "bold red"))
     for line in _faults(result):
-        console.out.print(f"  {line}", markup=False)
+        console.print_line(f"  {line}")
     for name, found in result.findings.items():
-        console.out.print(f"  [bold]{name}[/]: {found.count:,}")
+        console.print_line("  ", (name, "bold"), f": {found.count:,}")
         if found.witness:
-            console.out.print(f"    {witness_text(found.witness)}", markup=False)
+            console.print_line(f"    {witness_text(found.witness)}")
 
 
 def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:

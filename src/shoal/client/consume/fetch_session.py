@@ -11,7 +11,7 @@ Rules of this file:
   every time.
 - A partition that was answered with records or an error is sent again with the next request, even
   if its caller did not consume them: the broker must not take them as read.
-- An answer belongs to the offset that its request named, which is `asked_offset`. A caller that has
+- An answer belongs to the offset that its request named (`get_asked_offset`). A caller that has
   moved a partition meanwhile drops such an answer.
 - After a lost answer or an error of the session nothing is known about the broker's state: all
   partitions are sent again. That request names the old session, which ends it.
@@ -119,11 +119,11 @@ class FetchSession:
         for part in wanted.values():
             self.put(part)
 
-    def wanted(self, tp: TopicPartition) -> FetchPartition | None:
+    def get_wanted(self, tp: TopicPartition) -> FetchPartition | None:
         """How the next request names a partition; None if it is not fetched."""
         return self._wanted.get(tp)
 
-    def asked_offset(self, tp: TopicPartition) -> int | None:
+    def get_asked_offset(self, tp: TopicPartition) -> int | None:
         """The offset of a partition in the last request; None if it was not in it."""
         part = self._sent.get(tp)
         return None if part is None else part.offset

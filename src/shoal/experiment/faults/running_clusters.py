@@ -51,6 +51,7 @@ def start_clusters(
                 for role, cluster in clusters.items()
                 if isinstance(cluster, LiteSystem)
             },
+            nodes={role: cluster.nodes for role, cluster in clusters.items()},
         )
         yield RunningClusters(clusters, addresses)
 

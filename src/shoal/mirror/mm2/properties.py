@@ -253,7 +253,10 @@ class _Settings:
         """Read a whole number, at least 0."""
         text = self.text(name, str(default), aliases)
         if not text.isdecimal():
-            raise ConfigError(f"{name} must be a whole number, not {text!r}")
+            raise ConfigError(
+                f"{name} in {self.reader.name} is {text!r}, which is no whole number of 0 or more",
+                remedy=f"write digits only, such as {name} = {default}",
+            )
         return int(text)
 
     def parse_list(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:

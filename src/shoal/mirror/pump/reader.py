@@ -32,7 +32,7 @@ class SourceReader:
 
     def is_in_flight(self, tp: TopicPartition) -> bool:
         """Whether a partition is in a fetch that is not answered."""
-        return self.is_busy and self.session.asked_offset(tp) is not None
+        return self.is_busy and self.session.get_asked_offset(tp) is not None
 
     def plan(self, tp: TopicPartition, part: FetchPartition | None, until: float | None) -> None:
         """Fetch a partition, or leave it out until a time or `UNTIL_ROOM`, or drop it."""

@@ -376,7 +376,7 @@ class MirrorRunner:
                 part = partition_at(cluster, tp, mirror.position, size)
         former = None if work.reader is None else self._readers[work.reader]
         if former is not None and former.is_in_flight(tp):
-            if node_id != work.reader or former.session.wanted(tp) != part:
+            if node_id != work.reader or former.session.get_wanted(tp) != part:
                 former.defer(tp)
             return
         if former is not None and node_id != work.reader:
@@ -560,7 +560,7 @@ class MirrorRunner:
             if work is None or work.mirror.parked is not None or work.released is not None:
                 continue
             mirror = work.mirror
-            if mirror.position != reader.session.asked_offset(tp):
+            if mirror.position != reader.session.get_asked_offset(tp):
                 continue  # it was rewound while the fetch was in flight
             if not self._is_same_topic(work):
                 continue

@@ -11,7 +11,6 @@ Rules:
 """
 
 import fcntl
-import json
 import os
 import shlex
 import shutil
@@ -21,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 from shoal.model.errors import ConfigError, SystemFailure, UsageError
 from shoal.model.nodes import Node
@@ -29,6 +28,7 @@ from shoal.net.ports import HOST, free_ports, is_free
 from shoal.runtime.context_managers import StopsOnExit
 from shoal.runtime.java import Java, find_java
 from shoal.systems.apache import files
+from shoal.systems.apache.cluster_file import ClusterFile, read_cluster_file
 from shoal.systems.apache.files import NodePlan
 from shoal.systems.apache.ivy import Report, StartProgress
 from shoal.systems.apache.jars import NEWEST_KAFKA, fetch_jars
@@ -42,7 +42,6 @@ STOP_TIMEOUT_S: Final = 30.0
 _POLL_EVERY_S: Final = 0.1
 _SESSION_TIMEOUT_S: Final = 60.0  # longer than a broker's ZooKeeper session: 18 s by default
 _RETRY_EVERY_S: Final = 1.0
-_CLUSTER_FILE: Final = "cluster.json"
 _DEFAULT_HEAP: Final = "-Xms64m -Xmx512m"
 # The garbage collector of Kafka's own start script, so that measurements show Kafka as people run
 # it; and no performance data outside the node's folder.
@@ -90,6 +89,11 @@ class ApacheCluster(StopsOnExit):
         files.check_properties(self._properties)
 
     @property
+    def directory(self) -> Path | None:
+        """The folder of the running cluster."""
+        return self._directory
+
+    @property
     def bootstrap(self) -> str:
         return ",".join(f"{HOST}:{node.advertised_port}" for node in self._plan)
 
@@ -119,7 +123,7 @@ class ApacheCluster(StopsOnExit):
             if files.needs_zookeeper(self.version):
                 self._prepare_with_zookeeper(self._directory, java, jars)
             else:
-                self._prepare(saved["cluster_id"], java, jars)
+                self._prepare(saved.cluster_id, java, jars)
             self._launch = self._launcher(java, jars)
             for node in self._plan:
                 self._processes[node.id] = self._launch(node)
@@ -226,13 +230,12 @@ class ApacheCluster(StopsOnExit):
         self._lock = lock
         return directory
 
-    def _load_or_plan(self) -> dict[str, Any]:
+    def _load_or_plan(self) -> ClusterFile:
         """Fill `_plan`; return what must stay the same when the folder is used again."""
         if self._directory is None:
             raise AssertionError("_claim_directory must run first")
-        file = self._directory / _CLUSTER_FILE
-        saved: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-        ports = saved.get("ports", [])
+        saved = read_cluster_file(self._directory)
+        ports = [] if saved is None else list(saved.ports)
         if ports and len(ports) != self._brokers:
             raise ConfigError(
                 f"{self._directory} holds a cluster of {len(ports)} brokers, not {self._brokers}",
@@ -258,10 +261,10 @@ class ApacheCluster(StopsOnExit):
             )
             for number, (clients, controllers, brokers) in enumerate(ports, start=1)
         ]
-        saved |= {"engine": self.engine, "version": self.version, "ports": ports}
-        saved.setdefault("cluster_id", files.new_id())
-        file.write_text(json.dumps(saved, indent=2))
-        return saved
+        cluster_id = files.new_id() if saved is None else saved.cluster_id
+        kept = ClusterFile(self.version, cluster_id, ports)
+        kept.write(self._directory)
+        return kept
 
     def _launcher(self, java: Java, jars: Path) -> Callable[[NodePlan], GuardedProcess]:
         heap = shlex.split(os.environ.get("KAFKA_HEAP_OPTS", _DEFAULT_HEAP))

@@ -79,11 +79,11 @@ class _Translator:
                     chunks_of(name, _spread(families.get(source, []), which))
                     for name, (source, which) in _SPREADS.items()
                 ),
-                self._computed(families),
+                self._compute(families),
             )
         )
 
-    def _computed(self, families: Families) -> Iterator[Chunk]:
+    def _compute(self, families: Families) -> Iterator[Chunk]:
         for name, source in _RATES.items():
             samples = [
                 (labels, self._rates.rate((source, *labels), value))

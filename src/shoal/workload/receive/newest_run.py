@@ -38,7 +38,7 @@ async def find_newest_run(
     async with RawConsumer(client, tails, isolation=isolation) as reader:
         while _is_unread(reader.positions, ends) and asyncio.get_running_loop().time() < deadline:
             for batch in await reader.poll(100):
-                newest = max(newest, _newest_of(batch), key=_sent_ms)
+                newest = max(newest, _newest_of(batch), key=_find_sent_ms)
     return newest
 
 
@@ -49,10 +49,10 @@ def _newest_of(batch: RawBatch) -> NewestRun | None:
         return None  # damaged: the consumer will count its records as unreadable
     messages = [(each, decode_message(None, each.value, ())) for each in records]
     found = [NewestRun(name_by_hash(m.run), each.timestamp) for each, m in messages if m]
-    return max(found, key=_sent_ms, default=None)
+    return max(found, key=_find_sent_ms, default=None)
 
 
-def _sent_ms(newest: NewestRun | None) -> int:
+def _find_sent_ms(newest: NewestRun | None) -> int:
     return -1 if newest is None else newest.sent_ms
 
 
