@@ -73,8 +73,6 @@ def act(action: Action, runs_dir: Path | None = None) -> dict[str, Any]:
         _act_on_cluster(cluster, action)
     elif action.action in MIRROR_ACTIONS:
         # Imported late: the client of mirrors takes longer to load than a broker to be killed.
-
-        # Imported late: the client of mirrors takes longer to load than a broker to be killed.
         from shoal.mirror.control import send_command
 
         send_command(action.action, flow_of(action.thing, runs_dir))

@@ -37,7 +37,7 @@ class Thing:
             "started_us": self.meta["t"],
             "details": self.meta.get("details", {}),
             "is_alive": self.is_alive,
-            "written_us": _written_us(self.path),
+            "written_us": _read_mtime_us(self.path),
         }
 
 
@@ -93,7 +93,7 @@ def _is_writer_alive(meta: Json) -> bool:
             return False
 
 
-def _written_us(path: Path) -> int:
+def _read_mtime_us(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns // 1000
     except OSError:
