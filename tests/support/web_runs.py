@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment.compare.comparison import JudgedRun, compare
 from shoal.experiment.runs import driver_identity
+from shoal.model.comparison import ParameterEffect, SweepResult
 from shoal.model.findings import Verdict
 from shoal.model.result import (
     FindingResult,
@@ -229,6 +231,30 @@ class RunningRun:
     def _append(self, event: dict[str, Any]) -> None:
         with (self.folder / "events.jsonl").open("a") as file:
             file.write(json.dumps({"t": time.time_ns() // 1000, **event}) + "\n")
+
+
+def write_sweep(folder: Path, *, is_done: bool = True) -> Path:
+    """A sweep over acks with a run for each of two values; the second lost a message."""
+    for number, acks in enumerate(("all", "1")):
+        verdict = Verdict.VIOLATED if number else Verdict.PROVEN
+        write_run(folder / f"acks_{acks}-{number}", verdict=verdict, age_s=300 + number)
+    plan = {"format": 1, "file": "consistency.toml", "repeats": 1, "seed": 7}
+    write_json(folder / "sweep.json", plan | {"parameters": {"producer.acks": ["all", HOSTILE]}})
+    if is_done:
+        levels = ("all", HOSTILE)
+        found = [JudgedRun.read(path.parent) for path in sorted(folder.glob("*/run.json"))]
+        settings = [{"acks": level} for level in levels]
+        comparison = compare(
+            [JudgedRun(run.path, own, run.result) for run, own in zip(found, settings, strict=True)]
+        )
+        effects = tuple(
+            ParameterEffect("producer.acks", row.measure, levels, row.values, row.judged)
+            for row in comparison.rows
+        )
+        varied = {"producer.acks": levels}
+        sweep = SweepResult("consistency", varied, 1, 7, 2, 2, effects, comparison)
+        write_json(folder / "result.json", sweep.to_json())
+    return folder
 
 
 def write_json(path: Path, content: Any) -> None:
