@@ -31,6 +31,7 @@ from support.web_browser import (
 from support.web_runs import (
     HOSTILE,
     RunningRun,
+    describe_demo,
     write_hostile_mirror,
     write_json,
     write_run,
@@ -102,6 +103,8 @@ def test_every_place_opens_and_is_accessible(
 def test_hostile_names_stay_text(page: Page, served: Served) -> None:
     open_place(page, served, "#/run/violated-run", "violated-run")
     expect(page.get_by_text(HOSTILE).first).to_be_visible()
+    expect(page.locator(".witness")).to_contain_text(f"key {HOSTILE}")
+    expect(page.locator(".witness")).to_contain_text(f"headers {HOSTILE}; {HOSTILE}")
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     expect(page.get_by_text(HOSTILE).first).to_be_visible()
     assert page.locator("main img").count() == 0
@@ -288,6 +291,25 @@ def test_a_past_run_is_replayed(page: Page, served: Served) -> None:
     expect(player.get_by_role("button", name="Replay")).to_be_visible()
     expect(page.locator(".flow .stages")).to_contain_text("999")
     assert "at=" not in page.url
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("step", ["waiting", "cut", "over"])
+def test_the_page_of_the_demo_at_each_step(
+    page: Page, served: Served, look: str, step: str, tmp_path: Path
+) -> None:
+    # tests/experiment/test_demo.py has the demo itself; this server has none.
+    said = describe_demo(step, lost=41 if step == "over" else 0)
+    page.route("**/api/v1/demo", lambda route: route.fulfill(json=said))
+    take_on(page, look)
+    open_place(page, served, "#/demo", "What acks=1 costs when a leader dies")
+    expect(page.locator(".acks-side")).to_have_count(2)
+    if step == "over":
+        expect(page.get_by_text("41 acknowledged messages are lost")).to_be_visible()
+        expect(page.locator(".acks-side .verdict.violated")).to_be_visible()
+    assert page.locator("main img").count() == 0
+    assert "owned" not in page.title()
+    check_look(page, look, tmp_path / f"demo-{step}-{look}.png")
 
 
 def test_only_a_running_run_can_be_stopped_and_only_if_allowed(
