@@ -3,7 +3,8 @@
     python scripts/prove_page.py
 
 - Time to the first contentful paint of Home, with 50 runs, in Debian's Chromium on this machine.
-- Time to draw 10 series of 10,000 points each, with the chart library and options of the page.
+- Time to draw 10 series of 10,000 points each with a chart of the page, as in a track of a run: the
+  CPU time of its thread, and the time until the frame is there.
 - Resident memory of the server: when it has started, after the requests, and its largest.
 """
 
@@ -17,28 +18,39 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, CDPSession
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.web_browser import open_browser  # noqa: E402
+from support.web_modules import open_modules  # noqa: E402
 from support.web_runs import write_run  # noqa: E402
 from support.web_server import Served, serve_runs  # noqa: E402
 
 PROOF = ROOT / "docs" / "proofs" / "page.md"
-UPLOT = ROOT / "src" / "shoal" / "web" / "page" / "vendor" / "uplot" / "uPlot.iife.min.js"
 RUNS = 50
 LOADS = 15
 GOALS = {"paint_ms": 300, "draw_ms": 50, "idle_mb": 60}
-DRAW = """() => new Promise((resolve) => {
+# Resolves after the frame that shows the chart.
+DRAW = """async () => {
+  const { html, render } = await import("/vendor.js");
+  const { Track } = await import("/charts.js");
   const n = 10000;
-  const columns = [Array.from({ length: n }, (_, i) => i)];
+  const columns = [Array.from({ length: n }, (_, i) => 1794000000 + i)];
   for (let s = 0; s < 10; s += 1) columns.push(Array.from({ length: n }, (_, i) => Math.sin(i / 300 + s) * 50 + (i % 17)));
-  const series = [{}, ...columns.slice(1).map((_, s) => ({ label: `s${s}`, stroke: "#2f7fb5", width: 1.5, spanGaps: false, points: { show: false } }))];
-  const start = performance.now();
-  new uPlot({ width: 1200, height: 300, series, legend: { show: true, live: true }, cursor: { y: false }, hooks: { draw: [() => resolve(performance.now() - start)] } }, columns, document.body);
-})"""  # noqa: E501 - JavaScript
+  const series = columns.slice(1).map((_, s) => ({ label: `s${s}`, color: `--c${s % 8}`, format: String }));
+  const range = [columns[0][0], columns[0][n - 1]];
+  window.draw = async () => {
+    const start = performance.now();
+    render(html`<${Track} title="ten series" height=${300} series=${series} columns=${columns} range=${range} onZoom=${() => null} />`, document.getElementById("app"));
+    const pause = () => new Promise((resolve) => { const channel = new MessageChannel(); channel.port1.onmessage = resolve; channel.port2.postMessage(0); });
+    while (!document.querySelector("canvas")) await pause();
+    await new Promise((resolve) => requestAnimationFrame(resolve));
+    await pause();
+    return performance.now() - start;
+  };
+}"""  # noqa: E501 - JavaScript
 
 
 def measure_paint(browser: Browser, served: Served) -> list[float]:
@@ -56,14 +68,23 @@ def measure_paint(browser: Browser, served: Served) -> list[float]:
     return times
 
 
-def measure_draw(browser: Browser) -> list[float]:
-    times = []
+def measure_draw(browser: Browser) -> tuple[list[float], list[float]]:
+    """Milliseconds until the chart of the page is drawn, and of CPU time of its thread."""
+    times, cpu = [], []
     for _ in range(LOADS):
-        page = browser.new_page()
-        page.add_script_tag(path=UPLOT)
-        times.append(float(page.evaluate(DRAW)))
-        page.close()
-    return times
+        with open_modules(browser) as modules:
+            modules.page.evaluate(DRAW)
+            session = modules.page.context.new_cdp_session(modules.page)
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})
+            before = read_cpu_ms(session)
+            times.append(float(modules.page.evaluate("draw()")))
+            cpu.append(read_cpu_ms(session) - before)
+    return times, cpu
+
+
+def read_cpu_ms(session: CDPSession) -> float:
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return next(each["value"] for each in metrics if each["name"] == "TaskDuration") * 1000
 
 
 def read_memory(served: Served) -> tuple[float, float]:
@@ -83,12 +104,14 @@ def measure() -> dict[str, Any]:
             idle_mb, _ = read_memory(served)
             with open_browser() as browser:
                 version = browser.version
-                paint, draw = measure_paint(browser, served), measure_draw(browser)
+                paint = measure_paint(browser, served)
+                draw, draw_cpu = measure_draw(browser)
             after_mb, most_mb = read_memory(served)
     return {
         "chromium": version,
         "paint": paint,
         "draw": draw,
+        "draw_cpu": draw_cpu,
         "idle_mb": idle_mb,
         "after_mb": after_mb,
         "most_mb": most_mb,
@@ -97,10 +120,11 @@ def measure() -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> str:
     load, cores = os.getloadavg()[0], os.cpu_count()
-    paint, draw = found["paint"], found["draw"]
+    chart = "a chart of 10 series of 10,000 points"
     rows = [
-        ("first contentful paint of Home with 50 runs, ms", paint, GOALS["paint_ms"]),
-        ("drawing 10 series of 10,000 points, ms", draw, GOALS["draw_ms"]),
+        ("first contentful paint of Home with 50 runs, ms", found["paint"], GOALS["paint_ms"]),
+        (f"{chart}: CPU time of its thread, ms", found["draw_cpu"], GOALS["draw_ms"]),
+        (f"{chart}: until its frame is there, ms", found["draw"], "none"),
     ]
     lines = [
         f"| {name} | {min(v):.0f} | {statistics.median(v):.0f} | {goal} |" for name, v, goal in rows
@@ -110,7 +134,8 @@ def describe(found: dict[str, Any]) -> str:
 
 Made by `make prove-page` on {datetime.now(UTC):%Y-%m-%d}: Chromium {found["chromium"]} and
 `shoal serve` on {machine}. Above a load of 1 other work ran at the same time. {LOADS} loads, each
-in a new browser context with an empty cache.
+in a new browser context with an empty cache. Medians are judged. While other work runs, the time
+until a frame is there is mostly time that this work took: CPU time is judged instead.
 
 | | best | median | goal |
 |---|---|---|---|
@@ -135,8 +160,8 @@ def main() -> int:
     PROOF.write_text(text, encoding="utf-8")
     print(text)
     is_met = (
-        min(found["paint"]) < GOALS["paint_ms"]
-        and min(found["draw"]) < GOALS["draw_ms"]
+        statistics.median(found["paint"]) < GOALS["paint_ms"]
+        and statistics.median(found["draw_cpu"]) < GOALS["draw_ms"]
         and found["idle_mb"] < GOALS["idle_mb"]
     )
     return 0 if is_met else 1

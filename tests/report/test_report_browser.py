@@ -81,6 +81,10 @@ def test_the_report_of_a_run_shows_verdict_tiles_and_tracks(page: Page, run: Pat
         expect(page.get_by_role("img", name=title).first).to_be_visible()
     expect(page.get_by_text("Its life: shoal runs message")).to_be_visible()
     expect(page.get_by_text(HOSTILE).first).to_be_visible()
+    expect(page.locator(".witness")).to_contain_text(f"key {HOSTILE}")
+    expect(page.locator(".witness")).to_contain_text(f"headers {HOSTILE}; {HOSTILE}")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    expect(page.get_by_role("region", name="table: lanes")).to_contain_text(HOSTILE)
     assert page.locator("main img").count() == 0
     assert page.title() == "violated, thresholds missed: violated-run"
 

@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment.compare.comparison import JudgedRun, compare
 from shoal.experiment.runs import driver_identity
+from shoal.model.comparison import ParameterEffect, SweepResult
 from shoal.model.findings import Verdict
 from shoal.model.result import (
     FindingResult,
@@ -62,6 +64,8 @@ def build_result(name: str, verdict: Verdict, topic: str) -> Result:
     is_violated = verdict is Verdict.VIOLATED
     lost = int(is_violated)
     witness = {"producer": "producer-1", "topic": topic, "lane": 1, "sequence": 77}
+    # Findings about contents name keys and headers, which may have any text.
+    witness |= {"key": HOSTILE, "headers": [[HOSTILE, HOSTILE]]}
     latency = Latency(1000 - lost, 0, 2345.6, 90_000, {"p50": 1800, "p99": 14_000})
     metrics = Metrics(
         attempts=1000,
@@ -229,6 +233,59 @@ class RunningRun:
     def _append(self, event: dict[str, Any]) -> None:
         with (self.folder / "events.jsonl").open("a") as file:
             file.write(json.dumps({"t": time.time_ns() // 1000, **event}) + "\n")
+
+
+def describe_demo(step: str, *, lost: int = 0) -> dict[str, Any]:
+    """What the server of `shoal demo` says at one step, with text of messages that is markup."""
+    example = {"topic": HOSTILE, "producer": HOSTILE, "lane": 0, "sequence": 5}
+    verdicts = step == "over"
+    sides = [
+        {
+            "acks": acks,
+            "run": f"demo-acks-{acks}",
+            "sent": 12_345,
+            "acknowledged": 12_300,
+            "received": 12_000,
+            "rates": [900.0, 1000.0, 0.0, 950.0],
+            "step": step,
+            "lost": lost if acks == "1" else 0,
+            "examples": [example] if lost and acks == "1" else [],
+            "is_sent": verdicts,
+            "verdict": ("violated" if acks == "1" else "proven") if verdicts else None,
+            "sentence": HOSTILE if verdicts else "",
+        }
+        for acks in ("1", "all")
+    ]
+    named = {"title": "A mirror that loses a message", "run": "demo-mirror", "doing": HOSTILE}
+    judged = {"verdict": "violated" if verdicts else None, "sentence": HOSTILE}
+    shown = {**named, **judged, "sent": 8000, "received": 7999}
+    is_pressed = step != "waiting"
+    presses = None if is_pressed else 7.5
+    return {"presses_in_s": presses, "is_pressed": is_pressed, "sides": sides, "steps": [shown]}
+
+
+def write_sweep(folder: Path, *, is_done: bool = True) -> Path:
+    """A sweep over acks with a run for each of two values; the second lost a message."""
+    for number, acks in enumerate(("all", "1")):
+        verdict = Verdict.VIOLATED if number else Verdict.PROVEN
+        write_run(folder / f"acks_{acks}-{number}", verdict=verdict, age_s=300 + number)
+    plan = {"format": 1, "file": "consistency.toml", "repeats": 1, "seed": 7}
+    write_json(folder / "sweep.json", plan | {"parameters": {"producer.acks": ["all", HOSTILE]}})
+    if is_done:
+        levels = ("all", HOSTILE)
+        found = [JudgedRun.read(path.parent) for path in sorted(folder.glob("*/run.json"))]
+        settings = [{"acks": level} for level in levels]
+        comparison = compare(
+            [JudgedRun(run.path, own, run.result) for run, own in zip(found, settings, strict=True)]
+        )
+        effects = tuple(
+            ParameterEffect("producer.acks", row.measure, levels, row.values, row.judged)
+            for row in comparison.rows
+        )
+        varied = {"producer.acks": levels}
+        sweep = SweepResult("consistency", varied, 1, 7, 2, 2, effects, comparison)
+        write_json(folder / "result.json", sweep.to_json())
+    return folder
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from confluent_kafka import Producer
+
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.proof.comparison import Difference
 from shoal.mirror.proof.files import FILE_NAME, PartitionProof, Proof, write_file
 from shoal.systems import registry
 from shoal.systems.lite import LiteSystem
 from shoal.telemetry.discovery import mirror_folder
-from support.lite.clusters import create_topic, eventually, send
+from support.lite.clusters import PATIENCE_S, create_topic, eventually, send
 from support.web_runs import HOSTILE
 
 CLUSTER, TARGET, MIRROR = "places", "copy", "m1"
@@ -42,7 +44,8 @@ class RunningThings:
 def run_things(state: Path) -> Iterator[RunningThings]:
     """Start them in a state folder of their own: 3 brokers with traces, 1 broker, a mirror.
 
-    The topic `planted` is on both sides, and differs at one offset; `proof.json` says so.
+    The topic `planted` is on both sides, and differs at one offset; `proof.json` says so. Its keys
+    and headers are markup.
     """
     with mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(state)}), ExitStack() as stack:
         # Detached: a broker that a test restarts is no child of the test.
@@ -57,11 +60,20 @@ def run_things(state: Path) -> Iterator[RunningThings]:
             create_topic(cluster, PLANTED, partitions=1, factor=1)
         values = [b"order %d of 5 pieces" % number for number in range(6)]
         send(source, TOPIC, *values)
-        send(source, PLANTED, *values)
-        send(target, PLANTED, *values[:PLANTED_AT], b"order 3 of 7 pieces", HOSTILE.encode())
+        plant(source, *values)
+        plant(target, *values[:PLANTED_AT], b"order 3 of 7 pieces", HOSTILE.encode())
         mirror = stack.enter_context(_run_mirror(source, target))
         write_proof(mirror_folder(MIRROR), source.bootstrap, target.bootstrap)
         yield RunningThings(source, target, mirror, state)
+
+
+def plant(cluster: LiteCluster, *values: bytes) -> None:
+    """Send values with markup as their keys, and as the names and values of their headers."""
+    text = HOSTILE.encode()
+    with Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}) as producer:
+        for value in values:
+            producer.produce(PLANTED, value, text, partition=0, headers=[(HOSTILE, text)])
+        assert producer.flush(PATIENCE_S) == 0
 
 
 @contextmanager

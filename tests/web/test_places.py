@@ -117,6 +117,8 @@ def test_a_tail_says_what_it_skips(page: Page, served: Served, things: RunningTh
     page.get_by_role("button", name="Follow", exact=True).click()
     table = page.get_by_role("region", name="table: records")
     expect(table.get_by_text("order 5 of 5 pieces")).to_be_visible()
+    expect(table.get_by_text(HOSTILE, exact=True)).to_have_count(6)
+    assert page.locator("main img").count() == 0
     expect(page.get_by_text("Nothing skipped.")).to_be_visible()
     send(things.source, PLANTED, *(b"<b>%d</b>" % number for number in range(500)))
     expect(table.get_by_text("<b>499</b>")).to_be_visible()
@@ -132,8 +134,12 @@ def test_the_records_that_differ_are_side_by_side(page: Page, served: Served) ->
     table = page.get_by_role("region", name="both records")
     expect(table.get_by_role("row", name="value").locator("mark")).to_have_text(["5", "7"])
     expect(page.locator(".records .here")).to_have_count(2)
-    expect(page.locator(".records").get_by_text(HOSTILE)).to_be_visible()
+    expect(page.locator(".records span").get_by_text(HOSTILE, exact=True)).to_be_visible()
+    expect(page.locator(".records code").get_by_text(HOSTILE, exact=True)).to_have_count(11)
+    for field in ("key", "header"):
+        expect(table.get_by_role("row", name=re.compile(f"^{field}"))).to_contain_text(HOSTILE)
     assert page.locator("main img").count() == 0
+    assert "owned" not in page.title()
     assert f"differs={PLANTED}-0" in page.url
 
 

@@ -3,7 +3,8 @@
 Rules:
 - A cluster of `shoal cluster up` is found in the registry. Those of a run are found by the first
   event of their stream, which has the process of the supervisor, the folder and the addresses.
-- A name is compared with those of existing things; it never becomes part of a path.
+- A name is compared with those of existing things; it never becomes part of a path. A run of a
+  sweep is named `SWEEP/RUN`.
 """
 
 from collections.abc import Mapping
@@ -52,15 +53,28 @@ def _find_source(thing: str, runs_dir: Path | None) -> EventSource | None:
     kind, _, name = thing.partition(":")
     if kind == "mirror":
         return _open_named(state_dir() / "mirrors", name)
-    run, _, part = name.partition("/")
+    run, _, part = name.rpartition("/")
     if kind != "run" or runs_dir is None or part not in PARTS_OF_A_RUN:
         return None
-    return _open_named(runs_dir, run, part)
+    folder = _find_run_folder(runs_dir, run)
+    return None if folder is None else open_source(folder / part, run)
 
 
-def _open_named(folder: Path, name: str, part: str = "") -> EventSource | None:
+def _open_named(folder: Path, name: str) -> EventSource | None:
+    found = _find_folder(folder, name)
+    return None if found is None else open_source(found, name)
+
+
+def _find_run_folder(runs_dir: Path, name: str) -> Path | None:
+    """The folder with the name of a run, or of a run of a sweep: `SWEEP/RUN`."""
+    sweep, _, run = name.rpartition("/")
+    folder = _find_folder(runs_dir, sweep) if sweep else runs_dir
+    return None if folder is None else _find_folder(folder, run)
+
+
+def _find_folder(folder: Path, name: str) -> Path | None:
     named = [path for path in folder.iterdir() if path.name == name] if folder.is_dir() else []
-    return open_source(named[0] / part, name) if named else None
+    return named[0] if named else None
 
 
 def _entry_of(source: EventSource) -> RegistryEntry:
@@ -78,10 +92,10 @@ def _entry_of(source: EventSource) -> RegistryEntry:
 
 def find_driver(name: str, runs_dir: Path | None) -> ProcessIdentity | None:
     """The process that drives a run; None if there is no such run."""
-    for path in (runs_dir or Path()).glob("*/run.json"):
-        if path.parent.name == name:
-            try:
-                return from_plain(ProcessIdentity, read_json(path)["driver"])
-            except (LedgerError, FormatMismatch, KeyError, TypeError):
-                return None
-    return None
+    folder = None if runs_dir is None else _find_run_folder(runs_dir, name)
+    if folder is None:
+        return None
+    try:
+        return from_plain(ProcessIdentity, read_json(folder / "run.json")["driver"])
+    except (LedgerError, FormatMismatch, KeyError, TypeError):
+        return None

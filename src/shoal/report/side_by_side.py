@@ -1,8 +1,9 @@
 """Pages that compare runs, and pages with the effects of the parameters of a sweep."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from shoal.model.comparison import (
@@ -50,15 +51,21 @@ def render_comparison(comparison: Comparison, links: Mapping[str, str] | None = 
 
 def render_sweep(sweep: SweepResult, links: Mapping[str, str] | None = None) -> str:
     """Return the page of `shoal sweep`; `links` are the reports of runs, by name."""
-    said = sentences(sweep)
-    content = {
-        "kind": "sweep",
-        "sweep": sweep.to_json(),
-        "sentences": said,
-        "links": dict(links or {}),
+    content = {"kind": "sweep", **describe_result(sweep.to_json()), "links": dict(links or {})}
+    return render_document(f"sweep of {sweep.name}", " ".join(content["sentences"]), content)
+
+
+def describe_result(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a page shows of the `result.json` of a sweep."""
+    effects = [
+        (each["parameter"], each["measure"]["name"], each["judged"]["judgement"])
+        for each in sweep["effects"]
+    ]
+    return {
+        "sweep": sweep,
+        "sentences": _describe_effects(sweep["parameters"], effects),
         "how": HOW_TESTED + HOW_SWEPT,
     }
-    return render_document(f"sweep of {sweep.name}", " ".join(said), content)
 
 
 def link_reports(page: Path, run_dirs: Mapping[str, Path]) -> dict[str, str]:
@@ -74,18 +81,25 @@ def link_reports(page: Path, run_dirs: Mapping[str, Path]) -> dict[str, str]:
 
 def sentences(sweep: SweepResult) -> list[str]:
     """Return the effects of each parameter, as sentences."""
+    effects = [(e.parameter, e.measure.name, e.judged.judgement) for e in sweep.effects]
+    return _describe_effects(sweep.parameters, effects)
+
+
+def _describe_effects(
+    parameters: Iterable[str], effects: Sequence[tuple[str, str, str]]
+) -> list[str]:
+    """Return a sentence for each parameter; an effect is its parameter, measure and judgement."""
+    words = {
+        "differs in": DIFFERS,
+        "within noise in": WITHIN_NOISE,
+        "equal in": EQUAL,
+        "noise unknown of": NOISE_UNKNOWN,
+    }
     texts = []
-    for parameter in sweep.parameters:
-        effects = [effect for effect in sweep.effects if effect.parameter == parameter]
-        words = {
-            "differs in": DIFFERS,
-            "within noise in": WITHIN_NOISE,
-            "equal in": EQUAL,
-            "noise unknown of": NOISE_UNKNOWN,
-        }
+    for parameter in parameters:
         parts = []
         for words_for, judgement in words.items():
-            names = [e.measure.name for e in effects if e.judged.judgement == judgement]
+            names = [name for of, name, judged in effects if (of, judged) == (parameter, judgement)]
             if names:
                 parts.append(f"{words_for} {', '.join(names)}")
         texts.append(f"{parameter}: {'; '.join(parts) or 'no results yet'}.")

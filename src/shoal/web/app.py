@@ -42,8 +42,14 @@ from shoal.web.children import ChildKind
 from shoal.web.event_files import read_chunk
 from shoal.web.guard import Guard
 from shoal.web.ledgers import MOST_ROWS
-from shoal.web.overview import read_overview, read_proof
-from shoal.web.run_list import RunList, read_manifest, read_result
+from shoal.web.overview import find_replicas, read_overview, read_proof
+from shoal.web.run_list import (
+    RunList,
+    describe_sweep,
+    read_manifest,
+    read_result,
+    read_sweep_result,
+)
 from shoal.web.starts import Starter
 from shoal.web.stream import MOST_FOLLOWED, Follower, StreamCount, stream
 from shoal.web.things import Thing, find_thing, find_things
@@ -139,12 +145,14 @@ def build_app(
         *(Route(path, _serve_file(*file)) for path, file in FILES.items()),
         Route(f"{api}/now", _bind(site, _show_now)),
         Route(f"{api}/runs", _bind(site, _list_runs)),
-        Route(f"{api}/runs/{{name}}", _bind(site, _show_run)),
-        Route(f"{api}/runs/{{name}}/result", _bind(site, _show_result)),
-        Route(f"{api}/runs/{{name}}/page", _bind(site, _show_page)),
-        Route(f"{api}/runs/{{name}}/life", _bind(site, _show_life)),
-        Route(f"{api}/runs/{{name}}/tables", _bind(site, _list_tables)),
-        Route(f"{api}/runs/{{name}}/tables/{{table}}", _bind(site, _show_table)),
+        Route(f"{api}/runs/{{name:path}}/result", _bind(site, _show_result)),
+        Route(f"{api}/runs/{{name:path}}/page", _bind(site, _show_page)),
+        Route(f"{api}/runs/{{name:path}}/life", _bind(site, _show_life)),
+        Route(f"{api}/runs/{{name:path}}/tables", _bind(site, _list_tables)),
+        Route(f"{api}/runs/{{name:path}}/tables/{{table}}", _bind(site, _show_table)),
+        # Last of its kind: the name of a run of a sweep has a slash.
+        Route(f"{api}/runs/{{name:path}}", _bind(site, _show_run)),
+        Route(f"{api}/sweeps/{{name}}", _bind(site, _show_sweep)),
         Route(f"{api}/events", _bind(site, _show_events)),
         Route(f"{api}/stream", _bind(site, _open_stream)),
         Route(f"{api}/overview", _bind(site, _show_overview)),
@@ -216,6 +224,23 @@ async def _show_run(site: Site, request: Request) -> Response:
     return _answer_json(await run_in_threadpool(read))
 
 
+async def _show_sweep(site: Site, request: Request) -> Response:
+    name = request.path_params["name"]
+
+    def read() -> dict[str, Any] | None:
+        folder = site.runs.find_sweep(name)
+        if folder is None:
+            return None
+        runs = site.runs.list_runs_of(folder)
+        summary = describe_sweep(folder, runs)
+        return {"summary": summary, "runs": runs, "result": read_sweep_result(folder)}
+
+    found = await run_in_threadpool(read)
+    if found is None:
+        raise BadRequest(404, "there is no such sweep")
+    return _answer_json(found)
+
+
 async def _show_result(site: Site, request: Request) -> Response:
     path = site.find_run(request) / "result.json"
     if not path.is_file():
@@ -238,8 +263,11 @@ async def _show_life(site: Site, request: Request) -> Response:
     name["sequence"] = _read_number(request, "sequence", 0, LARGEST_SEQUENCE)
     folder = site.find_run(request)
     life = await site.ledgers.ask({"life": name, "run_dir": str(folder.absolute())})
-    has_target = "target" in read_manifest(folder).get("clusters", {})
-    return _answer_json({**life, "has_target": has_target})
+    manifest = await run_in_threadpool(read_manifest, folder)
+    replicas = await run_in_threadpool(find_replicas, folder, life)
+    has_target = "target" in manifest.get("clusters", {})
+    own = {"has_target": has_target, "acks": manifest.get("acks"), "replicas": replicas}
+    return _answer_json({**life, **own})
 
 
 def _table_names(folder: Path) -> list[str]:

@@ -1,5 +1,7 @@
 """What a page needs of a cluster or a mirror that may have run for days, from its event file.
 
+`find_replicas` looks up who led when one message was appended.
+
 Rules:
 - States are read from the whole file: the last one of each object, and of processes the history.
 - Ticks, faults and remarks are those of the last `RECENT_BYTES`.
@@ -12,6 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.model.events import FILE_NAME
 from shoal.web.event_files import parse_event
 
 Json = dict[str, Any]
@@ -104,6 +107,43 @@ class _Overview:
         states = [event for event in self._last.values() if id(event) not in kept] + history
         events = [*self._meta, *states, *self._ticks[-MOST_TICKS:], *self._others]
         return sorted(events, key=lambda event: event["t"])
+
+
+def find_replicas(run_dir: Path, life: Json) -> Json:
+    """Leader and in-sync replicas of a message's partitions in both logs, as they then were.
+
+    `life` is the life of the message. Without states of its partition a cluster is left out.
+    """
+    found = {}
+    for cluster in ("source", "target"):
+        places = life.get(cluster) or []
+        if not places:
+            continue
+        times = (life.get("acknowledged_us"), life.get("sent_us"), life.get("intended_us"))
+        at_us = next((t for t in (places[0]["append_us"], *times) if t is not None), None)
+        topic = f"partition {life['topic']}-{places[0]['partition']}"
+        state = at_us and _find_state(run_dir / cluster / FILE_NAME, topic, at_us)
+        if state:
+            found[cluster] = state
+    return found
+
+
+def _find_state(path: Path, partition: str, at_us: int) -> Json | None:
+    """The last state of a partition that was written before this time."""
+    wanted, found = json.dumps(partition, ensure_ascii=False).encode(), None
+    try:
+        with path.open("rb") as file:
+            # Most lines are ticks, or about others: they need not be parsed.
+            for line in file:
+                event = parse_event(line) if wanted in line else None
+                if event and event.get("object") == partition and event["t"] <= at_us:
+                    found = event
+    except OSError:
+        return None
+    match found:
+        case {"details": {"leader": int(leader), "in_sync": list(in_sync)}}:
+            return {"leader": leader, "in_sync": in_sync}
+    return None
 
 
 def read_proof(path: Path) -> Json | None:

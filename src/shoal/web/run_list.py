@@ -4,8 +4,10 @@ A name from a request is compared with the names of the folders; it never become
 """
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,15 +15,20 @@ from shoal.experiment.runs import read_json, summarise
 from shoal.model.errors import LedgerError
 from shoal.model.result import NEVER
 from shoal.model.run_folder import hide_cluster_properties
+from shoal.report.side_by_side import describe_result
 
 Json = dict[str, Any]
+SWEEP_FILE: Final = "sweep.json"
 # A larger result is listed without its numbers.
 LARGEST_RESULT_BYTES: Final = 64 * 1024 * 1024
 _Stamp = tuple[tuple[int, int] | None, ...]
 
 
 class RunList:
-    """The runs in one folder."""
+    """The runs in one folder, and the sweeps there, which have runs of their own.
+
+    A run of a sweep is named `SWEEP/RUN`.
+    """
 
     def __init__(self, runs_dir: Path) -> None:
         self.runs_dir = runs_dir
@@ -29,32 +36,113 @@ class RunList:
 
     def find(self, name: str) -> Path | None:
         """The folder of a run; None if there is no such run."""
-        return next((path for path in self._folders() if path.name == name), None)
+        return find_run_folder(self.runs_dir, name)
 
     def list_newest(self, first: int, count: int) -> tuple[list[Json], int]:
-        """Summaries from the `first`-newest on, and the number of all runs."""
-        folders = self._folders()
-        names = {path.name for path in folders}
-        self._summaries = {name: kept for name, kept in self._summaries.items() if name in names}
-        runs = [self.summarise(path) for path in folders]
-        runs.sort(key=lambda run: (run["started_us"], run["name"]), reverse=True)
-        return runs[first : first + count], len(runs)
+        """Runs and sweeps from the `first`-newest on, and the number of both."""
+        sweeps = list_sweep_folders(self.runs_dir)
+        folders = list_run_folders(self.runs_dir)
+        known = {self._name(each) for each in (*folders, *_list_runs_of(sweeps))}
+        self._summaries = {name: kept for name, kept in self._summaries.items() if name in known}
+        rows = [self.summarise(path) for path in folders]
+        rows += [self.summarise_sweep(path) for path in sweeps]
+        rows.sort(key=_start_order, reverse=True)
+        return rows[first : first + count], len(rows)
 
     def summarise(self, folder: Path) -> Json:
         """A run at a glance: its state, its verdict and the numbers behind it."""
+        name = self._name(folder)
         stamp = tuple(_stamp(folder / file) for file in ("run.json", "result.json"))
-        kept = self._summaries.get(folder.name)
+        kept = self._summaries.get(name)
         # The state of a run that is not finished depends on its process, not on its files.
         if kept and kept[0] == stamp and kept[1]["state"] == "finished":
             return kept[1]
-        summary = _summarise(folder)
-        self._summaries[folder.name] = (stamp, summary)
+        summary = _summarise(folder, name)
+        self._summaries[name] = (stamp, summary)
         return summary
 
-    def _folders(self) -> list[Path]:
-        if not self.runs_dir.is_dir():
-            return []
-        return [path.parent for path in self.runs_dir.glob("*/run.json")]
+    def find_sweep(self, name: str) -> Path | None:
+        """The folder of a sweep; None if there is no such sweep."""
+        return next((p for p in list_sweep_folders(self.runs_dir) if p.name == name), None)
+
+    def list_runs_of(self, sweep: Path) -> list[Json]:
+        """The runs of a sweep, newest first."""
+        runs = [self.summarise(path) for path in list_run_folders(sweep)]
+        return sorted(runs, key=_start_order, reverse=True)
+
+    def summarise_sweep(self, folder: Path) -> Json:
+        """A sweep at a glance: what it varies, how far it came, its verdicts."""
+        return describe_sweep(folder, self.list_runs_of(folder))
+
+    def _name(self, folder: Path) -> str:
+        return folder.relative_to(self.runs_dir).as_posix()
+
+
+def _start_order(summary: Json) -> tuple[int, str]:
+    return summary["started_us"], summary["name"]
+
+
+def list_run_folders(folder: Path) -> list[Path]:
+    """The folders of runs in the folder of runs, or in that of a sweep."""
+    return [path.parent for path in folder.glob("*/run.json")] if folder.is_dir() else []
+
+
+def list_sweep_folders(runs_dir: Path) -> list[Path]:
+    """The folders of sweeps."""
+    if not runs_dir.is_dir():
+        return []
+    return [path.parent for path in runs_dir.glob(f"*/{SWEEP_FILE}")]
+
+
+def _list_runs_of(sweeps: Iterable[Path]) -> list[Path]:
+    return [run for sweep in sweeps for run in list_run_folders(sweep)]
+
+
+def find_run_folder(runs_dir: Path, name: str) -> Path | None:
+    """The folder of a run, or of a run of a sweep; None if there is no such run."""
+    sweep, slash, _ = name.rpartition("/")
+    folders = [p for p in list_sweep_folders(runs_dir) if p.name == sweep] if slash else [runs_dir]
+    runs = [run for folder in folders for run in list_run_folders(folder)]
+    return next((run for run in runs if run.relative_to(runs_dir).as_posix() == name), None)
+
+
+def describe_sweep(folder: Path, runs: Sequence[Json]) -> Json:
+    """What a sweep varies, how far it came, and how often each verdict was reached."""
+    plan: Json = {}
+    with suppress(LedgerError):
+        plan = read_json(folder / SWEEP_FILE)
+    varied = plan.get("parameters")
+    parameters = (
+        {str(key): list(map(str, values)) for key, values in varied.items()}
+        if isinstance(varied, dict) and all(isinstance(each, list) for each in varied.values())
+        else {}
+    )
+    repeats = plan.get("repeats")
+    combinations = prod(len(values) for values in parameters.values()) if parameters else 0
+    verdicts = Counter(run["verdict"] or "none" for run in runs)
+    is_running = any(run["state"] == "running" for run in runs)
+    done = sum(run["state"] == "finished" and run["verdict"] is not None for run in runs)
+    planned = combinations * repeats if isinstance(repeats, int) else 0
+    return {
+        "kind": "sweep",
+        "name": folder.name,
+        "experiment": str(plan.get("file", folder.name)).removesuffix(".toml"),
+        "state": "running" if is_running else "finished" if done >= planned else "interrupted",
+        "started_us": max((run["started_us"] for run in runs), default=0),
+        "parameters": parameters,
+        "planned": planned,
+        "done": done,
+        "verdicts": dict(verdicts),
+    }
+
+
+def read_sweep_result(folder: Path) -> Json | None:
+    """What `shoal sweep` concluded, as its report shows it; None if it has not yet."""
+    result = read_result(folder)
+    try:
+        return None if result is None else describe_result(result)
+    except (KeyError, TypeError, AttributeError):
+        return None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -65,12 +153,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _summarise(folder: Path) -> Json:
+def _summarise(folder: Path, name: str) -> Json:
     try:
         run = summarise(folder)
     except LedgerError as error:
         return {
-            "name": folder.name,
+            "kind": "run",
+            "name": name,
             "run": folder.name,
             "state": "unreadable",
             "started_us": 0,
@@ -81,7 +170,8 @@ def _summarise(folder: Path) -> Json:
             "numbers": None,
         }
     return {
-        "name": folder.name,
+        "kind": "run",
+        "name": name,
         "run": run.run,
         "state": run.state,
         "started_us": int(run.started.timestamp() * 1e6),
@@ -116,6 +206,7 @@ def count_numbers(result: Mapping[str, Any]) -> Json:
     metrics = result["metrics"]
     findings = {name: found["count"] for name, found in result["findings"].items()}
     latency = metrics["latency_us"].get("e2e_intended", {})
+    stages = result.get("stages", {})
     p99 = latency.get("owed", latency).get("p99") if latency else None
     return {
         "lost": metrics["lost"],
@@ -123,15 +214,18 @@ def count_numbers(result: Mapping[str, Any]) -> Json:
         "duplicated": metrics["deliveries"] - metrics.get("re_reads", 0) - metrics["delivered"],
         "reordered": findings.get("reordered", 0),
         "p99_us": NEVER if p99 is None and latency.get("undelivered") else p99,
-        "flow": count_flow(metrics, findings),
+        "flow": count_flow(metrics, findings, has_mirror="source_to_target" in stages),
         "findings": findings,
     }
 
 
-def count_flow(metrics: Mapping[str, Any], findings: Mapping[str, int]) -> list[Json]:
+def count_flow(
+    metrics: Mapping[str, Any], findings: Mapping[str, int], *, has_mirror: bool
+) -> list[Json]:
     """How many messages reached each stage, and how many ended there.
 
-    Stages: sent, source log, mirror, target log, received. `lost` is the number of messages that
+    Stages: sent, source log, mirror, target log, received; without a mirror, sent, source log and
+    received. `lost` is the number of messages that
     are missing from this stage and were in the one before.
     """
     sent = metrics["attempts"]
@@ -144,7 +238,10 @@ def count_flow(metrics: Mapping[str, Any], findings: Mapping[str, int]) -> list[
     target = received + undelivered + metrics["pending"] + unlocated
     mirror = target + expired
     source = mirror + not_mirrored
-    return [
+    before_received = undelivered + unlocated
+    if not has_mirror:
+        before_received += not_mirrored + expired
+    flow = [
         {"stage": "sent", "count": sent, "lost": 0, "copies": 0},
         {
             "stage": "source",
@@ -162,10 +259,11 @@ def count_flow(metrics: Mapping[str, Any], findings: Mapping[str, int]) -> list[
         {
             "stage": "received",
             "count": received,
-            "lost": undelivered + unlocated,
+            "lost": before_received,
             "copies": metrics["deliveries"] - metrics.get("re_reads", 0) - metrics["delivered"],
         },
     ]
+    return [each for each in flow if has_mirror or each["stage"] not in ("mirror", "target")]
 
 
 def read_manifest(folder: Path) -> Json:

@@ -52,7 +52,7 @@ class Follower:
         running = find_things(self.runs_dir)
         messages = [_encode("things", _describe(running))]
         has_more = False
-        for thing in self._followed(running):
+        for thing in self._list_followed(running):
             for _ in range(_MOST_CHUNKS):
                 chunk = read_chunk(thing.path, self.positions[thing.id])
                 if chunk is None:
@@ -67,7 +67,7 @@ class Follower:
                 has_more = True
         return messages, has_more
 
-    def _followed(self, running: Sequence[Thing]) -> list[Thing]:
+    def _list_followed(self, running: Sequence[Thing]) -> list[Thing]:
         if self.is_now:
             for thing in running[:MOST_FOLLOWED]:
                 self.positions.setdefault(thing.id, TAIL)

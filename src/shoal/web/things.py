@@ -1,6 +1,7 @@
 """Runs, clusters and mirrors that write events, and whether they still do.
 
-Ids: `run:NAME`, `run:NAME/source` (also target and mirror), `cluster:NAME`, `mirror:NAME`.
+Ids: `run:NAME`, `run:NAME/source` (also target and mirror), `cluster:NAME`, `mirror:NAME`. The name
+of a run of a sweep is `SWEEP/RUN`.
 """
 
 import json
@@ -13,6 +14,7 @@ from shoal.model.events import FILE_NAME
 from shoal.runtime.paths import state_dir
 from shoal.runtime.processes import ProcessIdentity
 from shoal.web.event_files import read_chunk, read_meta
+from shoal.web.run_list import list_sweep_folders
 
 Json = dict[str, Any]
 PARTS: Final = ("source", "target", "mirror")
@@ -37,7 +39,7 @@ class Thing:
             "started_us": self.meta["t"],
             "details": self.meta.get("details", {}),
             "is_alive": self.is_alive,
-            "written_us": _written_us(self.path),
+            "written_us": _read_mtime_us(self.path),
         }
 
 
@@ -68,11 +70,13 @@ def has_ended(path: Path) -> bool:
 
 
 def _event_files(runs_dir: Path) -> Iterator[tuple[str, Path]]:
-    for path in runs_dir.glob(f"*/{FILE_NAME}") if runs_dir.is_dir() else ():
-        yield f"run:{path.parent.name}", path
-        for part in PARTS:
-            if (of_part := path.parent / part / FILE_NAME).is_file():
-                yield f"run:{path.parent.name}/{part}", of_part
+    for folder in (runs_dir, *list_sweep_folders(runs_dir)) if runs_dir.is_dir() else ():
+        for path in folder.glob(f"*/{FILE_NAME}"):
+            name = path.parent.relative_to(runs_dir).as_posix()
+            yield f"run:{name}", path
+            for part in PARTS:
+                if (of_part := path.parent / part / FILE_NAME).is_file():
+                    yield f"run:{name}/{part}", of_part
     state = state_dir()
     for path in (state / "mirrors").glob(f"*/{FILE_NAME}"):
         yield f"mirror:{path.parent.name}", path
@@ -93,7 +97,7 @@ def _is_writer_alive(meta: Json) -> bool:
             return False
 
 
-def _written_us(path: Path) -> int:
+def _read_mtime_us(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns // 1000
     except OSError:

@@ -180,7 +180,7 @@ def merge_bins(bins: TimeBins) -> TimeBins:
 def flow(context: AuditContext, totals: Totals, group: str) -> FlowCounts:
     """Return how many messages came to each stage, and what was lost and duplicated there."""
 
-    def lost(*findings: Finding) -> int:
+    def count_lost(*findings: Finding) -> int:
         return sum(totals.count(group, finding) for finding in findings)
 
     def both(name: str) -> int:
@@ -192,15 +192,15 @@ def flow(context: AuditContext, totals: Totals, group: str) -> FlowCounts:
     source = FlowStage(
         "source",
         reached["source"],
-        lost(Finding.LOST_NEVER_STORED),
+        count_lost(Finding.LOST_NEVER_STORED),
         both(Finding.DUPLICATE_SOURCE),
     )
     before = [Finding.LOST_UNDELIVERED]
     middle: tuple[FlowStage, ...] = ()
     if context.has_mirror:
-        at_mirror = lost(Finding.LOST_NOT_MIRRORED, Finding.LOST_EXPIRED)
+        at_mirror = count_lost(Finding.LOST_NOT_MIRRORED, Finding.LOST_EXPIRED)
         copies = both(StageCount.DUPLICATE_MIRROR), both(Finding.DUPLICATE_TARGET)
-        expired = lost(Finding.LOST_EXPIRED_AT_TARGET)
+        expired = count_lost(Finding.LOST_EXPIRED_AT_TARGET)
         middle = (
             FlowStage("mirror", reached["target"], at_mirror, copies[0]),
             FlowStage("target", reached["target"], expired, copies[1]),
@@ -208,11 +208,16 @@ def flow(context: AuditContext, totals: Totals, group: str) -> FlowCounts:
     else:
         before += [Finding.LOST_EXPIRED]
     return FlowCounts(
-        stages=(sent, source, *middle, FlowStage("received", delivered, lost(*before), repeated)),
+        stages=(
+            sent,
+            source,
+            *middle,
+            FlowStage("received", delivered, count_lost(*before), repeated),
+        ),
         acknowledged=totals.count(None, "ok"),
         failed=totals.count(None, "failed"),
-        unlocated=lost(Finding.LOST_UNLOCATED),
-        pending=lost(Finding.PENDING),
+        unlocated=count_lost(Finding.LOST_UNLOCATED),
+        pending=count_lost(Finding.PENDING),
     )
 
 

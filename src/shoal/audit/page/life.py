@@ -129,9 +129,9 @@ class _Life:
         outcome = int(view.outcome[slot])
         return _Events(
             outcome=None if outcome == NEVER else str(OUTCOMES[outcome]),
-            intended_us=_known(times.intended_us[slot]),
-            sent_us=_known(times.sent_us[slot]),
-            acknowledged_us=_known(times.acked_us[slot]) if outcome == OK else None,
+            intended_us=_decode_time(times.intended_us[slot]),
+            sent_us=_decode_time(times.sent_us[slot]),
+            acknowledged_us=_decode_time(times.acked_us[slot]) if outcome == OK else None,
             source=self._places("source", slot),
             target=self._places("target", slot) if self._context.has_mirror else (),
             polls=self._polls(slot),
@@ -150,7 +150,7 @@ class _Life:
                 cluster,
                 int(partition_of(known[i : i + 1])[0]),
                 int(offset_of(known[i : i + 1])[0]),
-                append_us=_known(appended.get(place, NONE)),
+                append_us=_decode_time(appended.get(place, NONE)),
                 is_scanned=place in appended,
             )
             for i, place in enumerate(known.tolist()[:MOST_EVENTS])
@@ -160,7 +160,7 @@ class _Life:
         view = self._view
         rows = np.flatnonzero(view.receipt_slots == slot)
         rows = rows[np.argsort(view.receipts["received_us"][rows], kind="stable")][:MOST_EVENTS]
-        intended = _known(view.attempts.intended_us[slot])
+        intended = _decode_time(view.attempts.intended_us[slot])
         found = []
         for row in rows.tolist():
             received = int(view.receipts["received_us"][row])
@@ -227,7 +227,7 @@ class _Events:
         return (self.intended_us, self.sent_us, self.acknowledged_us, *places, *polls)
 
 
-def _known(time_us: Any) -> int | None:
+def _decode_time(time_us: Any) -> int | None:
     return None if int(time_us) == NONE else int(time_us)
 
 

@@ -11,8 +11,9 @@ import { Report, readReport } from "./report.js";
 import { parseAddress } from "./router.js";
 import { Run } from "./run.js";
 import { Stories } from "./stories.js";
+import { Sweep } from "./sweep.js";
 
-const PLACES = { home: Home, cluster: Cluster, compare: Compare, demo: Demo, life: Life, mirror: Mirror, run: Run, stories: Stories };
+const PLACES = { home: Home, cluster: Cluster, compare: Compare, demo: Demo, life: Life, mirror: Mirror, run: Run, stories: Stories, sweep: Sweep };
 
 function App() {
   const [address, setAddress] = useState(parseAddress(location.hash));
@@ -21,7 +22,7 @@ function App() {
     window.addEventListener("hashchange", follow);
     return () => window.removeEventListener("hashchange", follow);
   }, []);
-  const Place = PLACES[address.place];
+  const Place = Object.hasOwn(PLACES, address.place) ? PLACES[address.place] : null;
   useEffect(() => { document.title = address.name ? `${address.name} – Shoal` : "Shoal"; }, [address.place, address.name]);
   return Place ? html`<${Place} key=${address.place + address.name} address=${address} />` : html`<main><h1>No such page</h1><p><a href="#/">All runs</a></p></main>`;
 }

@@ -2,12 +2,13 @@
 
 import { html, uPlot, useEffect, useRef } from "./vendor.js";
 import { readColor } from "./colors.js";
+import { decimate } from "./decimate.js";
 
 const SYNC_KEY = "tracks";
 const [AXIS_WIDTH, LONGEST_LABEL] = innerWidth < 500 ? [64, 9] : [112, 16];
 
 // `columns` is [times in s, values…]; `series` describes the values: {label, color, fill, width, format}.
-// `paint(u, ctx)` draws behind the lines. Dragging calls `onZoom(from, to)`, a double click `onZoom()`.
+// `paint(u, ctx)` draws behind the lines, `cursor` is a moment that is marked in front of them. Dragging calls `onZoom(from, to)`, a double click `onZoom()`.
 export function Track(props) {
   const host = useRef(null);
   const chart = useRef(null);
@@ -15,9 +16,10 @@ export function Track(props) {
   latest.current = props;
   const shape = JSON.stringify([props.series.map((each) => [each.label, each.color]), props.height, props.isLast, props.yKind]);
   useEffect(() => {
-    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), props.columns, host.current);
+    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), drawnColumns(props, host.current.clientWidth), host.current);
     host.current.querySelectorAll("canvas").forEach((canvas) => canvas.setAttribute("aria-hidden", "true"));
-    const observer = new ResizeObserver(() => resize(chart.current, host.current, latest.current));
+    const drawn = chart.current;
+    const observer = new ResizeObserver(() => resize(drawn, host.current, latest.current));
     observer.observe(host.current);
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const redraw = () => chart.current.redraw(false, true);
@@ -34,15 +36,27 @@ export function Track(props) {
     };
   }, [shape]);
   useEffect(() => {
-    chart.current.setData(props.columns, false);
-    chart.current.setScale("x", { min: props.range[0], max: props.range[1] });
-    chart.current.redraw(false, true);
+    const u = chart.current;
+    // One draw for all three: uPlot draws at the end of a batch.
+    u.batch(() => {
+      u.setData(drawnColumns(props, u.width), false);
+      u.setScale("x", { min: props.range[0], max: props.range[1] });
+      u.redraw(false, true);
+    });
   });
   return html`<figure class="track"><figcaption>${props.title}</figcaption><div ref=${host} role="img" aria-label=${props.title}></div></figure>`;
 }
 
 function resize(chart, host, props) {
-  if (host.clientWidth && host.clientWidth !== chart.width) chart.setSize({ width: host.clientWidth, height: props.height });
+  if (!host.clientWidth || host.clientWidth === chart.width) return;
+  chart.setSize({ width: host.clientWidth, height: props.height });
+  chart.setData(drawnColumns(props, host.clientWidth), false);
+  chart.redraw(true, true);
+}
+
+// The table behind a chart has all values; the chart has those that its pixels can show.
+function drawnColumns({ columns, range }, width) {
+  return decimate(columns, range[0], range[1], Math.max(100, width - AXIS_WIDTH) * devicePixelRatio);
 }
 
 function buildOptions(latest, width) {
@@ -77,6 +91,7 @@ function buildOptions(latest, width) {
     },
     hooks: {
       drawClear: [(u) => clip(u, () => paintBehind(u, latest.current))],
+      draw: [(u) => clip(u, () => paintCursor(u, latest.current.cursor))],
       setSelect: [(u) => {
         const { left, width: chosen } = u.select;
         if (chosen < 4) return;
@@ -103,6 +118,12 @@ function paintBehind(u, props) {
   if (props.paint) props.paint(u, u.ctx);
 }
 
+function paintCursor(u, moment) {
+  if (moment === null || moment === undefined) return;
+  u.ctx.fillStyle = readColor("--text");
+  u.ctx.fillRect(u.valToPos(moment, "x", true) - devicePixelRatio / 2, u.bbox.top, Math.max(1, devicePixelRatio), u.bbox.height);
+}
+
 function clip(u, draw) {
   u.ctx.save();
   u.ctx.beginPath();
@@ -120,40 +141,68 @@ function formatPlain(u, splits) {
   return splits.map((value) => (value === null ? "" : Math.abs(value) >= 1e6 ? `${value / 1e6}M` : Math.abs(value) >= 1e4 ? `${value / 1e3}k` : String(Number(value.toPrecision(4)))));
 }
 
-// Paints rows of spans: [{label, spans: [{from, to, color, text}], marks: [t]}], the first on top.
+// Paints rows of spans: [{label, spans: [{from, to, color, text, share}], marks: [t], phases: [[text, t]]}],
+// the first on top. A `share` fills that much of a span's height; `phases` get the lower half of a row.
 export function paintRows(u, ctx, rows) {
-  const ratio = devicePixelRatio;
   rows.forEach((row, place) => {
     const top = u.valToPos(rows.length - place, "y", true);
     const height = u.valToPos(rows.length - place - 1, "y", true) - top;
-    for (const span of row.spans) {
-      const left = u.valToPos(span.from, "x", true);
-      const right = u.valToPos(span.to, "x", true);
-      ctx.fillStyle = readColor(span.color);
-      ctx.fillRect(left, top + height * 0.12, Math.max(2 * ratio, right - left), height * 0.76);
-      if (span.text && right - left > 30 * ratio) {
-        ctx.fillStyle = readColor("--text");
-        ctx.font = `${11 * ratio}px system-ui`;
-        ctx.textBaseline = "middle";
-        ctx.textAlign = "left";
-        ctx.save();
-        ctx.beginPath();
-        ctx.rect(left, top, right - left, height);
-        ctx.clip();
-        ctx.fillText(span.text, Math.max(left, u.bbox.left) + 4 * ratio, top + height / 2);
-        ctx.restore();
-      }
-    }
-    for (const mark of row.marks || []) {
-      const x = u.valToPos(mark, "x", true);
-      ctx.fillStyle = readColor("--text");
-      ctx.beginPath();
-      ctx.moveTo(x, top + height * 0.1);
-      ctx.lineTo(x - 4 * ratio, top + height * 0.9);
-      ctx.lineTo(x + 4 * ratio, top + height * 0.9);
-      ctx.fill();
-    }
+    const box = { top: top + height * 0.12, height: height * (row.phases ? 0.5 : 0.76) };
+    for (const span of row.spans) paintSpan(u, ctx, span, box);
+    for (const mark of row.marks || []) paintMark(u, ctx, mark, { top: top + height * 0.1, height: height * 0.8 });
+    if (row.phases) paintPhases(u, ctx, row.phases, { top: top + height * 0.66, height: height * 0.3 });
   });
+}
+
+function paintSpan(u, ctx, span, { top, height }) {
+  const ratio = devicePixelRatio;
+  const left = u.valToPos(span.from, "x", true);
+  const right = u.valToPos(span.to, "x", true);
+  const width = Math.max(2 * ratio, right - left);
+  ctx.fillStyle = readColor(span.color);
+  ctx.fillRect(left, top, width, height);
+  if (span.share) {
+    const filled = Math.max(2 * ratio, height * span.share);
+    ctx.fillStyle = readColor("--bad");
+    ctx.fillRect(left, top + height - filled, width, filled);
+  }
+  if (!span.text || right - left <= 30 * ratio) return;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left, top, right - left, height);
+  ctx.clip();
+  writeText(ctx, span.text, Math.max(left, u.bbox.left) + 4 * ratio, top + height / 2);
+  ctx.restore();
+}
+
+function writeText(ctx, text, x, y) {
+  ctx.fillStyle = readColor("--text");
+  ctx.font = `${11 * devicePixelRatio}px system-ui`;
+  ctx.textBaseline = "middle";
+  ctx.textAlign = "left";
+  ctx.fillText(text, x, y);
+}
+
+function paintMark(u, ctx, mark, { top, height }) {
+  const x = u.valToPos(mark, "x", true);
+  ctx.fillStyle = readColor("--text");
+  ctx.beginPath();
+  ctx.moveTo(x, top);
+  ctx.lineTo(x - 4 * devicePixelRatio, top + height);
+  ctx.lineTo(x + 4 * devicePixelRatio, top + height);
+  ctx.fill();
+}
+
+// A triangle at each moment and its name to the right of it, or of the name before.
+function paintPhases(u, ctx, phases, box) {
+  const ratio = devicePixelRatio;
+  let free = -Infinity;
+  for (const [text, t] of [...phases].sort((a, b) => a[1] - b[1])) {
+    paintMark(u, ctx, t, box);
+    const left = Math.max(u.valToPos(t, "x", true) + 6 * ratio, free);
+    writeText(ctx, text, left, box.top + box.height / 2);
+    free = left + ctx.measureText(text).width + 8 * ratio;
+  }
 }
 
 export function rowAxis(rows) {

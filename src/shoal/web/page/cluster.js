@@ -1,10 +1,11 @@
 // One cluster: its nodes and what may be done to them, partitions, order of events, topics.
 
 import { html, useState } from "./vendor.js";
+import { chooseTime } from "./choices.js";
 import { formatBytes, formatCount, plural } from "./format.js";
 import { stateColor, stateRows, electionTimes, usageSeries } from "./model.js";
 import { activeFaults, describeThing } from "./now.js";
-import { Problem } from "./parts.js";
+import { Notes, Problem } from "./parts.js";
 import { replaceQuery } from "./router.js";
 import { rates } from "./series.js";
 import { ClusterTrace } from "./stories.js";
@@ -28,11 +29,12 @@ export function Cluster({ address }) {
     <p class="quiet">${state.thing.details.bootstrap}</p>
     <p class="sentence big">${describeThing(state.thing, log)}</p>
     <${DataAge} state=${state} />
+    <${Notes} notes=${window.notes} />
     <${Nodes} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
     <${Faults} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
     <${ClusterTracks} log=${log} window=${window} query=${address.query} set=${set} />
     <${Partitions} rows=${partitions} query=${address.query} set=${set} />
-    <${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${address.query.from || address.query.to ? window.range : null} />
+    <${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${window.isChosen ? window.range : null} />
     <${LiveTail} id=${id} topics=${[...new Set(partitions.map((row) => row.topic))].sort(compareNames)} chosen=${address.query.topic || ""} onChoose=${(topic) => set({ topic })} isAlive=${state.isAlive} />
   </main>`;
 }
@@ -102,13 +104,14 @@ function timeWindow(log, query) {
   const first = log.ticks.length ? log.ticks[0].t / 1e6 : Math.min(...times, Infinity);
   const last = Math.max(...times, first + 1);
   const whole = times.length ? [first, last] : [0, 1];
-  return { whole, range: [whole[0] + Number(query.from || 0), query.to ? whole[0] + Number(query.to) : whole[1]] };
+  const chosen = chooseTime(query, whole[1] - whole[0]);
+  return { whole, notes: chosen.notes, isChosen: chosen.from !== null || chosen.to !== null, range: [whole[0] + (chosen.from ?? 0), chosen.to === null ? whole[1] : whole[0] + chosen.to] };
 }
 
 function ClusterTracks({ log, window, query, set }) {
   if (log.ticks.length < 2) return html`<p class="quiet">Not enough ticks for charts yet.</p>`;
   const { whole, range } = window;
-  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: (from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
+  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const shared = { range, onZoom: zoom, spans: [] };
   const inRange = (t) => t >= range[0] && t <= range[1];
   const times = log.ticks.map((tick) => tick.t / 1e6);
@@ -116,7 +119,7 @@ function ClusterTracks({ log, window, query, set }) {
   const logs = { run: log };
   const usage = usageSeries(logs);
   return html`<section aria-labelledby="time"><h2 id="time">Over time</h2>
-    <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${query.from || query.to ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
+    <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${window.isChosen ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
     <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(log.ticks, "records_in")]} />
     <${StateTrack} rows=${stateRows(logs, whole[1])} elections=${electionTimes(logs)} shared=${shared} isLast=${!usage.names.length} />
     <${UsageTracks} usage=${usage} shared=${shared} inRange=${inRange} /></section>`;

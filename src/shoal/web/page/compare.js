@@ -4,18 +4,21 @@ import { html, useEffect, useState } from "./vendor.js";
 import { getJson } from "./api.js";
 import { owedLatency } from "./facts.js";
 import { formatCount, formatRatio, formatUs } from "./format.js";
-import { FlowBar, Problem, Verdict } from "./parts.js";
+import { FlowBar, Notes, Problem, Verdict } from "./parts.js";
 import { buildAddress } from "./router.js";
 
 export function Compare({ address }) {
   const names = [address.query.a || "", address.query.b || ""];
   const [runs, setRuns] = useState(null);
   const [problem, setProblem] = useState("");
+  const notes = names.includes("") ? ["The address does not name two runs: tick two in the list of runs."] : [];
   useEffect(() => {
+    if (notes.length) return;
     Promise.all(names.map((name) => getJson(`runs/${encodeURIComponent(name)}`))).then(setRuns, (error) => setProblem(error.message));
   }, names);
   return html`<main>
     <p><a href="#/">All runs</a></p><h1>Two runs</h1>
+    <${Notes} notes=${notes} />
     ${problem ? html`<${Problem} text=${problem} />` : null}
     ${runs ? html`<${SideBySide} runs=${runs} names=${names} />` : null}
   </main>`;

@@ -3,6 +3,7 @@
 import { html } from "./vendor.js";
 import { formatBrief, formatBytes, formatCount, formatRate, formatRatio, formatShare, formatUs, plural } from "./format.js";
 import { FactTable, Verdict } from "./parts.js";
+import { isPartOf, isRowOf } from "./stages.js";
 
 const RANKS = ["p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99"];
 const STAGE_TITLES = {
@@ -92,8 +93,8 @@ export function Groups({ result, chosen, onChoose }) {
     <p class="quiet">Each group is judged separately; the verdict of the run is that of the worst, ${result.worst_group}. Shown below: ${chosen}.${(result.left_out || []).length ? ` ${plural(result.left_out.length, "group")} left out, because the file would be too large.` : ""}</p>`;
 }
 
-export function Stages({ group, mirror }) {
-  const rows = Object.entries(group.stages).map(([name, stage]) => [STAGE_TITLES[name] || name, html`<${Verdict} word=${stage.verdict} />`, stage.findings.join(", ") || "–"]);
+export function Stages({ group, mirror, stage: chosen }) {
+  const rows = Object.entries(group.stages).filter(([name]) => isRowOf(chosen, name)).map(([name, stage]) => [STAGE_TITLES[name] || name, html`<${Verdict} word=${stage.verdict} />`, stage.findings.join(", ") || "–"]);
   if (!rows.length) return null;
   const used = mirror && mirror.usage;
   const kind = mirror ? ["kind", "mode", "delivery"].map((key) => mirror[key]).filter(Boolean).join(", ") : "";
@@ -151,11 +152,12 @@ function speed(value) {
 }
 
 // Faults by what happened to the messages that were due while each was active.
-export function FaultTable({ result, group }) {
+export function FaultTable({ result, group, stage }) {
   if (!group.windows || !group.windows.length) return null;
   const faults = new Map(result.faults.map((fault) => [fault.fault, fault]));
   const start = group.series ? group.series.start_s : 0;
-  const rows = group.windows.map((window) => faultRow(window, faults.get(window.fault), start));
+  const isShown = (fault) => !fault || isPartOf(stage, `${fault.name} ${fault.target}`);
+  const rows = group.windows.filter((window) => isShown(faults.get(window.fault))).map((window) => faultRow(window, faults.get(window.fault), start));
   const found = group.windows.filter((window) => window.fault !== null && Object.keys(window.findings).length).map((window) => `fault ${window.fault}: ${Object.entries(window.findings).map(([name, count]) => `${formatCount(count)} ${name}`).join(", ")}`);
   return html`<${FactTable} id="faults" title="Faults" columns=${["fault", "target", "time", "detect", "recover", "drain", "messages", "lost", "copies", "reordered", "yield", "p99"]} rows=${rows} />
     <p class="quiet">Each row is about the messages whose intended send is during the fault. Detect: from its begin to the first message that was lost, refused, unanswered or slower than every message of the 10 s before. Recover: from its begin until messages fare as before again. Drain: from its end until all messages intended before it have arrived.${found.length ? ` Findings among them: ${found.join("; ")}.` : ""}</p>`;

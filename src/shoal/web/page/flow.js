@@ -5,20 +5,20 @@ import { formatCount, formatUs } from "./format.js";
 
 const WIDTH = 1000;
 const HEIGHT = 170;
-const TITLES = { sent: "sent", source: "source log", mirror: "mirror", target: "target log", received: "received" };
+export const STAGE_NAMES = { sent: "sent", source: "source log", mirror: "mirror", target: "target log", received: "received" };
 
-// `stages` are {stage, count, lost, copies}; a click on one filters the findings by it.
-export function FlowDiagram({ stages, chosen, onChoose, isSoFar }) {
+// `stages` are {stage, count, lost, copies}; a click on one filters what is below.
+export function FlowDiagram({ stages, chosen, onChoose, note }) {
   const most = Math.max(1, ...stages.map((stage) => stage.count));
   const step = WIDTH / stages.length;
   const size = (count) => (90 * count) / most;
-  return html`<figure class="flow"><figcaption>Flow of messages${isSoFar ? ", so far" : ""}</figcaption>
+  return html`<figure class="flow"><figcaption>Flow of messages${note}</figcaption>
     <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" aria-hidden="true">
       ${stages.slice(1).map((stage, place) => band(stages[place], stage, place, step, size))}
       ${stages.map((stage, place) => html`<rect class=${stage.stage === chosen ? "stage chosen" : "stage"} x=${place * step + 8} y=${(HEIGHT - 40 - size(stage.count)) / 2} width="14" height=${Math.max(2, size(stage.count))} />`)}
     </svg>
     <div class="stages">${stages.map((stage) => html`<button type="button" aria-pressed=${stage.stage === chosen} onClick=${() => onChoose(stage.stage === chosen ? "" : stage.stage)}>
-      <span class="quiet">${TITLES[stage.stage]}</span><b>${formatCount(stage.count)}</b>
+      <span class="quiet">${STAGE_NAMES[stage.stage]}</span><b>${formatCount(stage.count)}</b>
       ${stage.lost ? html`<span class="lost">${formatCount(stage.lost)} lost before it</span>` : null}
       ${stage.copies ? html`<span class="copied">${formatCount(stage.copies)} duplicated</span>` : null}
     </button>`)}</div>
@@ -36,15 +36,6 @@ function band(before, stage, place, step, size) {
     ${lost ? html`<polygon class="lost" points="${left},${middle + a} ${left},${middle + a - lost} ${(left + right) / 2},${HEIGHT - 14} ${(left + right) / 2 - 10},${HEIGHT - 4}" />` : null}
     ${stage.copies ? html`<path class="loop" d="M ${right + 6} ${middle - b} c -30 -40 40 -40 10 0" />` : null}`;
 }
-
-// Which findings belong to a stage, for the filter.
-export const STAGE_FINDINGS = {
-  sent: /aborted|reused|unexpected/,
-  source: /never-stored|^lost: expired$|source|torn|inconsistent/,
-  mirror: /not-mirrored|altered|corrupted|unreadable|batch/,
-  target: /target|vanished/,
-  received: /undelivered|unlocated|pending|poll|reordered$|read|tail/,
-};
 
 // Percentile curves: latency on a log scale over the percentile, which is stretched at its end.
 export function PercentileCurves({ curves }) {

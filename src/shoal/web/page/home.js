@@ -2,10 +2,9 @@
 
 import { html, useEffect, useState } from "./vendor.js";
 import { getJson, postJson } from "./api.js";
-import { formatAge, formatCount, formatTime, formatUs, plural } from "./format.js";
 import { NowCards, useNow } from "./now.js";
-import { FlowBar, Problem, Verdict } from "./parts.js";
-import { buildAddress, replaceQuery } from "./router.js";
+import { Problem } from "./parts.js";
+import { Verdicts } from "./runs.js";
 
 const PAGE_SIZE = 50;
 
@@ -87,45 +86,4 @@ export function StopButton() {
   const [state, setState] = useState("");
   const stop = () => postJson("starts/stop", {}).then(() => setState("It drains and is judged."), (error) => setState(error.message));
   return html`<button type="button" onClick=${stop}>Stop the run</button> <span role="status">${state}</span>`;
-}
-
-function Verdicts({ list, address, onMore }) {
-  const { text = "", verdict = "", a, b } = address.query;
-  const chosen = [a, b].filter(Boolean);
-  const set = (changes) => replaceQuery(address, changes);
-  const choose = (name) => {
-    const next = chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen.slice(-1), name];
-    set({ a: next[0], b: next[1] });
-  };
-  const shown = list.runs.filter((run) => (!verdict || (run.verdict || "none") === verdict) && `${run.name} ${run.sentence || ""}`.toLowerCase().includes(text.toLowerCase()));
-  return html`<div class="filter">
-      <label>Filter <input type="search" value=${text} placeholder="name or sentence" onInput=${(event) => set({ text: event.target.value })} /></label>
-      <label>Verdict <select value=${verdict} onChange=${(event) => set({ verdict: event.target.value })}>
-        <option value="">all</option>${["proven", "violated", "inconclusive", "none"].map((word) => html`<option value=${word}>${word === "none" ? "not judged" : word}</option>`)}
-      </select></label>
-      ${chosen.length === 2 ? html`<a class="button" href=${buildAddress("compare", "", { a, b })}>Compare the two</a>` : html`<span class="quiet">Tick two runs to compare them.</span>`}
-    </div>
-    <ol class="runs">${shown.map((run) => html`<${RunRow} key=${run.name} run=${run} isChosen=${chosen.includes(run.name)} onChoose=${() => choose(run.name)} />`)}</ol>
-    ${shown.length ? null : html`<p class="quiet">No run matches.</p>`}
-    ${list.total > list.runs.length ? html`<button type="button" onClick=${onMore}>Show more of ${plural(list.total, "run")}</button>` : null}`;
-}
-
-function RunRow({ run, isChosen, onChoose }) {
-  const numbers = run.numbers;
-  const ageS = Date.now() / 1000 - run.started_us / 1e6;
-  return html`<li class="run">
-    <div class="head">
-      <${Verdict} word=${run.verdict} />
-      <h3><a href=${buildAddress("run", run.name)}>${run.run}</a></h3>
-      <span class="quiet" title=${formatTime(run.started_us)}>${run.state}${run.started_us ? `, ${formatAge(ageS)} ago` : ""}</span>
-      <label class="choose"><input type="checkbox" checked=${isChosen} onChange=${onChoose} aria-label=${`compare ${run.run}`} /> compare</label>
-    </div>
-    <p class="sentence">${run.sentence || "Not judged yet."}</p>
-    ${numbers ? html`<div class="numbers">
-      <${FlowBar} flow=${numbers.flow} />
-      <dl>${[["lost", numbers.lost], ["duplicated", numbers.duplicated], ["reordered", numbers.reordered]].map(([name, value]) => html`<div class=${value ? "bad" : ""}><dt>${name}</dt><dd>${formatCount(value)}</dd></div>`)}
-        <div><dt>p99</dt><dd>${formatUs(numbers.p99_us)}</dd></div>
-        ${run.thresholds ? html`<div class=${run.missed.length ? "bad" : ""}><dt>thresholds</dt><dd>${run.missed.length ? `${run.missed.length} of ${run.thresholds} missed` : `${run.thresholds} met`}</dd></div>` : null}
-      </dl></div>` : null}
-  </li>`;
 }

@@ -1,93 +1,87 @@
-// The life of one message: swim lanes from the producer to the consumers.
+// The life of one message: swim lanes from the producer to the consumers. `lifemodel.js` has the rules.
 
 import { html, useEffect, useState } from "./vendor.js";
 import { getJson } from "./api.js";
 import { formatClock, formatCount, formatUs } from "./format.js";
-import { DataTable, Problem } from "./parts.js";
+import { checkMessage } from "./choices.js";
+import { faultBands, findLastSeen, lifeEvents, lifeLanes, lifeRange, neighbourWays, placeEvents, placeLabels } from "./lifemodel.js";
+import { DataTable, Notes, Problem } from "./parts.js";
 import { buildAddress } from "./router.js";
 
 // A phone gets a narrower picture, so that its text stays readable.
-const [LIFE_WIDTH, LANE_HEIGHT, LABEL_WIDTH] = [innerWidth < 500 ? 470 : 900, 56, innerWidth < 500 ? 100 : 130];
+const [LIFE_WIDTH, LANE_HEIGHT, LABEL_WIDTH, TOP] = [innerWidth < 500 ? 470 : 900, 56, innerWidth < 500 ? 100 : 130, 44];
 
 export function Life({ address }) {
   const [life, setLife] = useState(null);
   const [problem, setProblem] = useState("");
   const { topic, producer, lane, sequence } = address.query;
+  const notes = checkMessage(address.query);
   useEffect(() => {
     setLife(null);
     setProblem("");
+    if (notes.length) return;
     const query = new URLSearchParams({ topic, producer, lane, sequence });
     getJson(`runs/${encodeURIComponent(address.name)}/life?${query}`).then(setLife, (error) => setProblem(error.message));
   }, [topic, producer, lane, sequence]);
   return html`<main>
     <p><a href="#/">All runs</a> › <a href=${buildAddress("run", address.name)}>${address.name}</a></p>
-    <h1>Message ${sequence} of lane ${lane}</h1>
-    <p class="quiet">topic ${topic}, producer ${producer}</p>
+    <h1>${notes.length ? "A message" : `Message ${sequence} of lane ${lane}`}</h1>
+    ${notes.length ? html`<${Notes} notes=${[`${notes.join(" ")} Follow a message from the findings of a run.`]} />` : html`<p class="quiet">topic ${topic}, producer ${producer}</p>`}
     ${problem ? html`<${Problem} text=${problem} />` : null}
-    ${!life && !problem ? html`<p class="quiet" role="status">Reading the ledgers…</p>` : null}
+    ${!life && !problem && !notes.length ? html`<p class="quiet" role="status">Reading the ledgers…</p>` : null}
     ${life ? html`<p class="sentence big">${life.sentence}</p><${SwimLanes} life=${life} /><${LifeTable} life=${life} /><${Neighbours} life=${life} address=${address} />` : null}
   </main>`;
 }
 
-// The recorded events in order: {lane, what, t}; t is null where no time was recorded.
-export function lifeEvents(life) {
-  const events = [
-    { lane: "producer", what: "due", t: life.intended_us },
-    { lane: "producer", what: "sent", t: life.sent_us },
-    ...life.source.map((place) => ({ lane: "source log", what: `partition ${place.partition}, offset ${place.offset}`, t: place.append_us, isLog: true })),
-    { lane: "producer", what: `acknowledged (${life.outcome})`, t: life.acknowledged_us },
-    ...life.target.map((place) => ({ lane: "target log", what: `partition ${place.partition}, offset ${place.offset}`, t: place.append_us, isLog: true })),
-    ...life.polls.map((poll) => ({ lane: `group ${poll.group}`, what: `received from partition ${poll.partition}, offset ${poll.offset}`, t: poll.received_us })),
-  ];
-  return events.filter((event) => event.isLog || event.t !== null);
-}
-
-function listLanes(life) {
-  const groups = [...new Set(life.polls.map((poll) => `group ${poll.group}`))];
-  const hasTarget = life.target.length || life.has_target;
-  return ["producer", "source log", ...(hasTarget ? ["target log"] : []), ...(groups.length ? groups : ["consumers"])];
-}
-
 function SwimLanes({ life }) {
-  const lanes = listLanes(life);
-  const placed = placeEvents(lifeEvents(life));
-  const y = (lane) => 30 + LANE_HEIGHT * Math.max(0, lanes.indexOf(lane));
-  const lost = findLastSeen(life, lanes);
+  const lanes = lifeLanes(life);
+  const range = lifeRange(life);
+  const [left, right] = [LABEL_WIDTH + 12, LIFE_WIDTH - 20];
+  const placed = placeEvents(lifeEvents(life), range, left, right);
+  const x = (t) => left + ((right - left) * (t - range[0])) / (range[1] - range[0]);
+  const y = (id) => TOP + LANE_HEIGHT * Math.max(0, lanes.findIndex((lane) => lane.id === id));
+  const lost = findLastSeen(life);
   const last = lost && placed.filter((event) => event.lane === lost.after).pop();
-  const height = 10 + LANE_HEIGHT * lanes.length;
-  const label = `${life.sentence} ${lost ? `Not seen after: ${lost.after}.` : ""}`;
+  const height = TOP + LANE_HEIGHT * lanes.length - 16;
+  const byId = new Map(placed.map((event) => [event.id, event]));
+  const label = `${life.sentence} ${lost ? `Not seen after: ${laneName(lanes, lost.after)}.` : ""}`;
   return html`<figure class="life"><svg viewBox="0 0 ${LIFE_WIDTH} ${height}" role="img" aria-label=${label}>
-    ${lanes.map((lane) => html`<line class="grid" x1=${LABEL_WIDTH} x2=${LIFE_WIDTH - 10} y1=${y(lane)} y2=${y(lane)} /><text x="0" y=${y(lane) + 4}>${lane}</text>`)}
-    <polyline class="path" points=${placed.map((event) => `${event.x},${y(event.lane)}`).join(" ")} />
+    <clipPath id="life-plot"><rect x=${left - 8} y="0" width=${right - left + 16} height=${height} /></clipPath>
+    ${faultBands(life, range).map((band, place) => html`<rect class="fault" x=${x(band.from)} y="0" width=${Math.max(2, x(band.to) - x(band.from))} height=${height} /><text class="small" x=${Math.min(x(band.from) + 4, right - 90)} y=${13 + 13 * place}>${band.text}</text>`)}
+    ${lanes.map((lane) => html`<line class="grid" x1=${left - 8} x2=${right + 8} y1=${y(lane.id)} y2=${y(lane.id)} /><text x="0" y=${y(lane.id) + (lane.note ? -2 : 4)}>${lane.name}</text><text class="small" x="0" y=${y(lane.id) + 13}>${shortenNote(lane.note)}</text>`)}
+    <g clip-path="url(#life-plot)">${neighbourWays(life, lanes).map((way) => html`<${NeighbourWay} way=${way} x=${x} y=${y} />`)}</g>
+    ${placed.filter((event) => byId.has(event.from)).map((event) => html`<line class="path" x1=${byId.get(event.from).x} y1=${y(byId.get(event.from).lane)} x2=${event.x} y2=${y(event.lane)} />`)}
+    ${last ? html`<line class="missing" x1=${last.x} y1=${y(last.lane)} x2=${ringPlace(last, left, right)} y2=${y(lost.lane)} />` : null}
     ${placed.map((event) => html`<circle class=${event.t === null ? "event undated" : "event"} cx=${event.x} cy=${y(event.lane)} r="6"><title>${describeEvent(event)}</title></circle>`)}
-    ${placed.map((event, place) => html`<text class="small" x=${event.x} y=${y(event.lane) + (place % 2 ? 20 : -12)} text-anchor=${event.x > LIFE_WIDTH - 150 ? "end" : "start"}>${event.isLog ? event.what.split(", ")[1] : event.what.split(" ")[0]}</text>`)}
-    ${last ? html`<line class="missing" x1=${last.x} y1=${y(lost.after)} x2=${LIFE_WIDTH - 60} y2=${y(lost.lane)} />` : null}
-    ${lost ? html`<circle class="unseen" cx=${LIFE_WIDTH - 60} cy=${y(lost.lane)} r="9" /><text class="small lost" x=${LIFE_WIDTH - 74} y=${y(lost.lane) - 14} text-anchor="end">not seen after this</text>` : null}
-  </svg><figcaption>Filled: recorded, at its time. Dashed: recorded without a time, placed in order. Hollow ring: not seen after this.</figcaption></figure>`;
+    ${placeLabels(placed, LIFE_WIDTH - 10).map((event) => html`<text class="small" x=${event.x + (event.isLeft ? 4 : -4)} y=${y(event.lane) + (event.side === "above" ? -11 : 20)} text-anchor=${event.isLeft ? "end" : "start"}>${event.label}</text>`)}
+    ${lost ? html`<circle class="unseen" cx=${ringPlace(last, left, right)} cy=${y(lost.lane)} r="9" /><${RingLabel} x=${ringPlace(last, left, right)} y=${y(lost.lane)} right=${right} />` : null}
+  </svg><figcaption>Filled: recorded, at its time. Dashed: recorded without a time, placed in order. Hollow ring: not seen after this. Faint: messages before and after it in its lane.${life.faults.length ? " Behind: the fault that was active." : ""}</figcaption></figure>`;
 }
 
-// The first lane that the message did not reach; null if a consumer received it.
-function findLastSeen(life, lanes) {
-  if (life.polls.length) return null;
-  const reached = { source: "source log", target: "target log" }[life.last_stage] || "producer";
-  const next = lanes[Math.min(lanes.length - 1, lanes.indexOf(reached) + 1)];
-  return { lane: next, after: reached };
+function RingLabel({ x, y, right }) {
+  const isLeft = x > right - 140;
+  return html`<text class="small lost" x=${x + (isLeft ? -14 : 14)} y=${y + 4} text-anchor=${isLeft ? "end" : "start"}>not seen after this</text>`;
 }
 
-// Times become places; what has no time is put between its neighbours.
-function placeEvents(events) {
-  const times = events.map((event) => event.t).filter((t) => t !== null);
-  const [low, high] = [Math.min(...times), Math.max(...times)];
-  const width = LIFE_WIDTH - LABEL_WIDTH - 110;
-  const placed = events.map((event) => ({ ...event, x: event.t === null ? null : LABEL_WIDTH + 20 + (high > low ? (width * (event.t - low)) / (high - low) : 0) }));
-  placed.forEach((event, place) => {
-    if (event.x !== null) return;
-    const before = placed.slice(0, place).reverse().find((each) => each.x !== null);
-    const after = placed.slice(place + 1).find((each) => each.t !== null);
-    const left = before ? before.x : LABEL_WIDTH + 20;
-    event.x = after && after.x > left ? (left + after.x) / 2 : left + 40;
-  });
-  return placed;
+// A little after where it was seen last.
+function ringPlace(last, left, right) {
+  return Math.min(right - 4, (last ? last.x : left) + 60);
+}
+
+// A faint line from when a neighbour was due to when it was received; a ring where it stayed.
+function NeighbourWay({ way, x, y }) {
+  const title = html`<title>message ${way.sequence}</title>`;
+  if (way.to !== null) return html`<line class="neighbour" x1=${x(way.from)} y1=${y("producer")} x2=${x(way.to)} y2=${y(way.lane)}>${title}</line>`;
+  return html`<line class="neighbour" x1=${x(way.from)} y1=${y("producer")} x2=${x(way.from) + 24} y2=${y(way.lane)}>${title}</line><circle class="neighbour" cx=${x(way.from) + 24} cy=${y(way.lane)} r="4" />`;
+}
+
+function laneName(lanes, id) {
+  return (lanes.find((lane) => lane.id === id) || lanes[0]).name;
+}
+
+function shortenNote(text) {
+  const most = Math.floor(LABEL_WIDTH / 6.6);
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
 function describeEvent(event) {
@@ -96,7 +90,8 @@ function describeEvent(event) {
 
 function LifeTable({ life }) {
   const start = life.intended_us ?? life.sent_us;
-  const rows = lifeEvents(life).map((event) => [event.lane, event.what, event.t === null ? "not recorded" : formatClock(event.t), event.t === null || start === null ? "–" : formatUs(event.t - start)]);
+  const lanes = lifeLanes(life);
+  const rows = lifeEvents(life).map((event) => [event.lane.startsWith("group ") ? event.lane : laneName(lanes, event.lane), event.what, event.t === null ? "not recorded" : formatClock(event.t), event.t === null || start === null ? "–" : formatUs(event.t - start)]);
   const faults = life.faults.map((fault) => [fault.name, fault.target, fault.began_us ? formatClock(fault.began_us) : "–"].filter(Boolean).join(" "));
   return html`<${DataTable} caption="events of this message" columns=${["where", "what", "time (UTC)", "after it was due"]} rows=${rows} />
     ${faults.length ? html`<p>Faults at that time: ${faults.join("; ")}.</p>` : null}`;

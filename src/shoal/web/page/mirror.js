@@ -3,9 +3,10 @@
 import { html, useEffect, useState } from "./vendor.js";
 import { getJson } from "./api.js";
 import { Track } from "./charts.js";
+import { chooseTime } from "./choices.js";
 import { formatAge, formatClock, formatCount, formatRate, formatUs, plural } from "./format.js";
 import { describeThing } from "./now.js";
-import { DataTable, Problem } from "./parts.js";
+import { DataTable, Notes, Problem } from "./parts.js";
 import { buildAddress, replaceQuery } from "./router.js";
 import { rates } from "./series.js";
 import { ActionButton, DataAge, PAGE_ROWS, compareNames, useActions, useThing } from "./things.js";
@@ -152,15 +153,17 @@ function LagTracks({ ticks, query, set }) {
   if (ticks.length < 2) return html`<p class="quiet">Not enough ticks for charts yet.</p>`;
   const times = ticks.map((tick) => tick.t / 1e6);
   const whole = [times[0], Math.max(times[times.length - 1], times[0] + 1)];
-  const range = [whole[0] + Number(query.from || 0), query.to ? whole[0] + Number(query.to) : whole[1]];
-  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: (from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
+  const chosen = chooseTime(query, whole[1] - whole[0]);
+  const range = [whole[0] + (chosen.from ?? 0), chosen.to === null ? whole[1] : whole[0] + chosen.to];
+  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const gauge = (name) => ticks.map((tick) => tick.gauges[name] ?? null);
   const [lagS, lag, copied] = [gauge("lag_s"), gauge("lag"), rates(ticks, "records")];
   const shared = { range, onZoom: zoom, spans: [] };
   const secondLabels = (u, splits) => splits.map((value) => (value === null ? "" : formatLag(value)));
   const rows = ticks.map((tick, place) => [formatClock(tick.t), lagS[place] === null ? "–" : formatLag(lagS[place]), formatCount(lag[place]), formatRate(copied[place])]);
   return html`<section aria-labelledby="lag"><h2 id="lag">Lag over time</h2>
-    ${query.from || query.to ? html`<p><button type="button" onClick=${() => zoom()}>Show everything</button></p>` : null}
+    <${Notes} notes=${chosen.notes} />
+    ${chosen.from !== null || chosen.to !== null ? html`<p><button type="button" onClick=${() => zoom()}>Show everything</button></p>` : null}
     <${Track} ...${shared} title="Lag in time: the age of the oldest record that is not copied" height=${130} series=${[{ label: "lag", color: "--c3", format: formatLag }]} columns=${[times, lagS]} yLabels=${secondLabels} />
     <${Track} ...${shared} title="Lag in records" height=${130} series=${[{ label: "lag", color: "--c0", format: formatCount }]} columns=${[times, lag]} />
     <${Track} ...${shared} title="Records copied per second" height=${150} series=${[{ label: "copied", color: "--c1", format: formatRate }]} columns=${[times, copied]} isLast=${true} />

@@ -54,9 +54,11 @@ export function percentileSeries(bins, percent) {
 }
 
 // Fault spans from the result of a finished run, or from events: [{from, to, what, phases}].
-export function faultSpans(resultFaults, events, end) {
+// `windows` are those of a group in the result, which say when messages felt a fault.
+export function faultSpans(resultFaults, events, end, windows) {
   if (resultFaults && resultFaults.length) {
-    return resultFaults.map((fault) => ({ from: fault.began_us / 1e6, to: (fault.ended_us || end * 1e6) / 1e6, what: [fault.name, fault.target].filter(Boolean).join(" "), phases: [] }));
+    const found = new Map((windows || []).map((window) => [window.fault, window]));
+    return resultFaults.map((fault) => ({ from: fault.began_us / 1e6, to: (fault.ended_us || end * 1e6) / 1e6, what: [fault.name, fault.target].filter(Boolean).join(" "), phases: phasesOf(fault, found.get(fault.fault)) }));
   }
   const found = new Map();
   for (const event of events) {
@@ -67,6 +69,13 @@ export function faultSpans(resultFaults, events, end) {
     else if (event.phase !== "begin") span.phases.push([event.phase, event.t / 1e6]);
   }
   return [...found.values()].map((span) => ({ ...span, to: span.to ?? end }));
+}
+
+// When a fault was detected and the system recovered, from its begin, and had drained, from its end.
+function phasesOf(fault, window) {
+  const { time_to_detect_us: detect, time_to_recover_us: recover, time_to_drain_us: drain } = window || {};
+  const found = [["detected", detect, fault.began_us], ["recovered", recover, fault.began_us], ["drained", drain, fault.ended_us]];
+  return found.filter(([, after, from]) => typeof after === "number" && typeof from === "number").map(([phase, after, from]) => [phase, (from + after) / 1e6]);
 }
 
 const STATE_COLORS = [
@@ -165,21 +174,36 @@ function fillGaps(times, rows) {
   }
 }
 
+// The lanes of which the largest share is affected, over intended send time. The height of a span is
+// the share of its messages with a finding.
 export function laneRows(lanes, start) {
-  return lanes.slice(0, MOST_LANES).map((lane) => ({
+  const share = (lane) => shareOf(lane.affected, lane.due);
+  return [...lanes].sort((a, b) => share(b) - share(a)).slice(0, MOST_LANES).map((lane) => ({
     label: `${lane.topic} ${lane.lane}`,
     lane,
-    spans: lane.stretches.map(([from, to, due, affected]) => ({ from: start + from / 1e6, to: start + to / 1e6, color: affected ? "--bad" : "--lane", affected, due })),
+    spans: lane.stretches.map(([from, to, due, affected]) => ({ from: start + from / 1e6, to: start + to / 1e6, color: "--lane", share: shareOf(affected, due), affected, due })),
   }));
 }
 
+function shareOf(affected, due) {
+  return due ? Math.min(1, affected / due) : Number(affected > 0);
+}
+
+// How far messages moved from their place, for each lane in which any did: the largest mean first.
+export function movedLanes(lanes) {
+  return (lanes || []).filter((lane) => lane.F > 0).map((lane) => ({
+    name: `${lane.topic} ${lane.lane}`, sum: lane.F, pairs: lane.K || 0, delivered: lane.delivered || 0, reordered: lane.reordered || 0,
+    mean: lane.delivered ? lane.F / lane.delivered : null, order: lane.F_limit ? lane.F / lane.F_limit : null,
+  })).sort((a, b) => (b.mean ?? 0) - (a.mean ?? 0));
+}
+
 // The curve of one histogram over the whole run, while no stored curve exists.
-export function curveOfBins(bins) {
+export function curveOfBins(bins, phase) {
   const buckets = addBuckets(bins.latency);
   const percents = [1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.99, 100];
   const points = percents.map((percent) => [percent, percentile(buckets, percent)]).filter(([, value]) => typeof value === "number");
   const count = Object.values(buckets).reduce((sum, each) => sum + each, 0);
-  return count ? [{ phase: "so far", count, never: 0, points }] : [];
+  return count ? [{ phase, count, never: 0, points }] : [];
 }
 
 // The range of latencies on a log scale, with a top row for what never arrives.

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "./vendor.js";
 import { openStream } from "./api.js";
 import { formatAge, formatBytes, formatCount, formatRate, formatUs, plural } from "./format.js";
 import { Sparkline } from "./parts.js";
-import { buildAddress } from "./router.js";
+import { buildAddress, partOf } from "./router.js";
 import { addEvents, emptyLog, findCounter, lastRate, rates } from "./series.js";
 
 const KEPT_TICKS = 61;
@@ -29,7 +29,7 @@ function onMessage(old, kind, content) {
 }
 
 export function NowCards({ state }) {
-  const whole = state.things.filter((thing) => !thing.id.includes("/"));
+  const whole = state.things.filter((thing) => partOf(thing.id) === "run");
   if (state.isConnected === false) {
     return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. The cards below are old; this page tries again.</p>
       <${Cards} things=${whole} state=${state} />`;

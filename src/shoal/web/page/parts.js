@@ -1,13 +1,12 @@
 // Small parts that several places use.
 
-import { html } from "./vendor.js";
+import { html, useState } from "./vendor.js";
 import { formatCount } from "./format.js";
 
 export function Verdict({ word }) {
   return html`<span class=${`verdict ${word || "none"}`}>${word || "not judged"}</span>`;
 }
 
-// "mirror" stays in the list of a run without one: its count is that of the stage before.
 export function FlowBar({ flow }) {
   const most = Math.max(1, ...flow.map((stage) => stage.count));
   const text = flow.map((stage) => `${stage.stage} ${formatCount(stage.count)}${stage.lost ? `, ${formatCount(stage.lost)} lost` : ""}`).join("; ");
@@ -23,16 +22,21 @@ export function FlowBar({ flow }) {
   </div>`;
 }
 
-// The table behind a chart.
+// The table behind a chart. `rows` may be a function: a closed table costs nothing.
 export function DataTable({ caption, columns, rows, most = 300 }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<details class="data" onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>Table: ${caption}</summary>
+    ${isOpen ? html`<${TableRows} caption=${caption} columns=${columns} rows=${typeof rows === "function" ? rows() : rows} most=${most} />` : null}
+  </details>`;
+}
+
+function TableRows({ caption, columns, rows, most }) {
   const shown = rows.slice(0, most);
-  return html`<details class="data"><summary>Table: ${caption}</summary>
-    <div class="scroll" tabindex="0" role="region" aria-label=${`table: ${caption}`}><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`table: ${caption}`}><table>
       <thead><tr>${columns.map((column) => html`<th scope="col">${column}</th>`)}</tr></thead>
       <tbody>${shown.map((row) => html`<tr>${row.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody>
     </table></div>
-    ${rows.length > most ? html`<p class="quiet">The first ${formatCount(most)} of ${formatCount(rows.length)} rows; choose a shorter time for others.</p>` : null}
-  </details>`;
+    ${rows.length > most ? html`<p class="quiet">The first ${formatCount(most)} of ${formatCount(rows.length)} rows; choose a shorter time for others.</p>` : null}`;
 }
 
 // A table that is always shown; the first column names its row.
@@ -51,6 +55,11 @@ export function Sparkline({ values, label }) {
   return html`<svg class="spark" viewBox="0 0 120 31" preserveAspectRatio="none" role="img" aria-label=${label}>
     ${known.length > 1 ? html`<polyline points=${points} />` : null}
   </svg>`;
+}
+
+// What an address chose and this page could not follow.
+export function Notes({ notes }) {
+  return notes.map((text) => html`<p class="note" role="status">${text}</p>`);
 }
 
 export function Problem({ text }) {

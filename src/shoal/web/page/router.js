@@ -5,9 +5,18 @@ export function parseAddress(hash) {
   const [place, ...rest] = path.split("/");
   return {
     place: place || "home",
-    name: decodeURIComponent(rest.join("/")),
+    name: decodeName(rest.join("/")),
     query: Object.fromEntries(new URLSearchParams(query || "")),
   };
+}
+
+// A name that is not validly encoded is taken as it stands: no run has it, and the page says so.
+function decodeName(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function buildAddress(place, name = "", query = {}) {
@@ -21,4 +30,12 @@ export function replaceQuery(address, changes) {
   const next = buildAddress(address.place, address.name, { ...address.query, ...changes });
   history.replaceState(null, "", next);
   window.dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+const PARTS_OF_RUN = ["source", "target", "mirror"];
+
+// "source" of `run:NAME/source`, "run" of a whole run, which may be one of a sweep: `run:SWEEP/NAME`.
+export function partOf(id) {
+  const last = id.slice(id.lastIndexOf("/") + 1);
+  return id.includes("/") && PARTS_OF_RUN.includes(last) ? last : "run";
 }

@@ -2,27 +2,35 @@
 
 import { html, useEffect, useState } from "./vendor.js";
 import { getJson, openStream } from "./api.js";
+import { chooseMoment, chooseOne, chooseTime } from "./choices.js";
 import { FaultTable, Groups, Latencies, Metrics, Stages, Thresholds, Throughput, Tiles } from "./facts.js";
-import { FlowDiagram, PercentileCurves, STAGE_FINDINGS } from "./flow.js";
+import { FlowDiagram, PercentileCurves, STAGE_NAMES } from "./flow.js";
 import { describeValue, formatCount, formatTime, formatUs, plural } from "./format.js";
 import { binsOfPage, binsOfTicks, curveOfBins } from "./model.js";
-import { DataTable, Problem, Verdict } from "./parts.js";
-import { buildAddress, replaceQuery } from "./router.js";
+import { Moved } from "./moved.js";
+import { DataTable, Notes, Problem, Verdict } from "./parts.js";
+import { Player, useReplay } from "./player.js";
+import { cutLog, flowOfLog } from "./replay.js";
+import { buildAddress, partOf, replaceQuery } from "./router.js";
 import { addEvents, emptyLog } from "./series.js";
-import { Tracks } from "./tracks.js";
+import { isFindingOf } from "./stages.js";
+import { ActionButton, useActions } from "./things.js";
+import { Tracks, wholeRange } from "./tracks.js";
 
 const PARTS = ["", "/source", "/target", "/mirror"];
 
 export function Run({ address }) {
   const state = useRun(address.name);
   const { run, page, logs, problem, isConnected } = state;
-  if (!run) return html`<main><p><a href="#/">All runs</a></p><h1>${address.name}</h1>${problem ? html`<${Problem} text=${problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
+  const mayAct = useActions();
+  if (!run) return html`<main><${WayBack} name=${address.name} /><h1>${address.name}</h1>${problem ? html`<${Problem} text=${problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
   return html`<main>
-    <p><a href="#/">All runs</a></p>
+    <${WayBack} name=${address.name} />
     <h1>${run.summary.run}</h1>
     ${problem ? html`<${Problem} text=${problem} />` : null}
     ${isConnected === false ? html`<${Problem} text="Disconnected: shoal serve does not answer. What you see is old; this page tries again." />` : null}
     <${PartLinks} name=${address.name} logs=${logs} />
+    ${mayAct && run.summary.state === "running" ? html`<p class="actions"><${ActionButton} body=${{ thing: `run:${address.name}`, action: "stop" }} label="Stop" title="stop this run: it drains and is judged" done="It drains and is judged." /></p>` : null}
     <${RunBody} run=${run} page=${page} logs=${logs} address=${address} link=${(witness) => lifeLink(witness, address.name)} />
   </main>`;
 }
@@ -33,30 +41,54 @@ function PartLinks({ name, logs }) {
   return parts.length ? html`<p class="quiet">More about its ${parts.map(([part, place], at) => html`${at ? ", " : ""}<a href=${buildAddress(place, `${name}/${part}`)}>${part}</a>`)}.</p>` : null;
 }
 
+// A run of a sweep is named SWEEP/RUN.
+function WayBack({ name }) {
+  const [sweep, ...rest] = name.split("/");
+  return html`<p><a href="#/">All runs</a>${rest.length ? html` › <a href=${buildAddress("sweep", sweep)}>${sweep}</a>` : null}</p>`;
+}
+
 // Everything about a run, from its data; the page and the report show the same. `link` returns where
 // a witness leads.
 export function RunBody({ run, page, logs, address, link }) {
   const isRunning = run.summary.state === "running";
   const set = (changes) => replaceQuery(address, changes);
   const { result } = run;
-  const name = result && (Object.hasOwn(result.groups, address.query.group || "") ? address.query.group : result.worst_group);
-  const judged = result && result.groups[name];
-  const drawn = page && (page.groups[name] || (name ? null : Object.values(page.groups)[0]));
-  const bins = drawn ? binsOfPage(drawn.bins) : binsOfTicks((logs.run || emptyLog()).ticks);
-  const stages = drawn ? drawn.flow.stages.map((stage) => ({ stage: stage.name, count: stage.count, lost: stage.lost, copies: stage.duplicated })) : flowOfRun(run, logs.run);
+  const log = logs.run || emptyLog();
+  const group = result ? chooseOne(address.query.group, Object.keys(result.groups), { what: "consumer group", fallback: `${result.worst_group} is shown`, otherwise: result.worst_group }) : { value: "", notes: [] };
+  const judged = result && result.groups[group.value];
+  const drawn = page && (group.value ? (Object.hasOwn(page.groups, group.value) ? page.groups[group.value] : null) : Object.values(page.groups)[0]);
+  const bins = drawn ? binsOfPage(drawn.bins) : binsOfTicks(log.ticks);
+  const [start, end] = wholeRange(bins, logs);
+  const times = chooseTime(address.query, end - start);
+  const canReplay = !isRunning && log.ticks.length > 1;
+  const moment = chooseMoment(canReplay ? address.query.at : "", end - start);
+  const replay = useReplay(moment.at, end - start, (at) => set({ at: at === null ? "" : at.toFixed(2) }));
+  const past = replay.at === null ? log : cutLog(log, start + replay.at);
+  const flow = drawn ? drawn.flow.stages.map((stage) => ({ stage: stage.name, count: stage.count, lost: stage.lost, copies: stage.duplicated })) : flowOfRun(run, log);
+  const stages = replay.at === null ? flow : flowOfLog(past);
+  const stage = chooseOne(address.query.stage, flow.map((each) => each.stage), { what: "stage", fallback: "all stages are shown" });
   return html`
-    <${Head} run=${run} log=${logs.run} isRunning=${isRunning} />
+    <${Head} run=${run} log=${log} isRunning=${isRunning} />
+    <${Notes} notes=${[...group.notes, ...stage.notes, ...times.notes, ...moment.notes]} />
     ${judged ? html`<${Tiles} group=${judged} acks=${run.manifest.acks} /><${Thresholds} thresholds=${result.thresholds} />
-      <${Groups} result=${result} chosen=${name} onChoose=${(group) => set({ group })} />` : null}
-    ${stages.length ? html`<${FlowDiagram} stages=${stages} chosen=${address.query.stage} onChoose=${(stage) => set({ stage })} isSoFar=${isRunning} />` : null}
-    ${judged ? html`<${Stages} group=${judged} mirror=${result.mirror} /><${Findings} group=${judged} stage=${address.query.stage} link=${link} />` : html`<${FindingsSoFar} log=${logs.run} />`}
-    ${judged && page && !drawn ? html`<p class="quiet">The data behind the charts of group ${name} was left out, because it would be too large.</p>` : null}
-    <${Tracks} bins=${bins} lanes=${drawn ? drawn.lanes : []} laneStart=${drawn ? drawn.bins.start_us / 1e6 : 0} logs=${logs} resultFaults=${result && result.faults} thresholds=${result && result.thresholds}
-      query=${address.query} onZoom=${({ from, to }) => set({ from, to })} isSoFar=${isRunning} />
-    ${judged ? html`<${FaultTable} result=${result} group=${judged} />` : null}
-    <${Curves} curves=${drawn ? drawn.curves : curveOfBins(bins)} />
+      <${Groups} result=${result} chosen=${group.value} onChoose=${(name) => set({ group: name })} />` : null}
+    ${stages.length ? html`<${FlowDiagram} stages=${stages} chosen=${stage.value} onChoose=${(name) => set({ stage: name })} note=${isRunning ? ", so far" : replay.at === null ? "" : `, ${replay.at.toFixed(1)} s after the start`} />` : null}
+    ${stage.value ? html`<${FilterNote} stage=${stage.value} onClear=${() => set({ stage: "" })} />` : null}
+    ${judged ? html`<${Stages} group=${judged} mirror=${result.mirror} stage=${stage.value} /><${Findings} group=${judged} stage=${stage.value} link=${link} />` : html`<${FindingsSoFar} log=${past} isRunning=${isRunning} stage=${stage.value} />`}
+    ${judged && page && !drawn ? html`<p class="quiet">The data behind the charts of group ${group.value} was left out, because it would be too large.</p>` : null}
+    <${Tracks} bins=${bins} lanes=${drawn ? drawn.lanes : []} laneStart=${drawn ? drawn.bins.start_us / 1e6 : 0} logs=${logs} resultFaults=${result && result.faults} windows=${judged && judged.windows} thresholds=${result && result.thresholds}
+      times=${times} stage=${stage.value} moment=${replay.at === null ? null : start + replay.at} onZoom=${({ from, to }) => set({ from, to })} isSoFar=${isRunning}>
+      ${canReplay ? html`<${Player} replay=${replay} log=${past} />` : null}</${Tracks}>
+    ${judged && (!stage.value || stage.value === "received") ? html`<${Moved} group=${judged} />` : null}
+    ${judged ? html`<${FaultTable} result=${result} group=${judged} stage=${stage.value} />` : null}
+    <${Curves} curves=${drawn ? drawn.curves : curveOfBins(bins, isRunning ? "so far" : "whole")} />
     ${judged ? html`<${Metrics} group=${judged} /><${Latencies} group=${judged} /><${Throughput} group=${judged} />` : null}
     <${Environment} manifest=${run.manifest} />`;
+}
+
+function FilterNote({ stage, onClear }) {
+  return html`<p class="note" role="status">Only what belongs to <b>${STAGE_NAMES[stage]}</b> is shown of: verdicts by stage, findings, faults, messages per second, lanes, brokers and processes. Latencies and metrics are of all messages.
+    <button type="button" onClick=${onClear}>Show all stages</button></p>`;
 }
 
 function lifeLink({ topic, producer, lane, sequence }, name) {
@@ -71,7 +103,7 @@ function useRun(name) {
     let isGone = false;
     let close = () => null;
     const merge = (id, events, isStart) => setState((old) => {
-      const part = id.includes("/") ? id.split("/")[1] : "run";
+      const part = partOf(id);
       return { ...old, logs: { ...old.logs, [part]: addEvents(old.logs[part] || emptyLog(), events, isStart) } };
     });
     load(name, merge).then(({ run, page, positions }) => {
@@ -127,16 +159,12 @@ function countSoFar(log) {
 }
 
 function flowOfRun(run, log) {
-  if (run.summary.numbers) return run.summary.numbers.flow;
-  const tick = log && log.ticks[log.ticks.length - 1];
-  if (!tick || tick.counters.sent === undefined) return [];
-  const count = (name) => tick.counters[name] || 0;
-  return [["sent", count("sent")], ["source", count("acknowledged")], ["received", count("received")]].map(([stage, value]) => ({ stage, count: value, lost: 0, copies: 0 }));
+  return run.summary.numbers ? run.summary.numbers.flow : flowOfLog(log);
 }
 
 function Findings({ group, stage, link }) {
   const all = Object.entries(group.findings);
-  const shown = stage ? all.filter(([finding]) => STAGE_FINDINGS[stage].test(finding)) : all;
+  const shown = all.filter(([finding]) => isFindingOf(stage, finding));
   return html`<section aria-labelledby="findings"><h2 id="findings">Findings${stage ? ` at: ${stage}` : ""}</h2>
     ${all.length ? null : html`<p>None.</p>`}
     ${all.length && !shown.length ? html`<p class="quiet">None of the ${plural(all.length, "finding")} belongs to this stage.</p>` : null}
@@ -149,10 +177,10 @@ function Witness({ witness, link }) {
   return html`<div class="witness">for example ${Object.entries(witness).map(([key, value]) => html`<span>${key.replace(/_us$/, "")} <code>${describeValue(value, key)}</code></span> `)}${hasName ? link(witness) : null}</div>`;
 }
 
-function FindingsSoFar({ log }) {
-  const found = log ? Object.values(log.findings) : [];
-  return html`<section aria-labelledby="findings"><h2 id="findings">Findings so far</h2>
-    ${found.length ? html`<ul class="findings">${found.map((each) => html`<li><b>${each.finding}</b>: ${formatCount(each.count)} so far${each.is_certain ? "" : ", not certain yet"}</li>`)}</ul>` : html`<p>None.</p>`}</section>`;
+function FindingsSoFar({ log, isRunning, stage }) {
+  const found = Object.values(log.findings).filter((each) => isFindingOf(stage, each.finding));
+  return html`<section aria-labelledby="findings"><h2 id="findings">${isRunning ? "Findings so far" : "Findings while it ran"}</h2>
+    ${found.length ? html`<ul class="findings">${found.map((each) => html`<li><b>${each.finding}</b>: ${formatCount(each.count)}${isRunning ? " so far" : ""}${each.is_certain ? "" : ", not certain yet"}</li>`)}</ul>` : html`<p>None.</p>`}</section>`;
 }
 
 function Curves({ curves }) {

@@ -60,16 +60,16 @@ export function findCounter(ticks, names) {
 
 // What a page keeps of one stream of events.
 export function emptyLog() {
-  return { ticks: [], faults: [], states: [], findings: {}, logs: [], end: null, meta: null };
+  return { ticks: [], faults: [], states: [], findings: {}, found: [], logs: [], end: null, meta: null };
 }
 
 export function addEvents(log, events, isStart) {
-  const next = isStart ? emptyLog() : { ...log, ticks: [...log.ticks], faults: [...log.faults], states: [...log.states], findings: { ...log.findings }, logs: [...log.logs] };
+  const next = isStart ? emptyLog() : { ...log, ticks: [...log.ticks], faults: [...log.faults], states: [...log.states], findings: { ...log.findings }, found: [...log.found], logs: [...log.logs] };
   for (const event of events) {
     if (event.kind === "tick") next.ticks.push({ counters: {}, gauges: {}, histograms: {}, processes: [], partitions: [], ...event });
     else if (event.kind === "fault") next.faults.push(event);
     else if (event.kind === "state") next.states.push(event);
-    else if (event.kind === "finding") next.findings[event.finding] = event;
+    else if (event.kind === "finding") { next.findings[event.finding] = event; next.found.push(event); }
     else if (event.kind === "log") next.logs.push(event);
     else if (event.kind === "end") next.end = event;
     else if (event.kind === "meta") { next.meta = event; next.end = null; }

@@ -19,6 +19,7 @@ export function SidesView({ id, row, onClose }) {
   }, [key]);
   return html`<section class="sides-view" aria-labelledby="sides"><h2 id="sides">Where it differs</h2>
     <p><button type="button" onClick=${onClose}>Close</button></p>
+    ${row ? null : html`<p>The address names a partition that this mirror does not copy.</p>`}
     ${row && !difference ? html`<p>${row.partition} does not differ any more.</p>` : null}
     ${difference ? html`<p class="sentence big">${row.partition}: ${difference.what}.</p>` : null}
     ${problem ? html`<${Problem} text=${problem} />` : null}

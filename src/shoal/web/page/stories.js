@@ -2,7 +2,8 @@
 
 import { html, useEffect, useState } from "./vendor.js";
 import { getJson } from "./api.js";
-import { Problem } from "./parts.js";
+import { chooseOne } from "./choices.js";
+import { Notes, Problem } from "./parts.js";
 import { buildAddress, replaceQuery } from "./router.js";
 import { SpaceTime } from "./spacetime.js";
 
@@ -23,8 +24,9 @@ function SavedStories({ chosen, onChoose }) {
   }, []);
   if (problem) return html`<${Problem} text=${problem} />`;
   if (!stories) return html`<p class="quiet">Loading…</p>`;
-  const shown = stories.find((each) => each.name === chosen);
-  return html`<p class="filter">${stories.map((each) => html`<button type="button" aria-pressed=${each.name === chosen} onClick=${() => onChoose(each.name === chosen ? "" : each.name)}>${each.title}</button>`)}</p>
+  const { value, notes } = chooseOne(chosen, stories.map((each) => each.name), { what: "story", fallback: "choose one" });
+  const shown = stories.find((each) => each.name === value);
+  return html`<${Notes} notes=${notes} /><p class="filter">${stories.map((each) => html`<button type="button" aria-pressed=${each.name === chosen} onClick=${() => onChoose(each.name === chosen ? "" : each.name)}>${each.title}</button>`)}</p>
     ${shown ? html`<p>${shown.text}</p><${SpaceTime} key=${shown.name} hosts=${shown.hosts} events=${shown.events} label=${shown.title} />` : null}`;
 }
 

@@ -69,13 +69,14 @@ export function DataAge({ state }) {
 }
 
 // A button for one action, and what became of it.
-export function ActionButton({ body, label, title, isDangerous }) {
-  const [state, setState] = useState({ isBusy: false, problem: "" });
+export function ActionButton({ body, label, title, isDangerous, done = "" }) {
+  const [state, setState] = useState({ isBusy: false, problem: "", text: "" });
   const act = () => {
-    setState({ isBusy: true, problem: "" });
-    postJson("actions", body).then(() => setState({ isBusy: false, problem: "" }), (error) => setState({ isBusy: false, problem: error.message }));
+    setState({ isBusy: true, problem: "", text: "" });
+    postJson("actions", body).then(() => setState({ isBusy: false, problem: "", text: done }), (error) => setState({ isBusy: false, problem: error.message, text: "" }));
   };
   return html`<span class="action"><button type="button" class=${isDangerous ? "danger" : ""} disabled=${state.isBusy} title=${title} aria-label=${title} onClick=${act}>${state.isBusy ? `${label}…` : label}</button>
+    ${state.text ? html` <span role="status">${state.text}</span>` : null}
     ${state.problem ? html`<span class="problem" role="alert">${state.problem}</span>` : null}</span>`;
 }
 

@@ -8,6 +8,52 @@ return { h: a, html: fe, render: M, Component: d, createContext: F, useState: G,
 /*! https://github.com/leeoniya/uPlot (v1.6.32) */
 var uPlot=function(){"use strict";const l="u-off",e="u-label",t="width",n="height",i="top",o="bottom",s="left",r="right",u="#000",a=u+"0",f="mousemove",c="mousedown",h="mouseup",d="mouseenter",p="mouseleave",m="dblclick",g="change",x="dppxchange",w="--",_="undefined"!=typeof window,b=_?document:null,v=_?window:null,k=_?navigator:null;let y,M;function S(l,e){if(null!=e){let t=l.classList;!t.contains(e)&&t.add(e)}}function T(l,e){let t=l.classList;t.contains(e)&&t.remove(e)}function E(l,e,t){l.style[e]=t+"px"}function z(l,e,t,n){let i=b.createElement(l);return null!=e&&S(i,e),null!=t&&t.insertBefore(i,n),i}function D(l,e){return z("div",l,e)}const P=new WeakMap;function A(e,t,n,i,o){let s="translate("+t+"px,"+n+"px)";s!=P.get(e)&&(e.style.transform=s,P.set(e,s),0>t||0>n||t>i||n>o?S(e,l):T(e,l))}const W=new WeakMap;function Y(l,e,t){let n=e+t;n!=W.get(l)&&(W.set(l,n),l.style.background=e,l.style.borderColor=t)}const C=new WeakMap;function H(l,e,t,n){let i=e+""+t;i!=C.get(l)&&(C.set(l,i),l.style.height=t+"px",l.style.width=e+"px",l.style.marginLeft=n?-e/2+"px":0,l.style.marginTop=n?-t/2+"px":0)}const F={passive:!0},R={...F,capture:!0};function G(l,e,t,n){e.addEventListener(l,t,n?R:F)}function I(l,e,t){e.removeEventListener(l,t,F)}function L(l,e,t,n){let i;t=t||0;let o=2147483647>=(n=n||e.length-1);for(;n-t>1;)i=o?t+n>>1:sl((t+n)/2),l>e[i]?t=i:n=i;return l-e[t]>e[n]-l?n:t}function O(l){return(e,t,n)=>{let i=-1,o=-1;for(let o=t;n>=o;o++)if(l(e[o])){i=o;break}for(let i=n;i>=t;i--)if(l(e[i])){o=i;break}return[i,o]}}_&&function l(){let e=devicePixelRatio;y!=e&&(y=e,M&&I(g,M,l),M=matchMedia(`(min-resolution: ${y-.001}dppx) and (max-resolution: ${y+.001}dppx)`),G(g,M,l),v.dispatchEvent(new CustomEvent(x)))}();const N=l=>null!=l,j=l=>null!=l&&l>0,U=O(N),V=O(j);function B(l,e,t,n){let i=hl(l),o=hl(e);l==e&&(-1==i?(l*=t,e/=t):(l/=t,e*=t));let s=10==t?dl:pl,r=1==o?ul:sl,u=(1==i?sl:ul)(s(ol(l))),a=r(s(ol(e))),f=cl(t,u),c=cl(t,a);return 10==t&&(0>u&&(f=Al(f,-u)),0>a&&(c=Al(c,-a))),n||2==t?(l=f*i,e=c*o):(l=Pl(l,f),e=Dl(e,c)),[l,e]}function $(l,e,t,n){let i=B(l,e,t,n);return 0==l&&(i[0]=0),0==e&&(i[1]=0),i}const J=.1,q={mode:3,pad:J},K={pad:0,soft:null,mode:0},X={min:K,max:K};function Z(l,e,t,n){return Ol(t)?ll(l,e,t):(K.pad=t,K.soft=n?0:null,K.mode=n?3:0,ll(l,e,X))}function Q(l,e){return null==l?e:l}function ll(l,e,t){let n=t.min,i=t.max,o=Q(n.pad,0),s=Q(i.pad,0),r=Q(n.hard,-gl),u=Q(i.hard,gl),a=Q(n.soft,gl),f=Q(i.soft,-gl),c=Q(n.mode,0),h=Q(i.mode,0),d=e-l,p=dl(d),m=fl(ol(l),ol(e)),g=dl(m),x=ol(g-p);(1e-24>d||x>10)&&(d=0,0!=l&&0!=e||(d=1e-24,2==c&&a!=gl&&(o=0),2==h&&f!=-gl&&(s=0)));let w=d||m||1e3,_=dl(w),b=cl(10,sl(_)),v=Al(Pl(l-w*(0==d?0==l?.1:1:o),b/10),24),k=a>l||1!=c&&(3!=c||v>a)&&(2!=c||a>v)?gl:a,y=fl(r,k>v&&l>=k?k:al(k,v)),M=Al(Dl(e+w*(0==d?0==e?.1:1:s),b/10),24),S=e>f||1!=h&&(3!=h||f>M)&&(2!=h||M>f)?-gl:f,T=al(u,M>S&&S>=e?S:fl(S,M));return y==T&&0==y&&(T=100),[y,T]}const el=new Intl.NumberFormat(_?k.language:"en-US"),tl=l=>el.format(l),nl=Math,il=nl.PI,ol=nl.abs,sl=nl.floor,rl=nl.round,ul=nl.ceil,al=nl.min,fl=nl.max,cl=nl.pow,hl=nl.sign,dl=nl.log10,pl=nl.log2,ml=(l,e=1)=>nl.asinh(l/e),gl=1/0;function xl(l){return 1+(0|dl((l^l>>31)-(l>>31)))}function wl(l,e,t){return al(fl(l,e),t)}function _l(l){return"function"==typeof l}function bl(l){return _l(l)?l:()=>l}const vl=l=>l,kl=(l,e)=>e,yl=()=>null,Ml=()=>!0,Sl=(l,e)=>l==e,Tl=/\.\d*?(?=9{6,}|0{6,})/gm,El=l=>{if(Il(l)||Wl.has(l))return l;const e=""+l,t=e.match(Tl);if(null==t)return l;let n=t[0].length-1;if(-1!=e.indexOf("e-")){let[l,t]=e.split("e");return+`${El(l)}e${t}`}return Al(l,n)};function zl(l,e){return El(Al(El(l/e))*e)}function Dl(l,e){return El(ul(El(l/e))*e)}function Pl(l,e){return El(sl(El(l/e))*e)}function Al(l,e=0){if(Il(l))return l;let t=10**e;return rl(l*t*(1+Number.EPSILON))/t}const Wl=new Map;function Yl(l){return((""+l).split(".")[1]||"").length}function Cl(l,e,t,n){let i=[],o=n.map(Yl);for(let s=e;t>s;s++){let e=ol(s),t=Al(cl(l,s),e);for(let r=0;n.length>r;r++){let u=10==l?+`${n[r]}e${s}`:n[r]*t,a=(0>s?e:0)+(o[r]>s?o[r]:0),f=10==l?u:Al(u,a);i.push(f),Wl.set(f,a)}}return i}const Hl={},Fl=[],Rl=[null,null],Gl=Array.isArray,Il=Number.isInteger;function Ll(l){return"string"==typeof l}function Ol(l){let e=!1;if(null!=l){let t=l.constructor;e=null==t||t==Object}return e}function Nl(l){return null!=l&&"object"==typeof l}const jl=Object.getPrototypeOf(Uint8Array),Ul="__proto__";function Vl(l,e=Ol){let t;if(Gl(l)){let n=l.find((l=>null!=l));if(Gl(n)||e(n)){t=Array(l.length);for(let n=0;l.length>n;n++)t[n]=Vl(l[n],e)}else t=l.slice()}else if(l instanceof jl)t=l.slice();else if(e(l)){t={};for(let n in l)n!=Ul&&(t[n]=Vl(l[n],e))}else t=l;return t}function Bl(l){let e=arguments;for(let t=1;e.length>t;t++){let n=e[t];for(let e in n)e!=Ul&&(Ol(l[e])?Bl(l[e],Vl(n[e])):l[e]=Vl(n[e]))}return l}function $l(l,e,t){for(let n,i=0,o=-1;e.length>i;i++){let s=e[i];if(s>o){for(n=s-1;n>=0&&null==l[n];)l[n--]=null;for(n=s+1;t>n&&null==l[n];)l[o=n++]=null}}}const Jl="undefined"==typeof queueMicrotask?l=>Promise.resolve().then(l):queueMicrotask,ql=["January","February","March","April","May","June","July","August","September","October","November","December"],Kl=["Sunday","Monday","Tuesday","Wednesday","Thursday","Friday","Saturday"];function Xl(l){return l.slice(0,3)}const Zl=Kl.map(Xl),Ql=ql.map(Xl),le={MMMM:ql,MMM:Ql,WWWW:Kl,WWW:Zl};function ee(l){return(10>l?"0":"")+l}const te={YYYY:l=>l.getFullYear(),YY:l=>(l.getFullYear()+"").slice(2),MMMM:(l,e)=>e.MMMM[l.getMonth()],MMM:(l,e)=>e.MMM[l.getMonth()],MM:l=>ee(l.getMonth()+1),M:l=>l.getMonth()+1,DD:l=>ee(l.getDate()),D:l=>l.getDate(),WWWW:(l,e)=>e.WWWW[l.getDay()],WWW:(l,e)=>e.WWW[l.getDay()],HH:l=>ee(l.getHours()),H:l=>l.getHours(),h:l=>{let e=l.getHours();return 0==e?12:e>12?e-12:e},AA:l=>12>l.getHours()?"AM":"PM",aa:l=>12>l.getHours()?"am":"pm",a:l=>12>l.getHours()?"a":"p",mm:l=>ee(l.getMinutes()),m:l=>l.getMinutes(),ss:l=>ee(l.getSeconds()),s:l=>l.getSeconds(),fff:l=>function(l){return(10>l?"00":100>l?"0":"")+l}(l.getMilliseconds())};function ne(l,e){e=e||le;let t,n=[],i=/\{([a-z]+)\}|[^{]+/gi;for(;t=i.exec(l);)n.push("{"==t[0][0]?te[t[1]]:t[0]);return l=>{let t="";for(let i=0;n.length>i;i++)t+="string"==typeof n[i]?n[i]:n[i](l,e);return t}}const ie=(new Intl.DateTimeFormat).resolvedOptions().timeZone,oe=l=>l%1==0,se=[1,2,2.5,5],re=Cl(10,-32,0,se),ue=Cl(10,0,32,se),ae=ue.filter(oe),fe=re.concat(ue),ce="{YYYY}",he="\n"+ce,de="{M}/{D}",pe="\n"+de,me=pe+"/{YY}",ge="{aa}",xe="{h}:{mm}"+ge,we="\n"+xe,_e=":{ss}",be=null;function ve(l){let e=1e3*l,t=60*e,n=60*t,i=24*n,o=30*i,s=365*i;return[(1==l?Cl(10,0,3,se).filter(oe):Cl(10,-3,0,se)).concat([e,5*e,10*e,15*e,30*e,t,5*t,10*t,15*t,30*t,n,2*n,3*n,4*n,6*n,8*n,12*n,i,2*i,3*i,4*i,5*i,6*i,7*i,8*i,9*i,10*i,15*i,o,2*o,3*o,4*o,6*o,s,2*s,5*s,10*s,25*s,50*s,100*s]),[[s,ce,be,be,be,be,be,be,1],[28*i,"{MMM}",he,be,be,be,be,be,1],[i,de,he,be,be,be,be,be,1],[n,"{h}"+ge,me,be,pe,be,be,be,1],[t,xe,me,be,pe,be,be,be,1],[e,_e,me+" "+xe,be,pe+" "+xe,be,we,be,1],[l,_e+".{fff}",me+" "+xe,be,pe+" "+xe,be,we,be,1]],function(e){return(r,u,a,f,c,h)=>{let d=[],p=c>=s,m=c>=o&&s>c,g=e(a),x=Al(g*l,3),w=Pe(g.getFullYear(),p?0:g.getMonth(),m||p?1:g.getDate()),_=Al(w*l,3);if(m||p){let t=m?c/o:0,n=p?c/s:0,i=x==_?x:Al(Pe(w.getFullYear()+n,w.getMonth()+t,1)*l,3),r=new Date(rl(i/l)),u=r.getFullYear(),a=r.getMonth();for(let o=0;f>=i;o++){let s=Pe(u+n*o,a+t*o,1),r=s-e(Al(s*l,3));i=Al((+s+r)*l,3),i>f||d.push(i)}}else{let o=i>c?c:i,s=_+(sl(a)-sl(x))+Dl(x-_,o);d.push(s);let p=e(s),m=p.getHours()+p.getMinutes()/t+p.getSeconds()/n,g=c/n,w=h/r.axes[u]._space;for(;s=Al(s+c,1==l?0:3),f>=s;)if(g>1){let l=sl(Al(m+g,6))%24,t=e(s).getHours()-l;t>1&&(t=-1),s-=t*n,m=(m+g)%24,.7>Al((s-d[d.length-1])/c,3)*w||d.push(s)}else d.push(s)}return d}}]}const[ke,ye,Me]=ve(1),[Se,Te,Ee]=ve(.001);function ze(l,e){return l.map((l=>l.map(((t,n)=>0==n||8==n||null==t?t:e(1==n||0==l[8]?t:l[1]+t)))))}function De(l,e){return(t,n,i,o,s)=>{let r,u,a,f,c,h,d=e.find((l=>s>=l[0]))||e[e.length-1];return n.map((e=>{let t=l(e),n=t.getFullYear(),i=t.getMonth(),o=t.getDate(),s=t.getHours(),p=t.getMinutes(),m=t.getSeconds(),g=n!=r&&d[2]||i!=u&&d[3]||o!=a&&d[4]||s!=f&&d[5]||p!=c&&d[6]||m!=h&&d[7]||d[1];return r=n,u=i,a=o,f=s,c=p,h=m,g(t)}))}}function Pe(l,e,t){return new Date(l,e,t)}function Ae(l,e){return e(l)}function We(l,e){return(t,n,i,o)=>null==o?w:e(l(n))}Cl(2,-53,53,[1]);const Ye={show:!0,live:!0,isolate:!1,mount:()=>{},markers:{show:!0,width:2,stroke:function(l,e){let t=l.series[e];return t.width?t.stroke(l,e):t.points.width?t.points.stroke(l,e):null},fill:function(l,e){return l.series[e].fill(l,e)},dash:"solid"},idx:null,idxs:null,values:[]},Ce=[0,0];function He(l,e,t,n=!0){return l=>{0==l.button&&(!n||l.target==e)&&t(l)}}function Fe(l,e,t,n=!0){return l=>{(!n||l.target==e)&&t(l)}}const Re={show:!0,x:!0,y:!0,lock:!1,move:function(l,e,t){return Ce[0]=e,Ce[1]=t,Ce},points:{one:!1,show:function(l,e){let i=l.cursor.points,o=D(),s=i.size(l,e);E(o,t,s),E(o,n,s);let r=s/-2;E(o,"marginLeft",r),E(o,"marginTop",r);let u=i.width(l,e,s);return u&&E(o,"borderWidth",u),o},size:function(l,e){return l.series[e].points.size},width:0,stroke:function(l,e){let t=l.series[e].points;return t._stroke||t._fill},fill:function(l,e){let t=l.series[e].points;return t._fill||t._stroke}},bind:{mousedown:He,mouseup:He,click:He,dblclick:He,mousemove:Fe,mouseleave:Fe,mouseenter:Fe},drag:{setScale:!0,x:!0,y:!1,dist:0,uni:null,click:(l,e)=>{e.stopPropagation(),e.stopImmediatePropagation()},_x:!1,_y:!1},focus:{dist:(l,e,t,n,i)=>n-i,prox:-1,bias:0},hover:{skip:[void 0],prox:null,bias:0},left:-10,top:-10,idx:null,dataIdx:null,idxs:null,event:null},Ge={show:!0,stroke:"rgba(0,0,0,0.07)",width:2},Ie=Bl({},Ge,{filter:kl}),Le=Bl({},Ie,{size:10}),Oe=Bl({},Ge,{show:!1}),Ne='12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Noto Sans", sans-serif, "Apple Color Emoji", "Segoe UI Emoji", "Segoe UI Symbol", "Noto Color Emoji"',je="bold "+Ne,Ue={show:!0,scale:"x",stroke:u,space:50,gap:5,alignTo:1,size:50,labelGap:0,labelSize:30,labelFont:je,side:2,grid:Ie,ticks:Le,border:Oe,font:Ne,lineGap:1.5,rotate:0},Ve={show:!0,scale:"x",auto:!1,sorted:1,min:gl,max:-gl,idxs:[]};function Be(l,e){return e.map((l=>null==l?"":tl(l)))}function $e(l,e,t,n,i,o,s){let r=[],u=Wl.get(i)||0;for(let l=t=s?t:Al(Dl(t,i),u);n>=l;l=Al(l+i,u))r.push(Object.is(l,-0)?0:l);return r}function Je(l,e,t,n,i){const o=[],s=l.scales[l.axes[e].scale].log,r=sl((10==s?dl:pl)(t));i=cl(s,r),10==s&&(i=fe[L(i,fe)]);let u=t,a=i*s;10==s&&(a=fe[L(a,fe)]);do{o.push(u),u+=i,10!=s||Wl.has(u)||(u=Al(u,Wl.get(i))),a>u||(a=(i=u)*s,10==s&&(a=fe[L(a,fe)]))}while(n>=u);return o}function qe(l,e,t,n,i){let o=l.scales[l.axes[e].scale].asinh,s=n>o?Je(l,e,fl(o,t),n,i):[o],r=0>n||t>0?[]:[0];return(-o>t?Je(l,e,fl(o,-n),-t,i):[o]).reverse().map((l=>-l)).concat(r,s)}const Ke=/./,Xe=/[12357]/,Ze=/[125]/,Qe=/1/,lt=(l,e,t,n)=>l.map(((l,i)=>4==e&&0==l||i%n==0&&t.test(l.toExponential()[0>l?1:0])?l:null));function et(l,e,t){let n=l.axes[t],i=n.scale,o=l.scales[i],s=l.valToPos,r=n._space,u=s(10,i),a=s(9,i)-u<r?s(7,i)-u<r?s(5,i)-u<r?Qe:Ze:Xe:Ke;if(a==Qe){let l=ol(s(1,i)-u);if(r>l)return lt(e.slice().reverse(),o.distr,a,ul(r/l)).reverse()}return lt(e,o.distr,a,1)}function tt(l,e,t){let n=l.axes[t],i=n.scale,o=n._space,s=l.valToPos,r=ol(s(1,i)-s(2,i));return o>r?lt(e.slice().reverse(),3,Ke,ul(o/r)).reverse():e}function nt(l,e,t,n){return null==n?w:null==e?"":tl(e)}const it={show:!0,scale:"y",stroke:u,space:30,gap:5,alignTo:1,size:50,labelGap:0,labelSize:30,labelFont:je,side:3,grid:Ie,ticks:Le,border:Oe,font:Ne,lineGap:1.5,rotate:0},ot={scale:null,auto:!0,sorted:0,min:gl,max:-gl},st=(l,e,t,n,i)=>i,rt={show:!0,auto:!0,sorted:0,gaps:st,alpha:1,facets:[Bl({},ot,{scale:"x"}),Bl({},ot,{scale:"y"})]},ut={scale:"y",auto:!0,sorted:0,show:!0,spanGaps:!1,gaps:st,alpha:1,points:{show:function(l,e){let{scale:t,idxs:n}=l.series[0],i=l._data[0],o=l.valToPos(i[n[0]],t,!0),s=l.valToPos(i[n[1]],t,!0);return ol(s-o)/(l.series[e].points.space*y)>=n[1]-n[0]},filter:null},values:null,min:gl,max:-gl,idxs:[],path:null,clip:null};function at(l,e,t){return t/10}const ft={time:!0,auto:!0,distr:1,log:10,asinh:1,min:null,max:null,dir:1,ori:0},ct=Bl({},ft,{time:!1,ori:1}),ht={};function dt(l){let e=ht[l];return e||(e={key:l,plots:[],sub(l){e.plots.push(l)},unsub(l){e.plots=e.plots.filter((e=>e!=l))},pub(l,t,n,i,o,s,r){for(let u=0;e.plots.length>u;u++)e.plots[u]!=t&&e.plots[u].pub(l,t,n,i,o,s,r)}},null!=l&&(ht[l]=e)),e}function pt(l,e,t){const n=l.mode,i=l.series[e],o=2==n?l._data[e]:l._data,s=l.scales,r=l.bbox;let u=o[0],a=2==n?o[1]:o[e],f=2==n?s[i.facets[0].scale]:s[l.series[0].scale],c=2==n?s[i.facets[1].scale]:s[i.scale],h=r.left,d=r.top,p=r.width,m=r.height,g=l.valToPosH,x=l.valToPosV;return 0==f.ori?t(i,u,a,f,c,g,x,h,d,p,m,kt,Mt,Tt,zt,Pt):t(i,u,a,f,c,x,g,d,h,m,p,yt,St,Et,Dt,At)}function mt(l,e){let t=0,n=0,i=Q(l.bands,Fl);for(let l=0;i.length>l;l++){let o=i[l];o.series[0]==e?t=o.dir:o.series[1]==e&&(n|=1==o.dir?1:2)}return[t,1==n?-1:2==n?1:3==n?2:0]}function gt(l,e,t,n,i){let o=l.series[e],s=l.scales[2==l.mode?o.facets[1].scale:o.scale];return-1==i?s.min:1==i?s.max:3==s.distr?1==s.dir?s.min:s.max:0}function xt(l,e,t,n,i,o){return pt(l,e,((l,e,s,r,u,a,f,c,h,d,p)=>{let m=l.pxRound;const g=0==r.ori?Mt:St;let x,w;1==r.dir*(0==r.ori?1:-1)?(x=t,w=n):(x=n,w=t);let _=m(a(e[x],r,d,c)),b=m(f(s[x],u,p,h)),v=m(a(e[w],r,d,c)),k=m(f(1==o?u.max:u.min,u,p,h)),y=new Path2D(i);return g(y,v,k),g(y,_,k),g(y,_,b),y}))}function wt(l,e,t,n,i,o){let s=null;if(l.length>0){s=new Path2D;const r=0==e?Tt:Et;let u=t;for(let e=0;l.length>e;e++){let t=l[e];if(t[1]>t[0]){let l=t[0]-u;l>0&&r(s,u,n,l,n+o),u=t[1]}}let a=t+i-u,f=10;a>0&&r(s,u,n-f/2,a,n+o+f)}return s}function _t(l,e,t,n,i,o,s){let r=[],u=l.length;for(let a=1==i?t:n;a>=t&&n>=a;a+=i)if(null===e[a]){let f=a,c=a;if(1==i)for(;++a<=n&&null===e[a];)c=a;else for(;--a>=t&&null===e[a];)c=a;let h=o(l[f]),d=c==f?h:o(l[c]),p=f-i;h=s>0||0>p||p>=u?h:o(l[p]);let m=c+i;d=0>s||0>m||m>=u?d:o(l[m]),h>d||r.push([h,d])}return r}function bt(l){return 0==l?vl:1==l?rl:e=>zl(e,l)}function vt(l){let e=0==l?kt:yt,t=0==l?(l,e,t,n,i,o)=>{l.arcTo(e,t,n,i,o)}:(l,e,t,n,i,o)=>{l.arcTo(t,e,i,n,o)},n=0==l?(l,e,t,n,i)=>{l.rect(e,t,n,i)}:(l,e,t,n,i)=>{l.rect(t,e,i,n)};return(l,i,o,s,r,u=0,a=0)=>{0==u&&0==a?n(l,i,o,s,r):(u=al(u,s/2,r/2),a=al(a,s/2,r/2),e(l,i+u,o),t(l,i+s,o,i+s,o+r,u),t(l,i+s,o+r,i,o+r,a),t(l,i,o+r,i,o,a),t(l,i,o,i+s,o,u),l.closePath())}}const kt=(l,e,t)=>{l.moveTo(e,t)},yt=(l,e,t)=>{l.moveTo(t,e)},Mt=(l,e,t)=>{l.lineTo(e,t)},St=(l,e,t)=>{l.lineTo(t,e)},Tt=vt(0),Et=vt(1),zt=(l,e,t,n,i,o)=>{l.arc(e,t,n,i,o)},Dt=(l,e,t,n,i,o)=>{l.arc(t,e,n,i,o)},Pt=(l,e,t,n,i,o,s)=>{l.bezierCurveTo(e,t,n,i,o,s)},At=(l,e,t,n,i,o,s)=>{l.bezierCurveTo(t,e,i,n,s,o)};function Wt(){return(l,e,t,n,i)=>pt(l,e,((e,o,s,r,u,a,f,c,h,d,p)=>{let m,g,{pxRound:x,points:w}=e;0==r.ori?(m=kt,g=zt):(m=yt,g=Dt);const _=Al(w.width*y,3);let b=(w.size-w.width)/2*y,v=Al(2*b,3),k=new Path2D,M=new Path2D,{left:S,top:T,width:E,height:z}=l.bbox;Tt(M,S-v,T-v,E+2*v,z+2*v);const D=l=>{if(null!=s[l]){let e=x(a(o[l],r,d,c)),t=x(f(s[l],u,p,h));m(k,e+b,t),g(k,e,t,b,0,2*il)}};if(i)i.forEach(D);else for(let l=t;n>=l;l++)D(l);return{stroke:_>0?k:null,fill:k,clip:M,flags:3}}))}function Yt(l){return(e,t,n,i,o,s)=>{n!=i&&(o!=n&&s!=n&&l(e,t,n),o!=i&&s!=i&&l(e,t,i),l(e,t,s))}}const Ct=Yt(Mt),Ht=Yt(St);function Ft(l){const e=Q(l?.alignGaps,0);return(l,t,n,i)=>pt(l,t,((o,s,r,u,a,f,c,h,d,p,m)=>{[n,i]=U(r,n,i);let g,x,w=o.pxRound,_=l=>w(f(l,u,p,h)),b=l=>w(c(l,a,m,d));0==u.ori?(g=Mt,x=Ct):(g=St,x=Ht);const v=u.dir*(0==u.ori?1:-1),k={stroke:new Path2D,fill:null,clip:null,band:null,gaps:null,flags:1},y=k.stroke;let M=!1;if(i-n<4*p)for(let l=1==v?n:i;l>=n&&i>=l;l+=v){let e=r[l];null===e?M=!0:null!=e&&g(y,_(s[l]),b(e))}else{let e,t,o,a=e=>l.posToVal(e,u.key,!0),f=null,c=null,h=_(s[1==v?n:i]),d=_(s[n]),p=_(s[i]),m=a(1==v?d+1:p-1);for(let l=1==v?n:i;l>=n&&i>=l;l+=v){let n=s[l],i=(1==v?m>n:n>m)?h:_(n),o=r[l];i==h?null!=o?(t=o,null==f?(g(y,i,b(t)),e=f=c=t):f>t?f=t:t>c&&(c=t)):null===o&&(M=!0):(null!=f&&x(y,h,b(f),b(c),b(e),b(t)),null!=o?(t=o,g(y,i,b(t)),f=c=e=t):(f=c=null,null===o&&(M=!0)),h=i,m=a(h+v))}null!=f&&f!=c&&o!=h&&x(y,h,b(f),b(c),b(e),b(t))}let[S,T]=mt(l,t);if(null!=o.fill||0!=S){let e=k.fill=new Path2D(y),r=b(o.fillTo(l,t,o.min,o.max,S)),u=_(s[n]),a=_(s[i]);-1==v&&([a,u]=[u,a]),g(e,a,r),g(e,u,r)}if(!o.spanGaps){let a=[];M&&a.push(..._t(s,r,n,i,v,_,e)),k.gaps=a=o.gaps(l,t,n,i,a),k.clip=wt(a,u.ori,h,d,p,m)}return 0!=T&&(k.band=2==T?[xt(l,t,n,i,y,-1),xt(l,t,n,i,y,1)]:xt(l,t,n,i,y,T)),k}))}function Rt(l,e,t,n,i,o,s=gl){if(l.length>1){let r=null;for(let u=0,a=1/0;l.length>u;u++)if(void 0!==e[u]){if(null!=r){let e=ol(l[u]-l[r]);a>e&&(a=e,s=ol(t(l[u],n,i,o)-t(l[r],n,i,o)))}r=u}}return s}function Gt(l,e,t,n,i){const o=l.length;if(2>o)return null;const s=new Path2D;if(t(s,l[0],e[0]),2==o)n(s,l[1],e[1]);else{let t=Array(o),n=Array(o-1),r=Array(o-1),u=Array(o-1);for(let t=0;o-1>t;t++)r[t]=e[t+1]-e[t],u[t]=l[t+1]-l[t],n[t]=r[t]/u[t];t[0]=n[0];for(let l=1;o-1>l;l++)0===n[l]||0===n[l-1]||n[l-1]>0!=n[l]>0?t[l]=0:(t[l]=3*(u[l-1]+u[l])/((2*u[l]+u[l-1])/n[l-1]+(u[l]+2*u[l-1])/n[l]),isFinite(t[l])||(t[l]=0));t[o-1]=n[o-2];for(let n=0;o-1>n;n++)i(s,l[n]+u[n]/3,e[n]+t[n]*u[n]/3,l[n+1]-u[n]/3,e[n+1]-t[n+1]*u[n]/3,l[n+1],e[n+1])}return s}const It=new Set;function Lt(){for(let l of It)l.syncRect(!0)}_&&(G("resize",v,Lt),G("scroll",v,Lt,!0),G(x,v,(()=>{en.pxRatio=y})));const Ot=Ft(),Nt=Wt();function jt(l,e,t,n){return(n?[l[0],l[1]].concat(l.slice(2)):[l[0]].concat(l.slice(1))).map(((l,n)=>Ut(l,n,e,t)))}function Ut(l,e,t,n){return Bl({},0==e?t:n,l)}function Vt(l,e,t){return null==e?Rl:[e,t]}const Bt=Vt;function $t(l,e,t){return null==e?Rl:Z(e,t,J,!0)}function Jt(l,e,t,n){return null==e?Rl:B(e,t,l.scales[n].log,!1)}const qt=Jt;function Kt(l,e,t,n){return null==e?Rl:$(e,t,l.scales[n].log,!1)}const Xt=Kt;function Zt(l,e,t,n,i){let o=fl(xl(l),xl(e)),s=e-l,r=L(i/n*s,t);do{let l=t[r],e=n*l/s;if(e>=i&&17>=o+(5>l?Wl.get(l):0))return[l,e]}while(++r<t.length);return[0,0]}function Qt(l){let e,t;return[l=l.replace(/(\d+)px/,((l,n)=>(e=rl((t=+n)*y))+"px")),e,t]}function ln(l){l.show&&[l.font,l.labelFont].forEach((l=>{let e=Al(l[2]*y,1);l[0]=l[0].replace(/[0-9.]+px/,e+"px"),l[1]=e}))}function en(u,g,_){const k={mode:Q(u.mode,1)},M=k.mode;function P(l,e,t,n){let i=e.valToPct(l);return n+t*(-1==e.dir?1-i:i)}function W(l,e,t,n){let i=e.valToPct(l);return n+t*(-1==e.dir?i:1-i)}function C(l,e,t,n){return 0==e.ori?P(l,e,t,n):W(l,e,t,n)}k.valToPosH=P,k.valToPosV=W;let F=!1;k.status=0;const R=k.root=D("uplot");null!=u.id&&(R.id=u.id),S(R,u.class),u.title&&(D("u-title",R).textContent=u.title);const O=z("canvas"),K=k.ctx=O.getContext("2d"),X=D("u-wrap",R);G("click",X,(l=>{l.target===el&&(Nn!=Gn||jn!=In)&&Zn.click(k,l)}),!0);const ll=k.under=D("u-under",X);X.appendChild(O);const el=k.over=D("u-over",X),tl=+Q((u=Vl(u)).pxAlign,1),sl=bt(tl);(u.plugins||[]).forEach((l=>{l.opts&&(u=l.opts(k,u)||u)}));const hl=u.ms||.001,pl=k.series=1==M?jt(u.series||[],Ve,ut,!1):function(l,e){return l.map(((l,t)=>0==t?{}:Bl({},e,l)))}(u.series||[null],rt),xl=k.axes=jt(u.axes||[],Ue,it,!0),vl=k.scales={},Tl=k.bands=u.bands||[];Tl.forEach((l=>{l.fill=bl(l.fill||null),l.dir=Q(l.dir,-1)}));const El=2==M?pl[1].facets[0].scale:pl[0].scale,Dl={axes:function(){for(let l=0;xl.length>l;l++){let e=xl[l];if(!e.show||!e._show)continue;let t,n,u=e.side,a=u%2,f=e.stroke(k,l),c=0==u||3==u?-1:1,[h,d]=e._found;if(null!=e.label){let s=rl((e._lpos+e.labelGap*c)*y);_n(e.labelFont[0],f,"center",2==u?i:o),K.save(),1==a?(t=n=0,K.translate(s,rl(lt+st/2)),K.rotate((3==u?-il:il)/2)):(t=rl(Qe+ot/2),n=s);let r=_l(e.label)?e.label(k,l,h,d):e.label;K.fillText(r,t,n),K.restore()}if(0==d)continue;let p=vl[e.scale],m=0==a?ot:st,g=0==a?Qe:lt,x=e._splits,w=2==p.distr?x.map((l=>pn[l])):x,_=2==p.distr?pn[x[1]]-pn[x[0]]:h,b=e.ticks,v=e.border,M=b.show?b.size:0,S=rl(M*y),T=rl((2==e.alignTo?e._size-M-e.gap:e.gap)*y),E=e._rotate*-il/180,z=sl(e._pos*y),D=z+(S+T)*c;n=0==a?D:0,t=1==a?D:0,_n(e.font[0],f,1==e.align?s:2==e.align?r:E>0?s:0>E?r:0==a?"center":3==u?r:s,E||1==a?"middle":2==u?i:o);let P=e.font[1]*e.lineGap,A=x.map((l=>sl(C(l,p,m,g)))),W=e._values;for(let l=0;W.length>l;l++){let e=W[l];if(null!=e){0==a?t=A[l]:n=A[l],e=""+e;let i=-1==e.indexOf("\n")?[e]:e.split(/\n/gm);for(let l=0;i.length>l;l++){let e=i[l];E?(K.save(),K.translate(t,n+l*P),K.rotate(E),K.fillText(e,0,0),K.restore()):K.fillText(e,t,n+l*P)}}}b.show&&zn(A,b.filter(k,w,l,d,_),a,u,z,S,Al(b.width*y,3),b.stroke(k,l),b.dash,b.cap);let Y=e.grid;Y.show&&zn(A,Y.filter(k,w,l,d,_),a,0==a?2:1,0==a?lt:Qe,0==a?st:ot,Al(Y.width*y,3),Y.stroke(k,l),Y.dash,Y.cap),v.show&&zn([z],[1],0==a?1:0,0==a?1:2,1==a?lt:Qe,1==a?st:ot,Al(v.width*y,3),v.stroke(k,l),v.dash,v.cap)}Ci("drawAxes")},series:function(){if(Gt>0){let l=pl.some((l=>l._focus))&&dn!=Tt.alpha;l&&(K.globalAlpha=dn=Tt.alpha),pl.forEach(((l,e)=>{if(e>0&&l.show&&(kn(e,!1),kn(e,!0),null==l._paths)){let t=dn;dn!=l.alpha&&(K.globalAlpha=dn=l.alpha);let n=2==M?[0,g[e][0].length-1]:function(l){let e=wl(Lt-1,0,Gt-1),t=wl(en+1,0,Gt-1);for(;null==l[e]&&e>0;)e--;for(;null==l[t]&&Gt-1>t;)t++;return[e,t]}(g[e]);l._paths=l.paths(k,e,n[0],n[1]),dn!=t&&(K.globalAlpha=dn=t)}})),pl.forEach(((l,e)=>{if(e>0&&l.show){let t=dn;dn!=l.alpha&&(K.globalAlpha=dn=l.alpha),null!=l._paths&&yn(e,!1);{let t=null!=l._paths?l._paths.gaps:null,n=l.points.show(k,e,Lt,en,t),i=l.points.filter(k,e,n,t);(n||i)&&(l.points._paths=l.points.paths(k,e,Lt,en,i),yn(e,!0))}dn!=t&&(K.globalAlpha=dn=t),Ci("drawSeries",e)}})),l&&(K.globalAlpha=dn=1)}}},Pl=(u.drawOrder||["axes","series"]).map((l=>Dl[l]));function Cl(l){const e=3==l.distr?e=>dl(e>0?e:l.clamp(k,e,l.min,l.max,l.key)):4==l.distr?e=>ml(e,l.asinh):100==l.distr?e=>l.fwd(e):l=>l;return t=>{let n=e(t),{_min:i,_max:o}=l;return(n-i)/(o-i)}}function Il(l){let e=vl[l];if(null==e){let t=(u.scales||Hl)[l]||Hl;if(null!=t.from){Il(t.from);let e=Bl({},vl[t.from],t,{key:l});e.valToPct=Cl(e),vl[l]=e}else{e=vl[l]=Bl({},l==El?ft:ct,t),e.key=l;let n=e.time,i=e.range,o=Gl(i);if((l!=El||2==M&&!n)&&(!o||null!=i[0]&&null!=i[1]||(i={min:null==i[0]?q:{mode:1,hard:i[0],soft:i[0]},max:null==i[1]?q:{mode:1,hard:i[1],soft:i[1]}},o=!1),!o&&Ol(i))){let l=i;i=(e,t,n)=>null==t?Rl:Z(t,n,l)}e.range=bl(i||(n?Bt:l==El?3==e.distr?qt:4==e.distr?Xt:Vt:3==e.distr?Jt:4==e.distr?Kt:$t)),e.auto=bl(!o&&e.auto),e.clamp=bl(e.clamp||at),e._min=e._max=null,e.valToPct=Cl(e)}}}Il("x"),Il("y"),1==M&&pl.forEach((l=>{Il(l.scale)})),xl.forEach((l=>{Il(l.scale)}));for(let l in u.scales)Il(l);const jl=vl[El],Ul=jl.distr;let $l,ql;0==jl.ori?(S(R,"u-hz"),$l=P,ql=W):(S(R,"u-vt"),$l=W,ql=P);const Kl={};for(let l in vl){let e=vl[l];null==e.min&&null==e.max||(Kl[l]={min:e.min,max:e.max},e.min=e.max=null)}const Xl=u.tzDate||(l=>new Date(rl(l/hl))),Zl=u.fmtDate||ne,Ql=1==hl?Me(Xl):Ee(Xl),le=De(Xl,ze(1==hl?ye:Te,Zl)),ee=We(Xl,Ae("{YYYY}-{MM}-{DD} {h}:{mm}{aa}",Zl)),te=[],ie=k.legend=Bl({},Ye,u.legend),oe=k.cursor=Bl({},Re,{drag:{y:2==M}},u.cursor),se=ie.show,re=oe.show,ue=ie.markers;let ce,he,de;ie.idxs=te,ue.width=bl(ue.width),ue.dash=bl(ue.dash),ue.stroke=bl(ue.stroke),ue.fill=bl(ue.fill);let pe,me=[],ge=[],xe=!1,we={};if(ie.live){const l=pl[1]?pl[1].values:null;xe=null!=l,pe=xe?l(k,1,0):{_:0};for(let l in pe)we[l]=w}if(se)if(ce=z("table","u-legend",R),de=z("tbody",null,ce),ie.mount(k,ce),xe){he=z("thead",null,ce,de);let l=z("tr",null,he);for(var _e in z("th",null,l),pe)z("th",e,l).textContent=_e}else S(ce,"u-inline"),ie.live&&S(ce,"u-live");const be={show:!0},ve={show:!1},Pe=new Map;function Ce(l,e,t,n=!0){const i=Pe.get(e)||{},o=oe.bind[l](k,e,t,n);o&&(G(l,e,i[l]=o),Pe.set(e,i))}function He(l,e){const t=Pe.get(e)||{};for(let n in t)null!=l&&n!=l||(I(n,e,t[n]),delete t[n]);null==l&&Pe.delete(e)}let Fe=0,Ge=0,Ie=0,Le=0,Oe=0,Ne=0,je=Oe,Ke=Ne,Xe=Ie,Ze=Le,Qe=0,lt=0,ot=0,st=0;k.bbox={};let ht=!1,pt=!1,mt=!1,xt=!1,wt=!1,_t=!1;function vt(l,e,t){(t||l!=k.width||e!=k.height)&&kt(l,e),An(!1),mt=!0,pt=!0,Jn()}function kt(l,e){k.width=Fe=Ie=l,k.height=Ge=Le=e,Oe=Ne=0,function(){let l=!1,e=!1,t=!1,n=!1;xl.forEach((i=>{if(i.show&&i._show){let{side:o,_size:s}=i,r=s+(null!=i.label?i.labelSize:0);r>0&&(o%2?(Ie-=r,3==o?(Oe+=r,n=!0):t=!0):(Le-=r,0==o?(Ne+=r,l=!0):e=!0))}})),Ct[0]=l,Ct[1]=t,Ct[2]=e,Ct[3]=n,Ie-=Rt[1]+Rt[3],Oe+=Rt[3],Le-=Rt[2]+Rt[0],Ne+=Rt[0]}(),function(){let l=Oe+Ie,e=Ne+Le,t=Oe,n=Ne;function i(i,o){switch(i){case 1:return l+=o,l-o;case 2:return e+=o,e-o;case 3:return t-=o,t+o;case 0:return n-=o,n+o}}xl.forEach((l=>{if(l.show&&l._show){let e=l.side;l._pos=i(e,l._size),null!=l.label&&(l._lpos=i(e,l.labelSize))}}))}();let t=k.bbox;Qe=t.left=zl(Oe*y,.5),lt=t.top=zl(Ne*y,.5),ot=t.width=zl(Ie*y,.5),st=t.height=zl(Le*y,.5)}const yt=3;if(k.setSize=function({width:l,height:e}){vt(l,e)},null==oe.dataIdx){let l=oe.hover,e=l.skip=new Set(l.skip??[]);e.add(void 0);let t=l.prox=bl(l.prox),n=l.bias??=0;oe.dataIdx=(l,i,o,s)=>{if(0==i)return o;let r=o,u=t(l,i,o,s)??gl,a=u>=0&&gl>u,f=0==jl.ori?Ie:Le,c=oe.left,h=g[0],d=g[i];if(e.has(d[o])){r=null;let l,t=null,i=null;if(0==n||-1==n)for(l=o;null==t&&l-- >0;)e.has(d[l])||(t=l);if(0==n||1==n)for(l=o;null==i&&l++<d.length;)e.has(d[l])||(i=l);if(null!=t||null!=i)if(a){let l=c-(null==t?-1/0:$l(h[t],jl,f,0)),e=(null==i?1/0:$l(h[i],jl,f,0))-c;l>e?e>u||(r=i):l>u||(r=t)}else r=null==i?t:null==t||o-t>i-o?i:t}else a&&ol(c-$l(h[o],jl,f,0))>u&&(r=null);return r}}const Mt=l=>{oe.event=l};oe.idxs=te,oe._lock=!1;let St=oe.points;St.show=bl(St.show),St.size=bl(St.size),St.stroke=bl(St.stroke),St.width=bl(St.width),St.fill=bl(St.fill);const Tt=k.focus=Bl({},u.focus||{alpha:.3},oe.focus),Et=Tt.prox>=0,zt=Et&&St.one;let Dt=[],Pt=[],At=[];function Wt(l,e){let t=St.show(k,e);if(t instanceof HTMLElement)return S(t,"u-cursor-pt"),S(t,l.class),A(t,-10,-10,Ie,Le),el.insertBefore(t,Dt[e]),t}function Yt(t,n){if(1==M||n>0){let l=1==M&&vl[t.scale].time,e=t.value;t.value=l?Ll(e)?We(Xl,Ae(e,Zl)):e||ee:e||nt,t.label=t.label||(l?"Time":"Value")}if(zt||n>0){t.width=null==t.width?1:t.width,t.paths=t.paths||Ot||yl,t.fillTo=bl(t.fillTo||gt),t.pxAlign=+Q(t.pxAlign,tl),t.pxRound=bt(t.pxAlign),t.stroke=bl(t.stroke||null),t.fill=bl(t.fill||null),t._stroke=t._fill=t._paths=t._focus=null;let l=function(l){return Al(1*(3+2*(l||1)),3)}(fl(1,t.width)),e=t.points=Bl({},{size:l,width:fl(1,.2*l),stroke:t.stroke,space:2*l,paths:Nt,_stroke:null,_fill:null},t.points);e.show=bl(e.show),e.filter=bl(e.filter),e.fill=bl(e.fill),e.stroke=bl(e.stroke),e.paths=bl(e.paths),e.pxAlign=t.pxAlign}if(se){let i=function(t,n){if(0==n&&(xe||!ie.live||2==M))return Rl;let i=[],o=z("tr","u-series",de,de.childNodes[n]);S(o,t.class),t.show||S(o,l);let s=z("th",null,o);if(ue.show){let l=D("u-marker",s);if(n>0){let e=ue.width(k,n);e&&(l.style.border=e+"px "+ue.dash(k,n)+" "+ue.stroke(k,n)),l.style.background=ue.fill(k,n)}}let r=D(e,s);for(var u in t.label instanceof HTMLElement?r.appendChild(t.label):r.textContent=t.label,n>0&&(ue.show||(r.style.color=t.width>0?ue.stroke(k,n):ue.fill(k,n)),Ce("click",s,(l=>{if(oe._lock)return;Mt(l);let e=pl.indexOf(t);if((l.ctrlKey||l.metaKey)!=ie.isolate){let l=pl.some(((l,t)=>t>0&&t!=e&&l.show));pl.forEach(((t,n)=>{n>0&&oi(n,l?n==e?be:ve:be,!0,Fi.setSeries)}))}else oi(e,{show:!t.show},!0,Fi.setSeries)}),!1),Et&&Ce(d,s,(l=>{oe._lock||(Mt(l),oi(pl.indexOf(t),ai,!0,Fi.setSeries))}),!1)),pe){let l=z("td","u-value",o);l.textContent="--",i.push(l)}return[o,i]}(t,n);me.splice(n,0,i[0]),ge.splice(n,0,i[1]),ie.values.push(null)}if(re){te.splice(n,0,null);let l=null;zt?0==n&&(l=Wt(t,n)):n>0&&(l=Wt(t,n)),Dt.splice(n,0,l),Pt.splice(n,0,0),At.splice(n,0,0)}Ci("addSeries",n)}k.addSeries=function(l,e){e=null==e?pl.length:e,l=1==M?Ut(l,e,Ve,ut):Ut(l,e,{},rt),pl.splice(e,0,l),Yt(pl[e],e)},k.delSeries=function(l){if(pl.splice(l,1),se){ie.values.splice(l,1),ge.splice(l,1);let e=me.splice(l,1)[0];He(null,e.firstChild),e.remove()}re&&(te.splice(l,1),Dt.splice(l,1)[0].remove(),Pt.splice(l,1),At.splice(l,1)),Ci("delSeries",l)};const Ct=[!1,!1,!1,!1];function Ht(l,e,t){let[n,i,o,s]=t,r=e%2,u=0;return 0==r&&(s||i)&&(u=0==e&&!n||2==e&&!o?rl(Ue.size/3):0),1==r&&(n||o)&&(u=1==e&&!i||3==e&&!s?rl(it.size/2):0),u}const Ft=k.padding=(u.padding||[Ht,Ht,Ht,Ht]).map((l=>bl(Q(l,Ht)))),Rt=k._padding=Ft.map(((l,e)=>l(k,e,Ct,0)));let Gt,Lt=null,en=null;const tn=1==M?pl[0].idxs:null;let nn,on,sn,rn,un,an,fn,cn,hn,dn,pn=null,mn=!1;function gn(l,e){if(k.data=k._data=g=null==l?[]:l,2==M){Gt=0;for(let l=1;pl.length>l;l++)Gt+=g[l][0].length}else{0==g.length&&(k.data=k._data=g=[[]]),pn=g[0],Gt=pn.length;let l=g;if(2==Ul){l=g.slice();let e=l[0]=Array(Gt);for(let l=0;Gt>l;l++)e[l]=l}k._data=g=l}if(An(!0),Ci("setData"),2==Ul&&(mt=!0),!1!==e){let l=jl;l.auto(k,mn)?xn():ii(El,l.min,l.max),xt=xt||oe.left>=0,_t=!0,Jn()}}function xn(){let l,e;mn=!0,1==M&&(Gt>0?(Lt=tn[0]=0,en=tn[1]=Gt-1,l=g[0][Lt],e=g[0][en],2==Ul?(l=Lt,e=en):l==e&&(3==Ul?[l,e]=B(l,l,jl.log,!1):4==Ul?[l,e]=$(l,l,jl.log,!1):jl.time?e=l+rl(86400/hl):[l,e]=Z(l,e,J,!0))):(Lt=tn[0]=l=null,en=tn[1]=e=null)),ii(El,l,e)}function wn(l,e,t,n,i,o){l??=a,t??=Fl,n??="butt",i??=a,o??="round",l!=nn&&(K.strokeStyle=nn=l),i!=on&&(K.fillStyle=on=i),e!=sn&&(K.lineWidth=sn=e),o!=un&&(K.lineJoin=un=o),n!=an&&(K.lineCap=an=n),t!=rn&&K.setLineDash(rn=t)}function _n(l,e,t,n){e!=on&&(K.fillStyle=on=e),l!=fn&&(K.font=fn=l),t!=cn&&(K.textAlign=cn=t),n!=hn&&(K.textBaseline=hn=n)}function bn(l,e,t,n,i=0){if(n.length>0&&l.auto(k,mn)&&(null==e||null==e.min)){let e=Q(Lt,0),o=Q(en,n.length-1),s=null==t.min?function(l,e,t,n=0,i=!1){let o=i?V:U,s=i?j:N;[e,t]=o(l,e,t);let r=l[e],u=l[e];if(e>-1)if(1==n)r=l[e],u=l[t];else if(-1==n)r=l[t],u=l[e];else for(let n=e;t>=n;n++){let e=l[n];s(e)&&(r>e?r=e:e>u&&(u=e))}return[r??gl,u??-gl]}(n,e,o,i,3==l.distr):[t.min,t.max];l.min=al(l.min,t.min=s[0]),l.max=fl(l.max,t.max=s[1])}}k.setData=gn;const vn={min:null,max:null};function kn(l,e){let t=e?pl[l].points:pl[l];t._stroke=t.stroke(k,l),t._fill=t.fill(k,l)}function yn(l,e){let t=e?pl[l].points:pl[l],{stroke:n,fill:i,clip:o,flags:s,_stroke:r=t._stroke,_fill:u=t._fill,_width:a=t.width}=t._paths;a=Al(a*y,3);let f=null,c=a%2/2;e&&null==u&&(u=a>0?"#fff":r);let h=1==t.pxAlign&&c>0;if(h&&K.translate(c,c),!e){let l=Qe-a/2,e=lt-a/2,t=ot+a,n=st+a;f=new Path2D,f.rect(l,e,t,n)}e?Sn(r,a,t.dash,t.cap,u,n,i,s,o):function(l,e,t,n,i,o,s,r,u,a,f){let c=!1;0!=u&&Tl.forEach(((h,d)=>{if(h.series[0]==l){let l,p=pl[h.series[1]],m=g[h.series[1]],x=(p._paths||Hl).band;Gl(x)&&(x=1==h.dir?x[0]:x[1]);let w=null;p.show&&x&&function(l,e,t){for(e=Q(e,0),t=Q(t,l.length-1);t>=e;){if(null!=l[e])return!0;e++}return!1}(m,Lt,en)?(w=h.fill(k,d)||o,l=p._paths.clip):x=null,Sn(e,t,n,i,w,s,r,u,a,f,l,x),c=!0}})),c||Sn(e,t,n,i,o,s,r,u,a,f)}(l,r,a,t.dash,t.cap,u,n,i,s,f,o),h&&K.translate(-c,-c)}const Mn=3;function Sn(l,e,t,n,i,o,s,r,u,a,f,c){wn(l,e,t,n,i),(u||a||c)&&(K.save(),u&&K.clip(u),a&&K.clip(a)),c?(r&Mn)==Mn?(K.clip(c),f&&K.clip(f),En(i,s),Tn(l,o,e)):2&r?(En(i,s),K.clip(c),Tn(l,o,e)):1&r&&(K.save(),K.clip(c),f&&K.clip(f),En(i,s),K.restore(),Tn(l,o,e)):(En(i,s),Tn(l,o,e)),(u||a||c)&&K.restore()}function Tn(l,e,t){t>0&&(e instanceof Map?e.forEach(((l,e)=>{K.strokeStyle=nn=e,K.stroke(l)})):null!=e&&l&&K.stroke(e))}function En(l,e){e instanceof Map?e.forEach(((l,e)=>{K.fillStyle=on=e,K.fill(l)})):null!=e&&l&&K.fill(e)}function zn(l,e,t,n,i,o,s,r,u,a){let f=s%2/2;1==tl&&K.translate(f,f),wn(r,s,u,a,r),K.beginPath();let c,h,d,p,m=i+(0==n||3==n?-o:o);0==t?(h=i,p=m):(c=i,d=m);for(let n=0;l.length>n;n++)null!=e[n]&&(0==t?c=d=l[n]:h=p=l[n],K.moveTo(c,h),K.lineTo(d,p));K.stroke(),1==tl&&K.translate(-f,-f)}function Dn(l){let e=!0;return xl.forEach(((t,n)=>{if(!t.show)return;let i=vl[t.scale];if(null==i.min)return void(t._show&&(e=!1,t._show=!1,An(!1)));t._show||(e=!1,t._show=!0,An(!1));let o=t.side,s=o%2,{min:r,max:u}=i,[a,f]=function(l,e,t,n){let i,o=xl[l];if(n>0){let s=o._space=o.space(k,l,e,t,n);i=Zt(e,t,o._incrs=o.incrs(k,l,e,t,n,s),n,s)}else i=[0,0];return o._found=i}(n,r,u,0==s?Ie:Le);if(0==f)return;let c=t._splits=t.splits(k,n,r,u,a,f,2==i.distr),h=2==i.distr?c.map((l=>pn[l])):c,d=2==i.distr?pn[c[1]]-pn[c[0]]:a,p=t._values=t.values(k,t.filter(k,h,n,f,d),n,f,d);t._rotate=2==o?t.rotate(k,p,n,f):0;let m=t._size;t._size=ul(t.size(k,p,n,l)),null!=m&&t._size!=m&&(e=!1)})),e}function Pn(l){let e=!0;return Ft.forEach(((t,n)=>{let i=t(k,n,Ct,l);i!=Rt[n]&&(e=!1),Rt[n]=i})),e}function An(l){pl.forEach(((e,t)=>{t>0&&(e._paths=null,l&&(1==M?(e.min=null,e.max=null):e.facets.forEach((l=>{l.min=null,l.max=null}))))}))}let Wn,Yn,Cn,Hn,Fn,Rn,Gn,In,Ln,On,Nn,jn,Un=!1,Vn=!1,Bn=[];function $n(){Vn=!1;for(let l=0;Bn.length>l;l++)Ci(...Bn[l]);Bn.length=0}function Jn(){Un||(Jl(qn),Un=!0)}function qn(){if(ht&&(function(){for(let l in vl){let e=vl[l];null==Kl[l]&&(null==e.min||null!=Kl[El]&&e.auto(k,mn))&&(Kl[l]=vn)}for(let l in vl){let e=vl[l];null==Kl[l]&&null!=e.from&&null!=Kl[e.from]&&(Kl[l]=vn)}null!=Kl[El]&&An(!0);let l={};for(let e in Kl){let t=Kl[e];if(null!=t){let n=l[e]=Vl(vl[e],Nl);if(null!=t.min)Bl(n,t);else if(e!=El||2==M)if(0==Gt&&null==n.from){let l=n.range(k,null,null,e);n.min=l[0],n.max=l[1]}else n.min=gl,n.max=-gl}}if(Gt>0){pl.forEach(((e,t)=>{if(1==M){let n=e.scale,i=Kl[n];if(null==i)return;let o=l[n];if(0==t){let l=o.range(k,o.min,o.max,n);o.min=l[0],o.max=l[1],Lt=L(o.min,g[0]),en=L(o.max,g[0]),en-Lt>1&&(o.min>g[0][Lt]&&Lt++,g[0][en]>o.max&&en--),e.min=pn[Lt],e.max=pn[en]}else e.show&&e.auto&&bn(o,i,e,g[t],e.sorted);e.idxs[0]=Lt,e.idxs[1]=en}else if(t>0&&e.show&&e.auto){let[n,i]=e.facets,o=n.scale,s=i.scale,[r,u]=g[t],a=l[o],f=l[s];null!=a&&bn(a,Kl[o],n,r,n.sorted),null!=f&&bn(f,Kl[s],i,u,i.sorted),e.min=i.min,e.max=i.max}}));for(let e in l){let t=l[e],n=Kl[e];if(null==t.from&&(null==n||null==n.min)){let l=t.range(k,t.min==gl?null:t.min,t.max==-gl?null:t.max,e);t.min=l[0],t.max=l[1]}}}for(let e in l){let t=l[e];if(null!=t.from){let n=l[t.from];if(null==n.min)t.min=t.max=null;else{let l=t.range(k,n.min,n.max,e);t.min=l[0],t.max=l[1]}}}let e={},t=!1;for(let n in l){let i=l[n],o=vl[n];if(o.min!=i.min||o.max!=i.max){o.min=i.min,o.max=i.max;let l=o.distr;o._min=3==l?dl(o.min):4==l?ml(o.min,o.asinh):100==l?o.fwd(o.min):o.min,o._max=3==l?dl(o.max):4==l?ml(o.max,o.asinh):100==l?o.fwd(o.max):o.max,e[n]=t=!0}}if(t){pl.forEach(((l,t)=>{2==M?t>0&&e.y&&(l._paths=null):e[l.scale]&&(l._paths=null)}));for(let l in e)mt=!0,Ci("setScale",l);re&&oe.left>=0&&(xt=_t=!0)}for(let l in Kl)Kl[l]=null}(),ht=!1),mt&&(function(){let l=!1,e=0;for(;!l;){e++;let t=Dn(e),n=Pn(e);l=e==yt||t&&n,l||(kt(k.width,k.height),pt=!0)}}(),mt=!1),pt){if(E(ll,s,Oe),E(ll,i,Ne),E(ll,t,Ie),E(ll,n,Le),E(el,s,Oe),E(el,i,Ne),E(el,t,Ie),E(el,n,Le),E(X,t,Fe),E(X,n,Ge),O.width=rl(Fe*y),O.height=rl(Ge*y),xl.forEach((({_el:e,_show:t,_size:n,_pos:i,side:o})=>{if(null!=e)if(t){let t=o%2==1;E(e,t?"left":"top",i-(3===o||0===o?n:0)),E(e,t?"width":"height",n),E(e,t?"top":"left",t?Ne:Oe),E(e,t?"height":"width",t?Le:Ie),T(e,l)}else S(e,l)})),nn=on=sn=un=an=fn=cn=hn=rn=null,dn=1,_i(!0),Oe!=je||Ne!=Ke||Ie!=Xe||Le!=Ze){An(!1);let l=Ie/Xe,e=Le/Ze;if(re&&!xt&&oe.left>=0){oe.left*=l,oe.top*=e,Cn&&A(Cn,rl(oe.left),0,Ie,Le),Hn&&A(Hn,0,rl(oe.top),Ie,Le);for(let t=0;Dt.length>t;t++){let n=Dt[t];null!=n&&(Pt[t]*=l,At[t]*=e,A(n,ul(Pt[t]),ul(At[t]),Ie,Le))}}if(ei.show&&!wt&&ei.left>=0&&ei.width>0){ei.left*=l,ei.width*=l,ei.top*=e,ei.height*=e;for(let l in ki)E(ti,l,ei[l])}je=Oe,Ke=Ne,Xe=Ie,Ze=Le}Ci("setSize"),pt=!1}Fe>0&&Ge>0&&(K.clearRect(0,0,O.width,O.height),Ci("drawClear"),Pl.forEach((l=>l())),Ci("draw")),ei.show&&wt&&(ni(ei),wt=!1),re&&xt&&(xi(null,!0,!1),xt=!1),ie.show&&ie.live&&_t&&(mi(),_t=!1),F||(F=!0,k.status=1,Ci("ready")),mn=!1,Un=!1}function Kn(l,e){let t=vl[l];if(null==t.from){if(0==Gt){let n=t.range(k,e.min,e.max,l);e.min=n[0],e.max=n[1]}if(e.min>e.max){let l=e.min;e.min=e.max,e.max=l}if(Gt>1&&null!=e.min&&null!=e.max&&1e-16>e.max-e.min)return;l==El&&2==t.distr&&Gt>0&&(e.min=L(e.min,g[0]),e.max=L(e.max,g[0]),e.min==e.max&&e.max++),Kl[l]=e,ht=!0,Jn()}}k.batch=function(l,e=!1){Un=!0,Vn=e,l(k),qn(),e&&Bn.length>0&&queueMicrotask($n)},k.redraw=(l,e)=>{mt=e||!1,!1!==l?ii(El,jl.min,jl.max):Jn()},k.setScale=Kn;let Xn=!1;const Zn=oe.drag;let Qn=Zn.x,li=Zn.y;re&&(oe.x&&(Wn=D("u-cursor-x",el)),oe.y&&(Yn=D("u-cursor-y",el)),0==jl.ori?(Cn=Wn,Hn=Yn):(Cn=Yn,Hn=Wn),Nn=oe.left,jn=oe.top);const ei=k.select=Bl({show:!0,over:!0,left:0,width:0,top:0,height:0},u.select),ti=ei.show?D("u-select",ei.over?el:ll):null;function ni(l,e){if(ei.show){for(let e in l)ei[e]=l[e],e in ki&&E(ti,e,l[e]);!1!==e&&Ci("setSelect")}}function ii(l,e,t){Kn(l,{min:e,max:t})}function oi(e,t,n,i){null!=t.focus&&function(l){if(l!=ui){let e=null==l,t=1!=Tt.alpha;pl.forEach(((n,i)=>{if(1==M||i>0){let o=e||0==i||i==l;n._focus=e?null:o,t&&function(l,e){pl[l].alpha=e,re&&null!=Dt[l]&&(Dt[l].style.opacity=e),se&&me[l]&&(me[l].style.opacity=e)}(i,o?1:Tt.alpha)}})),ui=l,t&&Jn()}}(e),null!=t.show&&pl.forEach(((n,i)=>{0>=i||e!=i&&null!=e||(n.show=t.show,function(e){if(pl[e].show)se&&T(me[e],l);else if(se&&S(me[e],l),re){let l=zt?Dt[0]:Dt[e];null!=l&&A(l,-10,-10,Ie,Le)}}(i),2==M?(ii(n.facets[0].scale,null,null),ii(n.facets[1].scale,null,null)):ii(n.scale,null,null),Jn())})),!1!==n&&Ci("setSeries",e,t),i&&Ii("setSeries",k,e,t)}let si,ri,ui;k.setSelect=ni,k.setSeries=oi,k.addBand=function(l,e){l.fill=bl(l.fill||null),l.dir=Q(l.dir,-1),Tl.splice(e=null==e?Tl.length:e,0,l)},k.setBand=function(l,e){Bl(Tl[l],e)},k.delBand=function(l){null==l?Tl.length=0:Tl.splice(l,1)};const ai={focus:!0};function fi(l,e,t){let n=vl[e];t&&(l=l/y-(1==n.ori?Ne:Oe));let i=Ie;1==n.ori&&(i=Le,l=i-l),-1==n.dir&&(l=i-l);let o=n._min,s=o+l/i*(n._max-o),r=n.distr;return 3==r?cl(10,s):4==r?((l,e=1)=>nl.sinh(l)*e)(s,n.asinh):100==r?n.bwd(s):s}function ci(l,e){E(ti,s,ei.left=l),E(ti,t,ei.width=e)}function hi(l,e){E(ti,i,ei.top=l),E(ti,n,ei.height=e)}se&&Et&&Ce(p,ce,(l=>{oe._lock||(Mt(l),null!=ui&&oi(null,ai,!0,Fi.setSeries))})),k.valToIdx=l=>L(l,g[0]),k.posToIdx=function(l,e){return L(fi(l,El,e),g[0],Lt,en)},k.posToVal=fi,k.valToPos=(l,e,t)=>0==vl[e].ori?P(l,vl[e],t?ot:Ie,t?Qe:0):W(l,vl[e],t?st:Le,t?lt:0),k.setCursor=(l,e,t)=>{Nn=l.left,jn=l.top,xi(null,e,t)};let di=0==jl.ori?ci:hi,pi=1==jl.ori?ci:hi;function mi(l,e){if(null!=l&&(l.idxs?l.idxs.forEach(((l,e)=>{te[e]=l})):(l=>void 0===l)(l.idx)||te.fill(l.idx),ie.idx=te[0]),se&&ie.live){for(let l=0;pl.length>l;l++)(l>0||1==M&&!xe)&&gi(l,te[l]);!function(){if(se&&ie.live)for(let l=2==M?1:0;pl.length>l;l++){if(0==l&&xe)continue;let e=ie.values[l],t=0;for(let n in e)ge[l][t++].firstChild.nodeValue=e[n]}}()}_t=!1,!1!==e&&Ci("setLegend")}function gi(l,e){let t,n=pl[l],i=0==l&&2==Ul?pn:g[l];xe?t=n.values(k,l,e)??we:(t=n.value(k,null==e?null:i[e],l,e),t=null==t?we:{_:t}),ie.values[l]=t}function xi(l,e,t){let n;Ln=Nn,On=jn,[Nn,jn]=oe.move(k,Nn,jn),oe.left=Nn,oe.top=jn,re&&(Cn&&A(Cn,rl(Nn),0,Ie,Le),Hn&&A(Hn,0,rl(jn),Ie,Le)),si=gl,ri=null;let i=0==jl.ori?Ie:Le,o=1==jl.ori?Ie:Le;if(0>Nn||0==Gt||Lt>en){n=oe.idx=null;for(let l=0;pl.length>l;l++){let e=Dt[l];null!=e&&A(e,-10,-10,Ie,Le)}Et&&oi(null,ai,!0,null==l&&Fi.setSeries),ie.live&&(te.fill(n),_t=!0)}else{let l,e,t;1==M&&(l=0==jl.ori?Nn:jn,e=fi(l,El),n=oe.idx=L(e,g[0],Lt,en),t=$l(g[0][n],jl,i,0));let s=-10,r=-10,u=0,a=0,f=!0,c="",h="";for(let l=2==M?1:0;pl.length>l;l++){let d=pl[l],p=te[l],m=null==p?null:1==M?g[l][p]:g[l][1][p],x=oe.dataIdx(k,l,n,e),w=null==x?null:1==M?g[l][x]:g[l][1][x];if(_t=_t||w!=m||x!=p,te[l]=x,l>0&&d.show){let e=null==x?-10:x==n?t:$l(1==M?g[0][x]:g[l][0][x],jl,i,0),p=null==w?-10:ql(w,1==M?vl[d.scale]:vl[d.facets[1].scale],o,0);if(Et&&null!=w){let e=1==jl.ori?Nn:jn,t=ol(Tt.dist(k,l,x,p,e));if(si>t){let n=Tt.bias;if(0!=n){let i=fi(e,d.scale),o=0>i?-1:1;o!=(0>w?-1:1)||(1==o?1==n?i>w:w>i:1==n?w>i:i>w)||(si=t,ri=l)}else si=t,ri=l}}if(_t||zt){let t,n;0==jl.ori?(t=e,n=p):(t=p,n=e);let i,o,d,m,g,x,w=!0,_=St.bbox;if(null!=_){w=!1;let e=_(k,l);d=e.left,m=e.top,i=e.width,o=e.height}else d=t,m=n,i=o=St.size(k,l);if(x=St.fill(k,l),g=St.stroke(k,l),zt)l!=ri||si>Tt.prox||(s=d,r=m,u=i,a=o,f=w,c=x,h=g);else{let e=Dt[l];null!=e&&(Pt[l]=d,At[l]=m,H(e,i,o,w),Y(e,x,g),A(e,ul(d),ul(m),Ie,Le))}}}}if(zt){let l=Tt.prox;if(_t||(null==ui?l>=si:si>l||ri!=ui)){let l=Dt[0];null!=l&&(Pt[0]=s,At[0]=r,H(l,u,a,f),Y(l,c,h),A(l,ul(s),ul(r),Ie,Le))}}}if(ei.show&&Xn)if(null!=l){let[e,t]=Fi.scales,[n,s]=Fi.match,[r,u]=l.cursor.sync.scales,a=l.cursor.drag;if(Qn=a._x,li=a._y,Qn||li){let a,f,c,h,d,{left:p,top:m,width:g,height:x}=l.select,w=l.scales[r].ori,_=l.posToVal,b=null!=e&&n(e,r),v=null!=t&&s(t,u);b&&Qn?(0==w?(a=p,f=g):(a=m,f=x),c=vl[e],h=$l(_(a,r),c,i,0),d=$l(_(a+f,r),c,i,0),di(al(h,d),ol(d-h))):di(0,i),v&&li?(1==w?(a=p,f=g):(a=m,f=x),c=vl[t],h=ql(_(a,u),c,o,0),d=ql(_(a+f,u),c,o,0),pi(al(h,d),ol(d-h))):pi(0,o)}else yi()}else{let l=ol(Ln-Fn),e=ol(On-Rn);if(1==jl.ori){let t=l;l=e,e=t}Qn=Zn.x&&l>=Zn.dist,li=Zn.y&&e>=Zn.dist;let t,n,s=Zn.uni;null!=s?Qn&&li&&(Qn=l>=s,li=e>=s,Qn||li||(e>l?li=!0:Qn=!0)):Zn.x&&Zn.y&&(Qn||li)&&(Qn=li=!0),Qn&&(0==jl.ori?(t=Gn,n=Nn):(t=In,n=jn),di(al(t,n),ol(n-t)),li||pi(0,o)),li&&(1==jl.ori?(t=Gn,n=Nn):(t=In,n=jn),pi(al(t,n),ol(n-t)),Qn||di(0,i)),Qn||li||(di(0,0),pi(0,0))}if(Zn._x=Qn,Zn._y=li,null==l){if(t){if(null!=Ri){let[l,e]=Fi.scales;Fi.values[0]=null!=l?fi(0==jl.ori?Nn:jn,l):null,Fi.values[1]=null!=e?fi(1==jl.ori?Nn:jn,e):null}Ii(f,k,Nn,jn,Ie,Le,n)}if(Et){let l=t&&Fi.setSeries,e=Tt.prox;null==ui?si>e||oi(ri,ai,!0,l):si>e?oi(null,ai,!0,l):ri!=ui&&oi(ri,ai,!0,l)}}_t&&(ie.idx=n,mi()),!1!==e&&Ci("setCursor")}k.setLegend=mi;let wi=null;function _i(l=!1){l?wi=null:(wi=el.getBoundingClientRect(),Ci("syncRect",wi))}function bi(l,e,t,n,i,o){oe._lock||Xn&&null!=l&&0==l.movementX&&0==l.movementY||(vi(l,e,t,n,i,o,0,!1,null!=l),null!=l?xi(null,!0,!0):xi(e,!0,!1))}function vi(l,e,t,n,i,o,s,r,u){if(null==wi&&_i(!1),Mt(l),null!=l)t=l.clientX-wi.left,n=l.clientY-wi.top;else{if(0>t||0>n)return Nn=-10,void(jn=-10);let[l,s]=Fi.scales,r=e.cursor.sync,[u,a]=r.values,[f,c]=r.scales,[h,d]=Fi.match,p=e.axes[0].side%2==1,m=0==jl.ori?Ie:Le,g=1==jl.ori?Ie:Le,x=p?o:i,w=p?i:o,_=p?n:t,b=p?t:n;if(t=null!=f?h(l,f)?C(u,vl[l],m,0):-10:m*(_/x),n=null!=c?d(s,c)?C(a,vl[s],g,0):-10:g*(b/w),1==jl.ori){let l=t;t=n,n=l}}!u||null!=e&&e.cursor.event.type!=f||(t>1&&Ie-1>t||(t=zl(t,Ie)),n>1&&Le-1>n||(n=zl(n,Le))),r?(Fn=t,Rn=n,[Gn,In]=oe.move(k,t,n)):(Nn=t,jn=n)}Object.defineProperty(k,"rect",{get:()=>(null==wi&&_i(!1),wi)});const ki={width:0,height:0,left:0,top:0};function yi(){ni(ki,!1)}let Mi,Si,Ti,Ei;function zi(l,e,t,n,i,o){Xn=!0,Qn=li=Zn._x=Zn._y=!1,vi(l,e,t,n,i,o,0,!0,!1),null!=l&&(Ce(h,b,Di,!1),Ii(c,k,Gn,In,Ie,Le,null));let{left:s,top:r,width:u,height:a}=ei;Mi=s,Si=r,Ti=u,Ei=a}function Di(l,e,t,n,i,o){Xn=Zn._x=Zn._y=!1,vi(l,e,t,n,i,o,0,!1,!0);let{left:s,top:r,width:u,height:a}=ei,f=u>0||a>0,c=Mi!=s||Si!=r||Ti!=u||Ei!=a;if(f&&c&&ni(ei),Zn.setScale&&f&&c){let l=s,e=u,t=r,n=a;if(1==jl.ori&&(l=r,e=a,t=s,n=u),Qn&&ii(El,fi(l,El),fi(l+e,El)),li)for(let l in vl){let e=vl[l];l!=El&&null==e.from&&e.min!=gl&&ii(l,fi(t+n,l),fi(t,l))}yi()}else oe.lock&&(oe._lock=!oe._lock,xi(e,!0,null!=l));null!=l&&(He(h,b),Ii(h,k,Nn,jn,Ie,Le,null))}function Pi(l){oe._lock||(Mt(l),xn(),yi(),null!=l&&Ii(m,k,Nn,jn,Ie,Le,null))}function Ai(){xl.forEach(ln),vt(k.width,k.height,!0)}G(x,v,Ai);const Wi={};Wi.mousedown=zi,Wi.mousemove=bi,Wi.mouseup=Di,Wi.dblclick=Pi,Wi.setSeries=(l,e,t,n)=>{-1!=(t=(0,Fi.match[2])(k,e,t))&&oi(t,n,!0,!1)},re&&(Ce(c,el,zi),Ce(f,el,bi),Ce(d,el,(l=>{Mt(l),_i(!1)})),Ce(p,el,(function(l){if(oe._lock)return;Mt(l);let e=Xn;if(Xn){let l,e,t=!0,n=!0,i=10;0==jl.ori?(l=Qn,e=li):(l=li,e=Qn),l&&e&&(t=i>=Nn||Nn>=Ie-i,n=i>=jn||jn>=Le-i),l&&t&&(Nn=Gn>Nn?0:Ie),e&&n&&(jn=In>jn?0:Le),xi(null,!0,!0),Xn=!1}Nn=-10,jn=-10,te.fill(null),xi(null,!0,!0),e&&(Xn=e)})),Ce(m,el,Pi),It.add(k),k.syncRect=_i);const Yi=k.hooks=u.hooks||{};function Ci(l,e,t){Vn?Bn.push([l,e,t]):l in Yi&&Yi[l].forEach((l=>{l.call(null,k,e,t)}))}(u.plugins||[]).forEach((l=>{for(let e in l.hooks)Yi[e]=(Yi[e]||[]).concat(l.hooks[e])}));const Hi=(l,e,t)=>t,Fi=Bl({key:null,setSeries:!1,filters:{pub:Ml,sub:Ml},scales:[El,pl[1]?pl[1].scale:null],match:[Sl,Sl,Hi],values:[null,null]},oe.sync);2==Fi.match.length&&Fi.match.push(Hi),oe.sync=Fi;const Ri=Fi.key,Gi=dt(Ri);function Ii(l,e,t,n,i,o,s){Fi.filters.pub(l,e,t,n,i,o,s)&&Gi.pub(l,e,t,n,i,o,s)}function Li(){Ci("init",u,g),gn(g||u.data,!1),Kl[El]?Kn(El,Kl[El]):xn(),wt=ei.show&&(ei.width>0||ei.height>0),xt=_t=!0,vt(u.width,u.height)}return Gi.sub(k),k.pub=function(l,e,t,n,i,o,s){Fi.filters.sub(l,e,t,n,i,o,s)&&Wi[l](null,e,t,n,i,o,s)},k.destroy=function(){Gi.unsub(k),It.delete(k),Pe.clear(),I(x,v,Ai),R.remove(),ce?.remove(),Ci("destroy")},pl.forEach(Yt),xl.forEach((function(l,e){if(l._show=l.show,l.show){let t=vl[l.scale];null==t&&(l.scale=l.side%2?pl[1].scale:El,t=vl[l.scale]);let n=t.time;l.size=bl(l.size),l.space=bl(l.space),l.rotate=bl(l.rotate),Gl(l.incrs)&&l.incrs.forEach((l=>{!Wl.has(l)&&Wl.set(l,Yl(l))})),l.incrs=bl(l.incrs||(2==t.distr?ae:n?1==hl?ke:Se:fe)),l.splits=bl(l.splits||(n&&1==t.distr?Ql:3==t.distr?Je:4==t.distr?qe:$e)),l.stroke=bl(l.stroke),l.grid.stroke=bl(l.grid.stroke),l.ticks.stroke=bl(l.ticks.stroke),l.border.stroke=bl(l.border.stroke);let i=l.values;l.values=Gl(i)&&!Gl(i[0])?bl(i):n?Gl(i)?De(Xl,ze(i,Zl)):Ll(i)?function(l,e){let t=ne(e);return(e,n)=>n.map((e=>t(l(e))))}(Xl,i):i||le:i||Be,l.filter=bl(l.filter||(3>t.distr||10!=t.log?3==t.distr&&2==t.log?tt:kl:et)),l.font=Qt(l.font),l.labelFont=Qt(l.labelFont),l._size=l.size(k,null,e,0),l._space=l._rotate=l._incrs=l._found=l._splits=l._values=null,l._size>0&&(Ct[e]=!0,l._el=D("u-axis",X))}})),_?_ instanceof HTMLElement?(_.appendChild(R),Li()):_(k,Li):Li(),k}en.assign=Bl,en.fmtNum=tl,en.rangeNum=Z,en.rangeLog=B,en.rangeAsinh=$,en.orient=pt,en.pxRatio=y,en.join=function(l,e){if(function(l){let e=l[0][0],t=e.length;for(let n=1;l.length>n;n++){let i=l[n][0];if(i.length!=t)return!1;if(i!=e)for(let l=0;t>l;l++)if(i[l]!=e[l])return!1}return!0}(l)){let e=l[0].slice();for(let t=1;l.length>t;t++)e.push(...l[t].slice(1));return function(l,e=100){const t=l.length;if(1>=t)return!0;let n=0,i=t-1;for(;i>=n&&null==l[n];)n++;for(;i>=n&&null==l[i];)i--;if(n>=i)return!0;const o=fl(1,sl((i-n+1)/e));for(let e=l[n],t=n+o;i>=t;t+=o){const n=l[t];if(null!=n){if(e>=n)return!1;e=n}}return!0}(e[0])||(e=function(l){let e=l[0],t=e.length,n=Array(t);for(let l=0;n.length>l;l++)n[l]=l;n.sort(((l,t)=>e[l]-e[t]));let i=[];for(let e=0;l.length>e;e++){let o=l[e],s=Array(t);for(let l=0;t>l;l++)s[l]=o[n[l]];i.push(s)}return i}(e)),e}let t=new Set;for(let e=0;l.length>e;e++){let n=l[e][0],i=n.length;for(let l=0;i>l;l++)t.add(n[l])}let n=[Array.from(t).sort(((l,e)=>l-e))],i=n[0].length,o=new Map;for(let l=0;i>l;l++)o.set(n[0][l],l);for(let t=0;l.length>t;t++){let s=l[t],r=s[0];for(let l=1;s.length>l;l++){let u=s[l],a=Array(i).fill(void 0),f=e?e[t][l]:1,c=[];for(let l=0;u.length>l;l++){let e=u[l],t=o.get(r[l]);null===e?0!=f&&(a[t]=e,2==f&&c.push(t)):a[t]=e}$l(a,c,i),n.push(a)}}return n},en.fmtDate=ne,en.tzDate=function(l,e){let t;return"UTC"==e||"Etc/UTC"==e?t=new Date(+l+6e4*l.getTimezoneOffset()):e==ie?t=l:(t=new Date(l.toLocaleString("en-US",{timeZone:e})),t.setMilliseconds(l.getMilliseconds())),t},en.sync=dt;{en.addGap=function(l,e,t){let n=l[l.length-1];n&&n[0]==e?n[1]=t:l.push([e,t])},en.clipGaps=wt;let l=en.paths={points:Wt};l.linear=Ft,l.stepped=function(l){const e=Q(l.align,1),t=Q(l.ascDesc,!1),n=Q(l.alignGaps,0),i=Q(l.extend,!1);return(l,o,s,r)=>pt(l,o,((u,a,f,c,h,d,p,m,g,x,w)=>{[s,r]=U(f,s,r);let _=u.pxRound,{left:b,width:v}=l.bbox,k=l=>_(d(l,c,x,m)),M=l=>_(p(l,h,w,g)),S=0==c.ori?Mt:St;const T={stroke:new Path2D,fill:null,clip:null,band:null,gaps:null,flags:1},E=T.stroke,z=c.dir*(0==c.ori?1:-1);let D=M(f[1==z?s:r]),P=k(a[1==z?s:r]),A=P,W=P;i&&-1==e&&(W=b,S(E,W,D)),S(E,P,D);for(let l=1==z?s:r;l>=s&&r>=l;l+=z){let t=f[l];if(null==t)continue;let n=k(a[l]),i=M(t);1==e?S(E,n,D):S(E,A,i),S(E,n,i),D=i,A=n}let Y=A;i&&1==e&&(Y=b+v,S(E,Y,D));let[C,H]=mt(l,o);if(null!=u.fill||0!=C){let e=T.fill=new Path2D(E),t=M(u.fillTo(l,o,u.min,u.max,C));S(e,Y,t),S(e,W,t)}if(!u.spanGaps){let i=[];i.push(..._t(a,f,s,r,z,k,n));let h=u.width*y/2,d=t||1==e?h:-h,p=t||-1==e?-h:h;i.forEach((l=>{l[0]+=d,l[1]+=p})),T.gaps=i=u.gaps(l,o,s,r,i),T.clip=wt(i,c.ori,m,g,x,w)}return 0!=H&&(T.band=2==H?[xt(l,o,s,r,E,-1),xt(l,o,s,r,E,1)]:xt(l,o,s,r,E,H)),T}))},l.bars=function(l){const e=Q((l=l||Hl).size,[.6,gl,1]),t=l.align||0,n=l.gap||0;let i=l.radius;i=null==i?[0,0]:"number"==typeof i?[i,0]:i;const o=bl(i),s=1-e[0],r=Q(e[1],gl),u=Q(e[2],1),a=Q(l.disp,Hl),f=Q(l.each,(()=>{})),{fill:c,stroke:h}=a;return(l,e,i,d)=>pt(l,e,((p,m,g,x,w,_,b,v,k,M,S)=>{let T,E,z=p.pxRound,D=t,P=n*y,A=r*y,W=u*y;0==x.ori?[T,E]=o(l,e):[E,T]=o(l,e);const Y=x.dir*(0==x.ori?1:-1);let C,H,F,R=0==x.ori?Tt:Et,G=0==x.ori?f:(l,e,t,n,i,o,s)=>{f(l,e,t,i,n,s,o)},I=Q(l.bands,Fl).find((l=>l.series[0]==e)),L=p.fillTo(l,e,p.min,p.max,null!=I?I.dir:0),O=z(b(L,w,S,k)),N=M,j=z(p.width*y),U=!1,V=null,B=null,$=null,J=null;null==c||0!=j&&null==h||(U=!0,V=c.values(l,e,i,d),B=new Map,new Set(V).forEach((l=>{null!=l&&B.set(l,new Path2D)})),j>0&&($=h.values(l,e,i,d),J=new Map,new Set($).forEach((l=>{null!=l&&J.set(l,new Path2D)}))));let{x0:q,size:K}=a;if(null!=q&&null!=K){D=1,m=q.values(l,e,i,d),2==q.unit&&(m=m.map((e=>l.posToVal(v+e*M,x.key,!0))));let t=K.values(l,e,i,d);H=2==K.unit?t[0]*M:_(t[0],x,M,v)-_(0,x,M,v),N=Rt(m,g,_,x,M,v,N),F=N-H+P}else N=Rt(m,g,_,x,M,v,N),F=N*s+P,H=N-F;1>F&&(F=0),H/2>j||(j=0),5>F&&(z=vl);let X=F>0;H=z(wl(N-F-(X?j:0),W,A)),C=(0==D?H/2:D==Y?0:H)-D*Y*((0==D?P/2:0)+(X?j/2:0));const Z={stroke:null,fill:null,clip:null,band:null,gaps:null,flags:0},ll=U?null:new Path2D;let el=null;if(null!=I)el=l.data[I.series[1]];else{let{y0:t,y1:n}=a;null!=t&&null!=n&&(g=n.values(l,e,i,d),el=t.values(l,e,i,d))}let tl=T*H,nl=E*H;for(let t=1==Y?i:d;t>=i&&d>=t;t+=Y){let n=g[t];if(null==n)continue;if(null!=el){let l=el[t]??0;if(n-l==0)continue;O=b(l,w,S,k)}let i=_(2!=x.distr||null!=a?m[t]:t,x,M,v),o=b(Q(n,L),w,S,k),s=z(i-C),r=z(fl(o,O)),u=z(al(o,O)),f=r-u;if(null!=n){let i=0>n?nl:tl,o=0>n?tl:nl;U?(j>0&&null!=$[t]&&R(J.get($[t]),s,u+sl(j/2),H,fl(0,f-j),i,o),null!=V[t]&&R(B.get(V[t]),s,u+sl(j/2),H,fl(0,f-j),i,o)):R(ll,s,u+sl(j/2),H,fl(0,f-j),i,o),G(l,e,t,s-j/2,u,H+j,f)}}return j>0?Z.stroke=U?J:ll:U||(Z._fill=0==p.width?p._fill:p._stroke??p._fill,Z.width=0),Z.fill=U?B:ll,Z}))},l.spline=function(l){return function(l,e){const t=Q(e?.alignGaps,0);return(e,n,i,o)=>pt(e,n,((s,r,u,a,f,c,h,d,p,m,g)=>{[i,o]=U(u,i,o);let x,w,_,b=s.pxRound,v=l=>b(c(l,a,m,d)),k=l=>b(h(l,f,g,p));0==a.ori?(x=kt,_=Mt,w=Pt):(x=yt,_=St,w=At);const y=a.dir*(0==a.ori?1:-1);let M=v(r[1==y?i:o]),S=M,T=[],E=[];for(let l=1==y?i:o;l>=i&&o>=l;l+=y)if(null!=u[l]){let e=v(r[l]);T.push(S=e),E.push(k(u[l]))}const z={stroke:l(T,E,x,_,w,b),fill:null,clip:null,band:null,gaps:null,flags:1},D=z.stroke;let[P,A]=mt(e,n);if(null!=s.fill||0!=P){let l=z.fill=new Path2D(D),t=k(s.fillTo(e,n,s.min,s.max,P));_(l,S,t),_(l,M,t)}if(!s.spanGaps){let l=[];l.push(..._t(r,u,i,o,y,v,t)),z.gaps=l=s.gaps(e,n,i,o,l),z.clip=wt(l,a.ori,d,p,m,g)}return 0!=A&&(z.band=2==A?[xt(e,n,i,o,D,-1),xt(e,n,i,o,D,1)]:xt(e,n,i,o,D,A)),z}))}(Gt,l)}}return en}();
 
+// choices.js
+// What an address chose, checked against what there is: what is unknown falls back, with a sentence. Pure.
+
+const LONGEST = 40;
+
+function quoteText(text) {
+  return `“${text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text}”`;
+}
+
+// One of `known`; `otherwise` if the address names another. `what` and `fallback` are for the sentence.
+function chooseOne(value, known, { what, fallback, otherwise = "" }) {
+  if (!value || known.includes(value)) return { value: value || otherwise, notes: [] };
+  return { value: otherwise, notes: [`The address names the ${what} ${quoteText(value)}, which is not known here; ${fallback}.`] };
+}
+
+// A stretch of time, in seconds from the start of `length` seconds; null for an end that was not chosen.
+function chooseTime({ from, to }, length) {
+  const [first, last] = [readSeconds(from, 0), readSeconds(to, length)];
+  const isValid = first !== null && last !== null && first < last && first < length && last > 0;
+  if (isValid) return { from: from ? first : null, to: to ? last : null, notes: [] };
+  return { from: null, to: null, notes: [`The address names a time (${[from, to].map((text) => quoteText(text || "")).join(" to ")}) that is not in this data; all of it is shown.`] };
+}
+
+function readSeconds(text, otherwise) {
+  if (text === undefined || text === "") return otherwise;
+  return /^\d{1,9}(\.\d{1,6})?$/.test(text) ? Number(text) : null;
+}
+
+// A moment of a replay; null if none was chosen.
+function chooseMoment(text, length) {
+  if (!text) return { at: null, notes: [] };
+  const at = readSeconds(text, 0);
+  if (at !== null && at <= length) return { at, notes: [] };
+  return { at: null, notes: [`The address names the moment ${quoteText(text)}, which is not in this run; its end is shown.`] };
+}
+
+// The name of a message; a sentence for each part that is missing or is not a number.
+function checkMessage({ topic, producer, lane, sequence }) {
+  const notes = [];
+  for (const [name, value] of Object.entries({ topic, producer })) if (!value) notes.push(`The address names no ${name}.`);
+  for (const [name, value] of Object.entries({ lane, sequence })) {
+    if (!/^\d{1,19}$/.test(value || "")) notes.push(value ? `The address names the ${name} ${quoteText(value)}, which is not a whole number.` : `The address names no ${name}.`);
+  }
+  return notes;
+}
+
 // format.js
 // Numbers, times and words for people. Pure.
 
@@ -156,16 +202,16 @@ function findCounter(ticks, names) {
 
 // What a page keeps of one stream of events.
 function emptyLog() {
-  return { ticks: [], faults: [], states: [], findings: {}, logs: [], end: null, meta: null };
+  return { ticks: [], faults: [], states: [], findings: {}, found: [], logs: [], end: null, meta: null };
 }
 
 function addEvents(log, events, isStart) {
-  const next = isStart ? emptyLog() : { ...log, ticks: [...log.ticks], faults: [...log.faults], states: [...log.states], findings: { ...log.findings }, logs: [...log.logs] };
+  const next = isStart ? emptyLog() : { ...log, ticks: [...log.ticks], faults: [...log.faults], states: [...log.states], findings: { ...log.findings }, found: [...log.found], logs: [...log.logs] };
   for (const event of events) {
     if (event.kind === "tick") next.ticks.push({ counters: {}, gauges: {}, histograms: {}, processes: [], partitions: [], ...event });
     else if (event.kind === "fault") next.faults.push(event);
     else if (event.kind === "state") next.states.push(event);
-    else if (event.kind === "finding") next.findings[event.finding] = event;
+    else if (event.kind === "finding") { next.findings[event.finding] = event; next.found.push(event); }
     else if (event.kind === "log") next.logs.push(event);
     else if (event.kind === "end") next.end = event;
     else if (event.kind === "meta") { next.meta = event; next.end = null; }
@@ -229,9 +275,11 @@ function percentileSeries(bins, percent) {
 }
 
 // Fault spans from the result of a finished run, or from events: [{from, to, what, phases}].
-function faultSpans(resultFaults, events, end) {
+// `windows` are those of a group in the result, which say when messages felt a fault.
+function faultSpans(resultFaults, events, end, windows) {
   if (resultFaults && resultFaults.length) {
-    return resultFaults.map((fault) => ({ from: fault.began_us / 1e6, to: (fault.ended_us || end * 1e6) / 1e6, what: [fault.name, fault.target].filter(Boolean).join(" "), phases: [] }));
+    const found = new Map((windows || []).map((window) => [window.fault, window]));
+    return resultFaults.map((fault) => ({ from: fault.began_us / 1e6, to: (fault.ended_us || end * 1e6) / 1e6, what: [fault.name, fault.target].filter(Boolean).join(" "), phases: phasesOf(fault, found.get(fault.fault)) }));
   }
   const found = new Map();
   for (const event of events) {
@@ -242,6 +290,13 @@ function faultSpans(resultFaults, events, end) {
     else if (event.phase !== "begin") span.phases.push([event.phase, event.t / 1e6]);
   }
   return [...found.values()].map((span) => ({ ...span, to: span.to ?? end }));
+}
+
+// When a fault was detected and the system recovered, from its begin, and had drained, from its end.
+function phasesOf(fault, window) {
+  const { time_to_detect_us: detect, time_to_recover_us: recover, time_to_drain_us: drain } = window || {};
+  const found = [["detected", detect, fault.began_us], ["recovered", recover, fault.began_us], ["drained", drain, fault.ended_us]];
+  return found.filter(([, after, from]) => typeof after === "number" && typeof from === "number").map(([phase, after, from]) => [phase, (from + after) / 1e6]);
 }
 
 const STATE_COLORS = [
@@ -340,21 +395,36 @@ function fillGaps(times, rows) {
   }
 }
 
+// The lanes of which the largest share is affected, over intended send time. The height of a span is
+// the share of its messages with a finding.
 function laneRows(lanes, start) {
-  return lanes.slice(0, MOST_LANES).map((lane) => ({
+  const share = (lane) => shareOf(lane.affected, lane.due);
+  return [...lanes].sort((a, b) => share(b) - share(a)).slice(0, MOST_LANES).map((lane) => ({
     label: `${lane.topic} ${lane.lane}`,
     lane,
-    spans: lane.stretches.map(([from, to, due, affected]) => ({ from: start + from / 1e6, to: start + to / 1e6, color: affected ? "--bad" : "--lane", affected, due })),
+    spans: lane.stretches.map(([from, to, due, affected]) => ({ from: start + from / 1e6, to: start + to / 1e6, color: "--lane", share: shareOf(affected, due), affected, due })),
   }));
 }
 
+function shareOf(affected, due) {
+  return due ? Math.min(1, affected / due) : Number(affected > 0);
+}
+
+// How far messages moved from their place, for each lane in which any did: the largest mean first.
+function movedLanes(lanes) {
+  return (lanes || []).filter((lane) => lane.F > 0).map((lane) => ({
+    name: `${lane.topic} ${lane.lane}`, sum: lane.F, pairs: lane.K || 0, delivered: lane.delivered || 0, reordered: lane.reordered || 0,
+    mean: lane.delivered ? lane.F / lane.delivered : null, order: lane.F_limit ? lane.F / lane.F_limit : null,
+  })).sort((a, b) => (b.mean ?? 0) - (a.mean ?? 0));
+}
+
 // The curve of one histogram over the whole run, while no stored curve exists.
-function curveOfBins(bins) {
+function curveOfBins(bins, phase) {
   const buckets = addBuckets(bins.latency);
   const percents = [1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.99, 100];
   const points = percents.map((percent) => [percent, percentile(buckets, percent)]).filter(([, value]) => typeof value === "number");
   const count = Object.values(buckets).reduce((sum, each) => sum + each, 0);
-  return count ? [{ phase: "so far", count, never: 0, points }] : [];
+  return count ? [{ phase, count, never: 0, points }] : [];
 }
 
 // The range of latencies on a log scale, with a top row for what never arrives.
@@ -439,7 +509,6 @@ function Verdict({ word }) {
   return html`<span class=${`verdict ${word || "none"}`}>${word || "not judged"}</span>`;
 }
 
-// "mirror" stays in the list of a run without one: its count is that of the stage before.
 function FlowBar({ flow }) {
   const most = Math.max(1, ...flow.map((stage) => stage.count));
   const text = flow.map((stage) => `${stage.stage} ${formatCount(stage.count)}${stage.lost ? `, ${formatCount(stage.lost)} lost` : ""}`).join("; ");
@@ -455,16 +524,21 @@ function FlowBar({ flow }) {
   </div>`;
 }
 
-// The table behind a chart.
+// The table behind a chart. `rows` may be a function: a closed table costs nothing.
 function DataTable({ caption, columns, rows, most = 300 }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<details class="data" onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>Table: ${caption}</summary>
+    ${isOpen ? html`<${TableRows} caption=${caption} columns=${columns} rows=${typeof rows === "function" ? rows() : rows} most=${most} />` : null}
+  </details>`;
+}
+
+function TableRows({ caption, columns, rows, most }) {
   const shown = rows.slice(0, most);
-  return html`<details class="data"><summary>Table: ${caption}</summary>
-    <div class="scroll" tabindex="0" role="region" aria-label=${`table: ${caption}`}><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`table: ${caption}`}><table>
       <thead><tr>${columns.map((column) => html`<th scope="col">${column}</th>`)}</tr></thead>
       <tbody>${shown.map((row) => html`<tr>${row.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody>
     </table></div>
-    ${rows.length > most ? html`<p class="quiet">The first ${formatCount(most)} of ${formatCount(rows.length)} rows; choose a shorter time for others.</p>` : null}
-  </details>`;
+    ${rows.length > most ? html`<p class="quiet">The first ${formatCount(most)} of ${formatCount(rows.length)} rows; choose a shorter time for others.</p>` : null}`;
 }
 
 // A table that is always shown; the first column names its row.
@@ -485,6 +559,11 @@ function Sparkline({ values, label }) {
   </svg>`;
 }
 
+// What an address chose and this page could not follow.
+function Notes({ notes }) {
+  return notes.map((text) => html`<p class="note" role="status">${text}</p>`);
+}
+
 function Problem({ text }) {
   return html`<p class="problem" role="alert">${text}</p>`;
 }
@@ -497,9 +576,18 @@ function parseAddress(hash) {
   const [place, ...rest] = path.split("/");
   return {
     place: place || "home",
-    name: decodeURIComponent(rest.join("/")),
+    name: decodeName(rest.join("/")),
     query: Object.fromEntries(new URLSearchParams(query || "")),
   };
+}
+
+// A name that is not validly encoded is taken as it stands: no run has it, and the page says so.
+function decodeName(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 function buildAddress(place, name = "", query = {}) {
@@ -513,6 +601,14 @@ function replaceQuery(address, changes) {
   const next = buildAddress(address.place, address.name, { ...address.query, ...changes });
   history.replaceState(null, "", next);
   window.dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+const PARTS_OF_RUN = ["source", "target", "mirror"];
+
+// "source" of `run:NAME/source`, "run" of a whole run, which may be one of a sweep: `run:SWEEP/NAME`.
+function partOf(id) {
+  const last = id.slice(id.lastIndexOf("/") + 1);
+  return id.includes("/") && PARTS_OF_RUN.includes(last) ? last : "run";
 }
 
 // now.js
@@ -541,7 +637,7 @@ function onMessage(old, kind, content) {
 }
 
 function NowCards({ state }) {
-  const whole = state.things.filter((thing) => !thing.id.includes("/"));
+  const whole = state.things.filter((thing) => partOf(thing.id) === "run");
   if (state.isConnected === false) {
     return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. The cards below are old; this page tries again.</p>
       <${Cards} things=${whole} state=${state} />`;
@@ -718,8 +814,9 @@ function SavedStories({ chosen, onChoose }) {
   }, []);
   if (problem) return html`<${Problem} text=${problem} />`;
   if (!stories) return html`<p class="quiet">Loading…</p>`;
-  const shown = stories.find((each) => each.name === chosen);
-  return html`<p class="filter">${stories.map((each) => html`<button type="button" aria-pressed=${each.name === chosen} onClick=${() => onChoose(each.name === chosen ? "" : each.name)}>${each.title}</button>`)}</p>
+  const { value, notes } = chooseOne(chosen, stories.map((each) => each.name), { what: "story", fallback: "choose one" });
+  const shown = stories.find((each) => each.name === value);
+  return html`<${Notes} notes=${notes} /><p class="filter">${stories.map((each) => html`<button type="button" aria-pressed=${each.name === chosen} onClick=${() => onChoose(each.name === chosen ? "" : each.name)}>${each.title}</button>`)}</p>
     ${shown ? html`<p>${shown.text}</p><${SpaceTime} key=${shown.name} hosts=${shown.hosts} events=${shown.events} label=${shown.title} />` : null}`;
 }
 
@@ -855,13 +952,14 @@ function DataAge({ state }) {
 }
 
 // A button for one action, and what became of it.
-function ActionButton({ body, label, title, isDangerous }) {
-  const [state, setState] = useState({ isBusy: false, problem: "" });
+function ActionButton({ body, label, title, isDangerous, done = "" }) {
+  const [state, setState] = useState({ isBusy: false, problem: "", text: "" });
   const act = () => {
-    setState({ isBusy: true, problem: "" });
-    postJson("actions", body).then(() => setState({ isBusy: false, problem: "" }), (error) => setState({ isBusy: false, problem: error.message }));
+    setState({ isBusy: true, problem: "", text: "" });
+    postJson("actions", body).then(() => setState({ isBusy: false, problem: "", text: done }), (error) => setState({ isBusy: false, problem: error.message, text: "" }));
   };
   return html`<span class="action"><button type="button" class=${isDangerous ? "danger" : ""} disabled=${state.isBusy} title=${title} aria-label=${title} onClick=${act}>${state.isBusy ? `${label}…` : label}</button>
+    ${state.text ? html` <span role="status">${state.text}</span>` : null}
     ${state.problem ? html`<span class="problem" role="alert">${state.problem}</span>` : null}</span>`;
 }
 
@@ -905,6 +1003,70 @@ function heatColor(share) {
   return `color-mix(in srgb, ${readColor("--heat")} ${Math.round(12 + 88 * share)}%, ${readColor("--surface")})`;
 }
 
+// decimate.js
+// Fewer points for a chart than it has data: at most two rows for each column of pixels. Pure.
+
+// `columns` are [times, values…], times ascending. Only what is drawn between `from` and `to` is
+// kept, with one row on each side. In each column of pixels every series keeps its least and its
+// greatest value, in their order, so the drawn lines cover the same pixels; a gap stays a gap if it
+// fills a column.
+function decimate(columns, from, to, width) {
+  const times = columns[0];
+  const first = Math.max(0, findPlace(times, from) - 1);
+  const last = Math.min(times.length, findPlace(times, to) + 2);
+  const count = last - first;
+  const buckets = Math.max(1, Math.floor(width));
+  if (count <= 2 * buckets) return first === 0 && last === times.length ? columns : columns.map((column) => column.slice(first, last));
+  const edges = edgesOf(times, first, last, buckets);
+  const kept = [];
+  for (let edge = 0; edge + 1 < edges.length; edge += 1) {
+    kept.push(times[edges[edge]]);
+    if (edges[edge + 1] - edges[edge] > 1) kept.push(times[edges[edge + 1] - 1]);
+  }
+  return [kept, ...columns.slice(1).map((values) => extremes(values, edges))];
+}
+
+// Where each column of pixels begins; columns without a point are left out.
+function edgesOf(times, first, last, buckets) {
+  const [low, high] = [times[first], times[last - 1]];
+  const scale = buckets / (high - low || 1);
+  const edges = [first];
+  let current = 0;
+  for (let place = first + 1; place < last; place += 1) {
+    const bucket = Math.min(buckets - 1, Math.floor((times[place] - low) * scale));
+    if (bucket !== current) { edges.push(place); current = bucket; }
+  }
+  edges.push(last);
+  return edges;
+}
+
+function extremes(values, edges) {
+  const kept = [];
+  for (let edge = 0; edge + 1 < edges.length; edge += 1) {
+    let [low, high] = [-1, -1];
+    for (let place = edges[edge]; place < edges[edge + 1]; place += 1) {
+      const value = values[place];
+      if (value === null || value === undefined) continue;
+      if (low < 0 || value < values[low]) low = place;
+      if (high < 0 || value > values[high]) high = place;
+    }
+    kept.push(low < 0 ? null : values[Math.min(low, high)]);
+    if (edges[edge + 1] - edges[edge] > 1) kept.push(low < 0 ? null : values[Math.max(low, high)]);
+  }
+  return kept;
+}
+
+// The first place whose time is not below this one.
+function findPlace(times, time) {
+  let [low, high] = [0, times.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle] < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 // charts.js
 // Charts over time: one uPlot for each track. All tracks share the range and the crosshair.
 
@@ -913,7 +1075,7 @@ const SYNC_KEY = "tracks";
 const [AXIS_WIDTH, LONGEST_LABEL] = innerWidth < 500 ? [64, 9] : [112, 16];
 
 // `columns` is [times in s, values…]; `series` describes the values: {label, color, fill, width, format}.
-// `paint(u, ctx)` draws behind the lines. Dragging calls `onZoom(from, to)`, a double click `onZoom()`.
+// `paint(u, ctx)` draws behind the lines, `cursor` is a moment that is marked in front of them. Dragging calls `onZoom(from, to)`, a double click `onZoom()`.
 function Track(props) {
   const host = useRef(null);
   const chart = useRef(null);
@@ -921,9 +1083,10 @@ function Track(props) {
   latest.current = props;
   const shape = JSON.stringify([props.series.map((each) => [each.label, each.color]), props.height, props.isLast, props.yKind]);
   useEffect(() => {
-    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), props.columns, host.current);
+    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), drawnColumns(props, host.current.clientWidth), host.current);
     host.current.querySelectorAll("canvas").forEach((canvas) => canvas.setAttribute("aria-hidden", "true"));
-    const observer = new ResizeObserver(() => resize(chart.current, host.current, latest.current));
+    const drawn = chart.current;
+    const observer = new ResizeObserver(() => resize(drawn, host.current, latest.current));
     observer.observe(host.current);
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const redraw = () => chart.current.redraw(false, true);
@@ -940,15 +1103,27 @@ function Track(props) {
     };
   }, [shape]);
   useEffect(() => {
-    chart.current.setData(props.columns, false);
-    chart.current.setScale("x", { min: props.range[0], max: props.range[1] });
-    chart.current.redraw(false, true);
+    const u = chart.current;
+    // One draw for all three: uPlot draws at the end of a batch.
+    u.batch(() => {
+      u.setData(drawnColumns(props, u.width), false);
+      u.setScale("x", { min: props.range[0], max: props.range[1] });
+      u.redraw(false, true);
+    });
   });
   return html`<figure class="track"><figcaption>${props.title}</figcaption><div ref=${host} role="img" aria-label=${props.title}></div></figure>`;
 }
 
 function resize(chart, host, props) {
-  if (host.clientWidth && host.clientWidth !== chart.width) chart.setSize({ width: host.clientWidth, height: props.height });
+  if (!host.clientWidth || host.clientWidth === chart.width) return;
+  chart.setSize({ width: host.clientWidth, height: props.height });
+  chart.setData(drawnColumns(props, host.clientWidth), false);
+  chart.redraw(true, true);
+}
+
+// The table behind a chart has all values; the chart has those that its pixels can show.
+function drawnColumns({ columns, range }, width) {
+  return decimate(columns, range[0], range[1], Math.max(100, width - AXIS_WIDTH) * devicePixelRatio);
 }
 
 function buildOptions(latest, width) {
@@ -983,6 +1158,7 @@ function buildOptions(latest, width) {
     },
     hooks: {
       drawClear: [(u) => clip(u, () => paintBehind(u, latest.current))],
+      draw: [(u) => clip(u, () => paintCursor(u, latest.current.cursor))],
       setSelect: [(u) => {
         const { left, width: chosen } = u.select;
         if (chosen < 4) return;
@@ -1009,6 +1185,12 @@ function paintBehind(u, props) {
   if (props.paint) props.paint(u, u.ctx);
 }
 
+function paintCursor(u, moment) {
+  if (moment === null || moment === undefined) return;
+  u.ctx.fillStyle = readColor("--text");
+  u.ctx.fillRect(u.valToPos(moment, "x", true) - devicePixelRatio / 2, u.bbox.top, Math.max(1, devicePixelRatio), u.bbox.height);
+}
+
 function clip(u, draw) {
   u.ctx.save();
   u.ctx.beginPath();
@@ -1026,40 +1208,68 @@ function formatPlain(u, splits) {
   return splits.map((value) => (value === null ? "" : Math.abs(value) >= 1e6 ? `${value / 1e6}M` : Math.abs(value) >= 1e4 ? `${value / 1e3}k` : String(Number(value.toPrecision(4)))));
 }
 
-// Paints rows of spans: [{label, spans: [{from, to, color, text}], marks: [t]}], the first on top.
+// Paints rows of spans: [{label, spans: [{from, to, color, text, share}], marks: [t], phases: [[text, t]]}],
+// the first on top. A `share` fills that much of a span's height; `phases` get the lower half of a row.
 function paintRows(u, ctx, rows) {
-  const ratio = devicePixelRatio;
   rows.forEach((row, place) => {
     const top = u.valToPos(rows.length - place, "y", true);
     const height = u.valToPos(rows.length - place - 1, "y", true) - top;
-    for (const span of row.spans) {
-      const left = u.valToPos(span.from, "x", true);
-      const right = u.valToPos(span.to, "x", true);
-      ctx.fillStyle = readColor(span.color);
-      ctx.fillRect(left, top + height * 0.12, Math.max(2 * ratio, right - left), height * 0.76);
-      if (span.text && right - left > 30 * ratio) {
-        ctx.fillStyle = readColor("--text");
-        ctx.font = `${11 * ratio}px system-ui`;
-        ctx.textBaseline = "middle";
-        ctx.textAlign = "left";
-        ctx.save();
-        ctx.beginPath();
-        ctx.rect(left, top, right - left, height);
-        ctx.clip();
-        ctx.fillText(span.text, Math.max(left, u.bbox.left) + 4 * ratio, top + height / 2);
-        ctx.restore();
-      }
-    }
-    for (const mark of row.marks || []) {
-      const x = u.valToPos(mark, "x", true);
-      ctx.fillStyle = readColor("--text");
-      ctx.beginPath();
-      ctx.moveTo(x, top + height * 0.1);
-      ctx.lineTo(x - 4 * ratio, top + height * 0.9);
-      ctx.lineTo(x + 4 * ratio, top + height * 0.9);
-      ctx.fill();
-    }
+    const box = { top: top + height * 0.12, height: height * (row.phases ? 0.5 : 0.76) };
+    for (const span of row.spans) paintSpan(u, ctx, span, box);
+    for (const mark of row.marks || []) paintMark(u, ctx, mark, { top: top + height * 0.1, height: height * 0.8 });
+    if (row.phases) paintPhases(u, ctx, row.phases, { top: top + height * 0.66, height: height * 0.3 });
   });
+}
+
+function paintSpan(u, ctx, span, { top, height }) {
+  const ratio = devicePixelRatio;
+  const left = u.valToPos(span.from, "x", true);
+  const right = u.valToPos(span.to, "x", true);
+  const width = Math.max(2 * ratio, right - left);
+  ctx.fillStyle = readColor(span.color);
+  ctx.fillRect(left, top, width, height);
+  if (span.share) {
+    const filled = Math.max(2 * ratio, height * span.share);
+    ctx.fillStyle = readColor("--bad");
+    ctx.fillRect(left, top + height - filled, width, filled);
+  }
+  if (!span.text || right - left <= 30 * ratio) return;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left, top, right - left, height);
+  ctx.clip();
+  writeText(ctx, span.text, Math.max(left, u.bbox.left) + 4 * ratio, top + height / 2);
+  ctx.restore();
+}
+
+function writeText(ctx, text, x, y) {
+  ctx.fillStyle = readColor("--text");
+  ctx.font = `${11 * devicePixelRatio}px system-ui`;
+  ctx.textBaseline = "middle";
+  ctx.textAlign = "left";
+  ctx.fillText(text, x, y);
+}
+
+function paintMark(u, ctx, mark, { top, height }) {
+  const x = u.valToPos(mark, "x", true);
+  ctx.fillStyle = readColor("--text");
+  ctx.beginPath();
+  ctx.moveTo(x, top);
+  ctx.lineTo(x - 4 * devicePixelRatio, top + height);
+  ctx.lineTo(x + 4 * devicePixelRatio, top + height);
+  ctx.fill();
+}
+
+// A triangle at each moment and its name to the right of it, or of the name before.
+function paintPhases(u, ctx, phases, box) {
+  const ratio = devicePixelRatio;
+  let free = -Infinity;
+  for (const [text, t] of [...phases].sort((a, b) => a[1] - b[1])) {
+    paintMark(u, ctx, t, box);
+    const left = Math.max(u.valToPos(t, "x", true) + 6 * ratio, free);
+    writeText(ctx, text, left, box.top + box.height / 2);
+    free = left + ctx.measureText(text).width + 8 * ratio;
+  }
 }
 
 function rowAxis(rows) {
@@ -1071,32 +1281,145 @@ function rowAxis(rows) {
   };
 }
 
+// replay.js
+// Replay of a run that has ended: what its events said at a moment. Pure. Times are seconds since
+// the Unix epoch unless a name says otherwise.
+
+
+const SPEEDS = [0.5, 1, 2, 5, 10, 60];
+
+// The next position in seconds from the start; it stops at `length`.
+function advance(at, elapsedS, speed, length) {
+  return Math.min(length, Math.max(0, at) + Math.max(0, elapsedS) * speed);
+}
+
+// A log as it was at that moment.
+function cutLog(log, moment) {
+  const us = moment * 1e6;
+  const events = [log.meta, ...log.ticks, ...log.faults, ...log.states, ...log.found, ...log.logs, log.end];
+  return addEvents(emptyLog(), events.filter((event) => event && event.t <= us), true);
+}
+
+function cutLogs(logs, moment) {
+  return Object.fromEntries(Object.entries(logs).map(([part, log]) => [part, cutLog(log, moment)]));
+}
+
+// Bins with nothing in those that had not begun; their places stay, so that no axis moves.
+function cutBins(bins, moment) {
+  const isPast = bins.times.map((t) => t - bins.seconds / 2 <= moment);
+  const keep = (values, otherwise) => values.map((value, place) => (isPast[place] ? value : otherwise));
+  return {
+    ...bins,
+    due: keep(bins.due, null), acknowledged: keep(bins.acknowledged, null), received: keep(bins.received, null),
+    latency: keep(bins.latency, {}), never: keep(bins.never, 0),
+  };
+}
+
+// Spans that had begun; one that had not ended ends at the moment.
+function cutSpans(spans, moment) {
+  return spans.filter((span) => span.from <= moment).map((span) => ({ ...span, to: Math.min(span.to, moment), ...(span.phases ? { phases: span.phases.filter(([, t]) => t <= moment) } : {}) }));
+}
+
+function cutRows(rows, moment) {
+  return rows.map((row) => ({ ...row, spans: cutSpans(row.spans, moment) }));
+}
+
+// How many messages came how far, by a log of a run.
+function flowOfLog(log) {
+  const tick = log && log.ticks[log.ticks.length - 1];
+  if (!tick || tick.counters.sent === undefined) return [];
+  const count = (name) => tick.counters[name] || 0;
+  return [["sent", count("sent")], ["source", count("acknowledged")], ["received", count("received")]].map(([stage, value]) => ({ stage, count: value, lost: 0, copies: 0 }));
+}
+
+// stages.js
+// What belongs to one stage of the flow: findings, lanes, faults, rates, states and processes. Pure.
+
+const STAGES = ["sent", "source", "mirror", "target", "received"];
+
+const STAGE_FINDINGS = {
+  sent: /aborted|reused|unexpected/,
+  source: /never-stored|^lost: expired$|source|torn|inconsistent/,
+  mirror: /not-mirrored|altered|corrupted|unreadable|batch/,
+  target: /target|vanished/,
+  received: /undelivered|unlocated|pending|poll|reordered$|read|tail/,
+};
+const STAGE_PARTS = { sent: /\bproducer/, source: /\bsource\b/, mirror: /\bmirror\b/, target: /\btarget\b/, received: /\bconsumer/ };
+const STAGE_RATES = { sent: ["due"], source: ["acknowledged"], mirror: [], target: [], received: ["received"] };
+const STAGE_ROWS = {
+  sent: ["producer_to_source"], source: ["producer_to_source"], mirror: ["source_to_target"],
+  target: ["source_to_target", "log_to_consumers"], received: ["log_to_consumers"],
+};
+
+// Without a stage everything belongs.
+function isFindingOf(stage, finding) {
+  return !stage || STAGE_FINDINGS[stage].test(finding);
+}
+
+function isPartOf(stage, text) {
+  return !stage || STAGE_PARTS[stage].test(text);
+}
+
+function isRateOf(stage, name) {
+  return !stage || STAGE_RATES[stage].includes(name);
+}
+
+function isRowOf(stage, name) {
+  return !stage || STAGE_ROWS[stage].includes(name);
+}
+
+// Lanes with a finding of the stage.
+function lanesOf(stage, lanes) {
+  return stage ? lanes.filter((lane) => Object.keys(lane.findings).some((finding) => isFindingOf(stage, finding))) : lanes;
+}
+
+// Logs whose states and processes are those of the stage.
+function logsOf(stage, logs) {
+  if (!stage) return logs;
+  return Object.fromEntries(Object.entries(logs).map(([part, log]) => [part, {
+    ...log,
+    states: log.states.filter((event) => isPartOf(stage, `${part} ${event.object}`)),
+    ticks: log.ticks.map((tick) => ({ ...tick, processes: tick.processes.filter((usage) => isPartOf(stage, `${part === "run" ? "" : part} ${usage.name}`)) })),
+  }]));
+}
+
 // tracks.js
 // The tracks of a run over one time axis: faults, rate, latency, lanes, states, CPU and memory.
+// Where a stage is chosen they show what belongs to it; in a replay, what had happened.
 
 
 const LINES = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 
-function Tracks({ bins, lanes, laneStart, logs, resultFaults, thresholds, query, onZoom, isSoFar }) {
+// `times` is the chosen stretch {from, to} in seconds from the start, `stage` what was chosen in the
+// flow, `moment` where a replay stands; all may be null.
+function Tracks({ bins, lanes, laneStart, logs, resultFaults, windows, thresholds, times, stage, moment, onZoom, isSoFar, children }) {
   const whole = wholeRange(bins, logs);
-  const faults = faultSpans(resultFaults, logs.run ? logs.run.faults : [], whole[1]);
-  const range = [whole[0] + Number(query.from || 0), query.to ? whole[0] + Number(query.to) : whole[1]];
-  const zoom = (from, to) => onZoom(from === undefined ? {} : { from: (from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
-  const shared = { range, onZoom: zoom, spans: faults.map((fault) => [fault.from, fault.to]) };
+  const until = (rows) => (moment === null ? rows : cutRows(rows, moment));
+  const past = moment === null ? logs : cutLogs(logs, moment);
+  const all = faultSpans(resultFaults, logs.run ? logs.run.faults : [], whole[1], windows).filter((fault) => isPartOf(stage, fault.what));
+  const faults = moment === null ? all : cutSpans(all, moment);
+  const range = [whole[0] + (times.from ?? 0), times.to === null ? whole[1] : whole[0] + times.to];
+  const zoom = (from, to) => onZoom(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
+  const shared = { range, onZoom: zoom, spans: faults.map((fault) => [fault.from, fault.to]), cursor: moment };
   const note = isSoFar ? ", so far" : "";
   const inRange = (t) => t >= range[0] && t <= range[1];
-  const usage = usageSeries(logs);
-  const states = stateRows(logs, whole[1]);
+  const own = logsOf(stage, past);
+  const usage = usageSeries(own);
+  const states = stateRows(own, Math.min(whole[1], moment ?? Infinity));
+  const shownLanes = lanesOf(stage, lanes);
+  const shownBins = moment === null ? bins : cutBins(bins, moment);
   // The lowest track has the time axis.
-  const lowest = usage.names.length ? "usage" : states.length ? "states" : lanes.length ? "lanes" : "latency";
+  const lowest = usage.names.length ? "usage" : states.length ? "states" : shownLanes.length ? "lanes" : "latency";
   return html`<section aria-labelledby="time"><h2 id="time">Over time${note}</h2>
+    ${children}
     <p class="quiet">Drag over a chart to zoom; double-click to see everything.
-      ${query.from || query.to ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
-    ${faults.length ? html`<${FaultTrack} faults=${faults} shared=${shared} />` : html`<p class="quiet">No faults${note}.</p>`}
-    <${RateTrack} bins=${bins} shared=${shared} note=${note} inRange=${inRange} />
-    <${LatencyTrack} bins=${bins} limits=${latencyLimits(thresholds)} shared=${shared} note=${note} inRange=${inRange} isLast=${lowest === "latency"} />
-    ${lanes.length ? html`<${LaneTrack} rows=${laneRows(lanes, laneStart)} shared=${shared} isLast=${lowest === "lanes"} />` : null}
-    <${StateTrack} rows=${states} elections=${electionTimes(logs)} shared=${shared} isLast=${lowest === "states"} />
+      ${times.from !== null || times.to !== null ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
+    ${faults.length ? html`<${FaultTrack} faults=${faults} shared=${shared} />` : html`<p class="quiet">No faults${stage ? " of this stage" : ""}${note}.</p>`}
+    <${RateTrack} bins=${shownBins} stage=${stage} shared=${shared} note=${note} inRange=${inRange} />
+    <${LatencyTrack} bins=${shownBins} bounds=${latencyRange(bins)} limits=${latencyLimits(thresholds)} shared=${shared} note=${note} inRange=${inRange} isLast=${lowest === "latency"} />
+    ${shownLanes.length ? html`<${LaneTrack} rows=${until(laneRows(shownLanes, laneStart))} shared=${shared} isLast=${lowest === "lanes"} />` : null}
+    ${stage && lanes.length && !shownLanes.length ? html`<p class="quiet">None of the lanes has a finding of this stage.</p>` : null}
+    <${StateTrack} rows=${states} elections=${electionTimes(own)} shared=${shared} isLast=${lowest === "states"} />
     <${UsageTracks} usage=${usage} shared=${shared} inRange=${inRange} />
   </section>`;
 }
@@ -1106,39 +1429,46 @@ function wholeRange(bins, logs) {
   const times = bins.times.length ? [bins.times[0] - half, bins.times[bins.times.length - 1] + half] : [];
   const ticks = times.length ? [] : Object.values(logs).flatMap((log) => log.ticks.map((tick) => tick.t / 1e6));
   const all = [...times, ...ticks];
-  const [low, high] = all.length ? [Math.min(...all), Math.max(...all)] : [0, 1];
+  const [low, high] = all.length ? [all.reduce((a, b) => Math.min(a, b)), all.reduce((a, b) => Math.max(a, b))] : [0, 1];
   return [low, Math.max(high, low + 0.5)];
 }
 
 function FaultTrack({ faults, shared }) {
-  const rows = faults.map((fault) => ({ label: fault.what.split(" ")[0], spans: [{ ...fault, color: "--span-strong", text: fault.what }], marks: fault.phases.map(([, t]) => t) }));
-  return html`<${Track} ...${shared} title="Faults" height=${24 + 24 * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
-    <${DataTable} caption="faults" columns=${["fault", "began", "ended", "phases"]} rows=${faults.map((fault) => [fault.what, formatClock(fault.from * 1e6), formatClock(fault.to * 1e6), fault.phases.map(([phase, t]) => `${phase} after ${(t - fault.from).toFixed(2)} s`).join(", ") || "–"])} />`;
+  const rows = faults.map((fault) => ({ label: fault.what.split(" ")[0], spans: [{ ...fault, color: "--span-strong", text: fault.what }], phases: fault.phases }));
+  const cells = () => faults.map((fault) => [fault.what, formatClock(fault.from * 1e6), formatClock(fault.to * 1e6), fault.phases.map(([phase, t]) => `${phase} ${describePhase(fault, phase, t)}`).join(", ") || "–"]);
+  return html`<${Track} ...${shared} title="Faults; triangles: detected, recovered, drained" height=${24 + 40 * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
+    <${DataTable} caption="faults" columns=${["fault", "began", "ended", "phases"]} rows=${cells} />`;
 }
 
-function RateTrack({ bins, shared, note, inRange }) {
+function describePhase(fault, phase, t) {
+  return phase === "drained" && t >= fault.to ? `${(t - fault.to).toFixed(2)} s after its end` : `after ${(t - fault.from).toFixed(2)} s`;
+}
+
+function RateTrack({ bins, stage, shared, note, inRange }) {
   const series = [
     { label: "due", color: "--c2", format: formatRate },
     { label: "acknowledged", color: "--c0", format: formatRate },
     { label: "received", color: "--c1", format: formatRate },
-  ];
-  const rows = bins.times.map((t, place) => [t, bins.due[place], bins.acknowledged[place], bins.received[place]]).filter(([t]) => inRange(t));
-  return html`<${Track} ...${shared} title=${`Messages per second${note}; the gap between acknowledged and received is filled`} height=${170} series=${series}
-      columns=${[bins.times, bins.due, bins.acknowledged, bins.received]} bands=${[{ series: [2, 3], fill: "--gap" }]} />
-    <${DataTable} caption="messages per second" columns=${["time (UTC)", "due", "acknowledged", "received"]} rows=${rows.map(([t, ...values]) => [formatClock(t * 1e6), ...values.map(formatRate)])} />`;
+  ].filter((each) => isRateOf(stage, each.label));
+  if (!series.length) return html`<p class="quiet">Messages per second are not counted at this stage.</p>`;
+  const values = series.map((each) => bins[each.label]);
+  const hasBoth = series.length === 3;
+  const rows = () => bins.times.map((t, place) => [t, ...values.map((each) => each[place])]).filter(([t]) => inRange(t)).map(([t, ...each]) => [formatClock(t * 1e6), ...each.map(formatRate)]);
+  return html`<${Track} ...${shared} title=${`Messages per second${note}${hasBoth ? "; the gap between acknowledged and received is filled" : ""}`} height=${170} series=${series}
+      columns=${[bins.times, ...values]} bands=${hasBoth ? [{ series: [2, 3], fill: "--gap" }] : []} />
+    <${DataTable} caption="messages per second" columns=${["time (UTC)", ...series.map((each) => each.label)]} rows=${rows} />`;
 }
 
-function LatencyTrack({ bins, limits, shared, note, inRange, isLast }) {
+function LatencyTrack({ bins, bounds, limits, shared, note, inRange, isLast }) {
   const [p50, p99] = [percentileSeries(bins, 50), percentileSeries(bins, 99)];
-  const bounds = latencyRange(bins);
   const most = Math.max(1, ...bins.latency.map((buckets) => Math.max(0, ...Object.values(buckets))));
   const paint = (u, ctx) => { paintHeat(u, ctx, bins, bounds, most); paintLimits(u, ctx, limits); };
   const series = [{ label: "p50", color: "--c1", format: formatUs }, { label: "p99", color: "--c3", format: formatUs }];
-  const rows = bins.times.map((t, place) => [t, p50[place], p99[place], bins.never[place]]).filter(([t]) => inRange(t));
+  const rows = () => bins.times.map((t, place) => [t, p50[place], p99[place], bins.never[place]]).filter(([t]) => inRange(t)).map(([t, low, high, never]) => [formatClock(t * 1e6), formatUs(low), formatUs(high), formatCount(never)]);
   const labels = (u, splits) => splits.map((value) => (value <= bounds.high ? formatUs(value) : ""));
   return html`<${Track} ...${shared} title=${`Latency from the intended send, log scale${note}; darker: more messages${bounds.hasNever ? "; red at the top: never arrived" : ""}`} height=${isLast ? 250 : 220} isLast=${isLast}
       series=${series} columns=${[bins.times, p50, p99]} yKind="log" yRange=${[bounds.low, bounds.limit]} yLabels=${labels} ySplits=${() => roundLatencies(bounds.low, bounds.high)} paint=${paint} />
-    <${DataTable} caption="latency" columns=${["time (UTC)", "p50", "p99", "never"]} rows=${rows.map(([t, low, high, never]) => [formatClock(t * 1e6), formatUs(low), formatUs(high), formatCount(never)])} />`;
+    <${DataTable} caption="latency" columns=${["time (UTC)", "p50", "p99", "never"]} rows=${rows} />`;
 }
 
 // Thresholds on latencies: [[text, µs]].
@@ -1202,27 +1532,27 @@ function paintHeat(u, ctx, bins, bounds, most) {
 
 function LaneTrack({ rows, shared, isLast }) {
   const found = (lane) => Object.entries(lane.findings).map(([name, count]) => `${name}: ${formatCount(count)}`).join(", ") || "none";
-  return html`<${Track} ...${shared} title=${`Lanes, the worst ${rows.length} first; red: a finding`} height=${(isLast ? 48 : 16) + 15 * rows.length} isLast=${isLast} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
-    <${DataTable} caption="lanes" columns=${["producer", "topic", "lane", "due", "affected", "findings"]} rows=${rows.map(({ lane }) => [lane.producer, lane.topic, lane.lane, formatCount(lane.due), formatCount(lane.affected), found(lane)])} />`;
+  return html`<${Track} ...${shared} title=${`Lanes, the worst ${rows.length} first, by intended send; the height of the red is the share of messages with a finding`} height=${(isLast ? 48 : 16) + 20 * rows.length} isLast=${isLast} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
+    <${DataTable} caption="lanes" columns=${["producer", "topic", "lane", "due", "affected", "findings"]} rows=${() => rows.map(({ lane }) => [lane.producer, lane.topic, lane.lane, formatCount(lane.due), formatCount(lane.affected), found(lane)])} />`;
 }
 
 function StateTrack({ rows, elections, shared, isLast }) {
-  if (!rows.length) return html`<p class="quiet">No states of brokers were recorded.</p>`;
+  if (!rows.length) return html`<p class="quiet">No states of brokers here.</p>`;
   const all = elections.length ? [...rows, { label: "elections", spans: [], marks: elections.map((each) => each.t) }] : rows;
-  const cells = rows.flatMap((row) => row.spans.map((span) => [row.label, formatClock(span.from * 1e6), span.text, span.reason || "–"]));
+  const cells = () => rows.flatMap((row) => row.spans.map((span) => [row.label, formatClock(span.from * 1e6), span.text, span.reason || "–"]));
   return html`<${Track} ...${shared} title="Brokers and controllers by state; triangles: elections" height=${(isLast ? 48 : 16) + 18 * all.length} isLast=${isLast} series=${[]} columns=${[shared.range]} ...${rowAxis(all)} paint=${(u, ctx) => paintRows(u, ctx, all)} />
-    <${DataTable} caption="states and elections" columns=${["object", "from", "state", "reason"]} rows=${[...cells, ...elections.map((each) => ["election", formatClock(each.t * 1e6), each.what, "–"])]} />`;
+    <${DataTable} caption="states and elections" columns=${["object", "from", "state", "reason"]} rows=${() => [...cells(), ...elections.map((each) => ["election", formatClock(each.t * 1e6), each.what, "–"])]} />`;
 }
 
 function UsageTracks({ usage, shared, inRange }) {
-  if (!usage.names.length) return html`<p class="quiet">No CPU and memory were recorded.</p>`;
+  if (!usage.names.length) return html`<p class="quiet">No CPU and memory of processes here.</p>`;
   const series = (format) => usage.names.map((label, place) => ({ label, color: LINES[place % LINES.length], format }));
   const cores = (value) => `${value.toFixed(2)} cores`;
   const bytes = (u, splits) => splits.map((value) => (value === null ? "" : formatBytes(value)));
-  const rows = usage.times.flatMap((t, place) => (inRange(t) ? usage.names.map((name, row) => [formatClock(t * 1e6), name, usage.cpu[row][place], usage.memory[row][place]]) : []));
+  const rows = () => usage.times.flatMap((t, place) => (inRange(t) ? usage.names.map((name, row) => [formatClock(t * 1e6), name, usage.cpu[row][place], usage.memory[row][place]]) : []));
   return html`<${Track} ...${shared} title="CPU of each process (cores)" height=${130} series=${series(cores)} columns=${[usage.times, ...usage.cpu]} />
     <${Track} ...${shared} title="Memory of each process" height=${150} series=${series(formatBytes)} columns=${[usage.times, ...usage.memory]} yLabels=${bytes} isLast=${true} />
-    <${DataTable} caption="CPU and memory" columns=${["time (UTC)", "process", "cores", "memory"]} rows=${rows.filter(([, , cpu, memory]) => cpu !== null || memory !== null).map(([t, name, cpu, memory]) => [t, name, cpu === null ? "–" : cpu.toFixed(2), formatBytes(memory)])} />`;
+    <${DataTable} caption="CPU and memory" columns=${["time (UTC)", "process", "cores", "memory"]} rows=${() => rows().filter(([, , cpu, memory]) => cpu !== null || memory !== null).map(([t, name, cpu, memory]) => [t, name, cpu === null ? "–" : cpu.toFixed(2), formatBytes(memory)])} />`;
 }
 
 // cluster.js
@@ -1244,11 +1574,12 @@ function Cluster({ address }) {
     <p class="quiet">${state.thing.details.bootstrap}</p>
     <p class="sentence big">${describeThing(state.thing, log)}</p>
     <${DataAge} state=${state} />
+    <${Notes} notes=${window.notes} />
     <${Nodes} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
     <${Faults} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
     <${ClusterTracks} log=${log} window=${window} query=${address.query} set=${set} />
     <${Partitions} rows=${partitions} query=${address.query} set=${set} />
-    <${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${address.query.from || address.query.to ? window.range : null} />
+    <${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${window.isChosen ? window.range : null} />
     <${LiveTail} id=${id} topics=${[...new Set(partitions.map((row) => row.topic))].sort(compareNames)} chosen=${address.query.topic || ""} onChoose=${(topic) => set({ topic })} isAlive=${state.isAlive} />
   </main>`;
 }
@@ -1318,13 +1649,14 @@ function timeWindow(log, query) {
   const first = log.ticks.length ? log.ticks[0].t / 1e6 : Math.min(...times, Infinity);
   const last = Math.max(...times, first + 1);
   const whole = times.length ? [first, last] : [0, 1];
-  return { whole, range: [whole[0] + Number(query.from || 0), query.to ? whole[0] + Number(query.to) : whole[1]] };
+  const chosen = chooseTime(query, whole[1] - whole[0]);
+  return { whole, notes: chosen.notes, isChosen: chosen.from !== null || chosen.to !== null, range: [whole[0] + (chosen.from ?? 0), chosen.to === null ? whole[1] : whole[0] + chosen.to] };
 }
 
 function ClusterTracks({ log, window, query, set }) {
   if (log.ticks.length < 2) return html`<p class="quiet">Not enough ticks for charts yet.</p>`;
   const { whole, range } = window;
-  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: (from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
+  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const shared = { range, onZoom: zoom, spans: [] };
   const inRange = (t) => t >= range[0] && t <= range[1];
   const times = log.ticks.map((tick) => tick.t / 1e6);
@@ -1332,7 +1664,7 @@ function ClusterTracks({ log, window, query, set }) {
   const logs = { run: log };
   const usage = usageSeries(logs);
   return html`<section aria-labelledby="time"><h2 id="time">Over time</h2>
-    <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${query.from || query.to ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
+    <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${window.isChosen ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
     <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(log.ticks, "records_in")]} />
     <${StateTrack} rows=${stateRows(logs, whole[1])} elections=${electionTimes(logs)} shared=${shared} isLast=${!usage.names.length} />
     <${UsageTracks} usage=${usage} shared=${shared} inRange=${inRange} /></section>`;
@@ -1444,8 +1776,8 @@ function Groups({ result, chosen, onChoose }) {
     <p class="quiet">Each group is judged separately; the verdict of the run is that of the worst, ${result.worst_group}. Shown below: ${chosen}.${(result.left_out || []).length ? ` ${plural(result.left_out.length, "group")} left out, because the file would be too large.` : ""}</p>`;
 }
 
-function Stages({ group, mirror }) {
-  const rows = Object.entries(group.stages).map(([name, stage]) => [STAGE_TITLES[name] || name, html`<${Verdict} word=${stage.verdict} />`, stage.findings.join(", ") || "–"]);
+function Stages({ group, mirror, stage: chosen }) {
+  const rows = Object.entries(group.stages).filter(([name]) => isRowOf(chosen, name)).map(([name, stage]) => [STAGE_TITLES[name] || name, html`<${Verdict} word=${stage.verdict} />`, stage.findings.join(", ") || "–"]);
   if (!rows.length) return null;
   const used = mirror && mirror.usage;
   const kind = mirror ? ["kind", "mode", "delivery"].map((key) => mirror[key]).filter(Boolean).join(", ") : "";
@@ -1503,11 +1835,12 @@ function speed(value) {
 }
 
 // Faults by what happened to the messages that were due while each was active.
-function FaultTable({ result, group }) {
+function FaultTable({ result, group, stage }) {
   if (!group.windows || !group.windows.length) return null;
   const faults = new Map(result.faults.map((fault) => [fault.fault, fault]));
   const start = group.series ? group.series.start_s : 0;
-  const rows = group.windows.map((window) => faultRow(window, faults.get(window.fault), start));
+  const isShown = (fault) => !fault || isPartOf(stage, `${fault.name} ${fault.target}`);
+  const rows = group.windows.filter((window) => isShown(faults.get(window.fault))).map((window) => faultRow(window, faults.get(window.fault), start));
   const found = group.windows.filter((window) => window.fault !== null && Object.keys(window.findings).length).map((window) => `fault ${window.fault}: ${Object.entries(window.findings).map(([name, count]) => `${formatCount(count)} ${name}`).join(", ")}`);
   return html`<${FactTable} id="faults" title="Faults" columns=${["fault", "target", "time", "detect", "recover", "drain", "messages", "lost", "copies", "reordered", "yield", "p99"]} rows=${rows} />
     <p class="quiet">Each row is about the messages whose intended send is during the fault. Detect: from its begin to the first message that was lost, refused, unanswered or slower than every message of the 10 s before. Recover: from its begin until messages fare as before again. Drain: from its end until all messages intended before it have arrived.${found.length ? ` Findings among them: ${found.join("; ")}.` : ""}</p>`;
@@ -1535,11 +1868,14 @@ function Compare({ address }) {
   const names = [address.query.a || "", address.query.b || ""];
   const [runs, setRuns] = useState(null);
   const [problem, setProblem] = useState("");
+  const notes = names.includes("") ? ["The address does not name two runs: tick two in the list of runs."] : [];
   useEffect(() => {
+    if (notes.length) return;
     Promise.all(names.map((name) => getJson(`runs/${encodeURIComponent(name)}`))).then(setRuns, (error) => setProblem(error.message));
   }, names);
   return html`<main>
     <p><a href="#/">All runs</a></p><h1>Two runs</h1>
+    <${Notes} notes=${notes} />
     ${problem ? html`<${Problem} text=${problem} />` : null}
     ${runs ? html`<${SideBySide} runs=${runs} names=${names} />` : null}
   </main>`;
@@ -1679,6 +2015,82 @@ function Step({ step }) {
     ${step.verdict ? html`<p class="sentence"><${Verdict} word=${step.verdict} /> ${step.sentence} <a href=${buildAddress("run", step.run)}>The whole run</a></p>` : html`<p class="quiet">${step.doing || "comes next"}${counts ? `: ${counts}` : ""}</p>`}</li>`;
 }
 
+// runs.js
+// A list of runs with their verdicts, in which a sweep is one entry: filter it, compare two.
+
+
+const VERDICTS = ["proven", "violated", "inconclusive", "none"];
+
+// What a filter looks at.
+function textOf(entry) {
+  return (entry.kind === "sweep" ? `${entry.name} ${describeSweep(entry)}` : `${entry.name} ${entry.sentence || ""}`).toLowerCase();
+}
+
+function isOfVerdict(entry, verdict) {
+  if (!verdict) return true;
+  return entry.kind === "sweep" ? Boolean(entry.verdicts[verdict]) : (entry.verdict || "none") === verdict;
+}
+
+// One sentence on a sweep: what it varies, how far it came.
+function describeSweep(sweep) {
+  const varied = Object.entries(sweep.parameters).map(([name, values]) => `${name} ${values.join(", ")}`).join(" × ");
+  const done = sweep.done >= sweep.planned ? `all ${plural(sweep.planned, "run")} are judged` : `${formatCount(sweep.done)} of ${plural(sweep.planned, "run")} are judged`;
+  return `${varied || "Varies nothing that is known"}; ${done}.`;
+}
+
+function Verdicts({ list, address, onMore }) {
+  const { text = "", a, b } = address.query;
+  const { value: verdict, notes } = chooseOne(address.query.verdict, VERDICTS, { what: "verdict", fallback: "all are shown" });
+  const chosen = [a, b].filter(Boolean);
+  const set = (changes) => replaceQuery(address, changes);
+  const choose = (name) => {
+    const next = chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen.slice(-1), name];
+    set({ a: next[0], b: next[1] });
+  };
+  const shown = list.runs.filter((run) => isOfVerdict(run, verdict) && textOf(run).includes(text.toLowerCase()));
+  return html`<${Notes} notes=${notes} /><div class="filter">
+      <label>Filter <input type="search" value=${text} placeholder="name or sentence" onInput=${(event) => set({ text: event.target.value })} /></label>
+      <label>Verdict <select value=${verdict} onChange=${(event) => set({ verdict: event.target.value })}>
+        <option value="">all</option>${VERDICTS.map((word) => html`<option value=${word} selected=${word === verdict}>${word === "none" ? "not judged" : word}</option>`)}
+      </select></label>
+      ${chosen.length === 2 ? html`<a class="button" href=${buildAddress("compare", "", { a, b })}>Compare the two</a>` : html`<span class="quiet">Tick two runs to compare them.</span>`}
+    </div>
+    <ol class="runs">${shown.map((run) => run.kind === "sweep" ? html`<${SweepRow} key=${run.name} sweep=${run} />` : html`<${RunRow} key=${run.name} run=${run} isChosen=${chosen.includes(run.name)} onChoose=${() => choose(run.name)} />`)}</ol>
+    ${shown.length ? null : html`<p class="quiet">No run matches.</p>`}
+    ${list.total > list.runs.length ? html`<button type="button" onClick=${onMore}>Show more of ${plural(list.total, "run")}</button>` : null}`;
+}
+
+function RunRow({ run, isChosen, onChoose }) {
+  const numbers = run.numbers;
+  const ageS = Date.now() / 1000 - run.started_us / 1e6;
+  return html`<li class="run">
+    <div class="head">
+      <${Verdict} word=${run.verdict} />
+      <h3><a href=${buildAddress("run", run.name)}>${run.run}</a></h3>
+      <span class="quiet" title=${formatTime(run.started_us)}>${run.state}${run.started_us ? `, ${formatAge(ageS)} ago` : ""}</span>
+      <label class="choose"><input type="checkbox" checked=${isChosen} onChange=${onChoose} aria-label=${`compare ${run.run}`} /> compare</label>
+    </div>
+    <p class="sentence">${run.sentence || "Not judged yet."}</p>
+    ${numbers ? html`<div class="numbers">
+      <${FlowBar} flow=${numbers.flow} />
+      <dl>${[["lost", numbers.lost], ["duplicated", numbers.duplicated], ["reordered", numbers.reordered]].map(([name, value]) => html`<div class=${value ? "bad" : ""}><dt>${name}</dt><dd>${formatCount(value)}</dd></div>`)}
+        <div><dt>p99</dt><dd>${formatUs(numbers.p99_us)}</dd></div>
+        ${run.thresholds ? html`<div class=${run.missed.length ? "bad" : ""}><dt>thresholds</dt><dd>${run.missed.length ? `${run.missed.length} of ${run.thresholds} missed` : `${run.thresholds} met`}</dd></div>` : null}
+      </dl></div>` : null}
+  </li>`;
+}
+
+function SweepRow({ sweep }) {
+  return html`<li class="run">
+    <div class="head">
+      ${Object.entries(sweep.verdicts).map(([word, count]) => html`<span>${formatCount(count)} <${Verdict} word=${word === "none" ? null : word} /></span>`)}
+      <h3><a href=${buildAddress("sweep", sweep.name)}><span class="kind">sweep</span> ${sweep.name}</a></h3>
+      <span class="quiet" title=${formatTime(sweep.started_us)}>${sweep.state}${sweep.started_us ? `, ${formatAge(Date.now() / 1000 - sweep.started_us / 1e6)} ago` : ""}</span>
+    </div>
+    <p class="sentence">${describeSweep(sweep)}</p>
+  </li>`;
+}
+
 // home.js
 // Home: what runs now, and the verdicts of all runs.
 
@@ -1765,133 +2177,211 @@ function StopButton() {
   return html`<button type="button" onClick=${stop}>Stop the run</button> <span role="status">${state}</span>`;
 }
 
-function Verdicts({ list, address, onMore }) {
-  const { text = "", verdict = "", a, b } = address.query;
-  const chosen = [a, b].filter(Boolean);
-  const set = (changes) => replaceQuery(address, changes);
-  const choose = (name) => {
-    const next = chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen.slice(-1), name];
-    set({ a: next[0], b: next[1] });
-  };
-  const shown = list.runs.filter((run) => (!verdict || (run.verdict || "none") === verdict) && `${run.name} ${run.sentence || ""}`.toLowerCase().includes(text.toLowerCase()));
-  return html`<div class="filter">
-      <label>Filter <input type="search" value=${text} placeholder="name or sentence" onInput=${(event) => set({ text: event.target.value })} /></label>
-      <label>Verdict <select value=${verdict} onChange=${(event) => set({ verdict: event.target.value })}>
-        <option value="">all</option>${["proven", "violated", "inconclusive", "none"].map((word) => html`<option value=${word}>${word === "none" ? "not judged" : word}</option>`)}
-      </select></label>
-      ${chosen.length === 2 ? html`<a class="button" href=${buildAddress("compare", "", { a, b })}>Compare the two</a>` : html`<span class="quiet">Tick two runs to compare them.</span>`}
-    </div>
-    <ol class="runs">${shown.map((run) => html`<${RunRow} key=${run.name} run=${run} isChosen=${chosen.includes(run.name)} onChoose=${() => choose(run.name)} />`)}</ol>
-    ${shown.length ? null : html`<p class="quiet">No run matches.</p>`}
-    ${list.total > list.runs.length ? html`<button type="button" onClick=${onMore}>Show more of ${plural(list.total, "run")}</button>` : null}`;
+// lifemodel.js
+// The picture of one message's life: lanes, events, edges between them, and their places. Pure.
+// Times are microseconds since the Unix epoch.
+
+const PAD = 0.05;
+const MOST_WIDER = 0.6;
+
+// From top to bottom: {id, name, note}. A lane whose brokers were not recorded has no note.
+function lifeLanes(life) {
+  const groups = [...new Set(life.polls.map((poll) => poll.group))];
+  const { source, target } = life.replicas || {};
+  const followers = followersOf(source);
+  const hasTarget = life.target.length > 0 || life.has_target;
+  return [
+    { id: "producer", name: "producer", note: life.producer },
+    { id: "source", name: "source leader", note: source ? `broker ${source.leader}` : "" },
+    ...(followers.length ? [{ id: "followers", name: "followers", note: `in sync: ${followers.join(", ")}` }] : []),
+    ...(hasTarget ? [{ id: "mirror", name: "mirror", note: "" }, { id: "target", name: "target leader", note: target ? `broker ${target.leader}` : "" }] : []),
+    ...(groups.length ? groups.map((group) => ({ id: `group ${group}`, name: "consumer", note: `group ${group}` })) : [{ id: "consumers", name: "consumer", note: "" }]),
+  ];
 }
 
-function RunRow({ run, isChosen, onChoose }) {
-  const numbers = run.numbers;
-  const ageS = Date.now() / 1000 - run.started_us / 1e6;
-  return html`<li class="run">
-    <div class="head">
-      <${Verdict} word=${run.verdict} />
-      <h3><a href=${buildAddress("run", run.name)}>${run.run}</a></h3>
-      <span class="quiet" title=${formatTime(run.started_us)}>${run.state}${run.started_us ? `, ${formatAge(ageS)} ago` : ""}</span>
-      <label class="choose"><input type="checkbox" checked=${isChosen} onChange=${onChoose} aria-label=${`compare ${run.run}`} /> compare</label>
-    </div>
-    <p class="sentence">${run.sentence || "Not judged yet."}</p>
-    ${numbers ? html`<div class="numbers">
-      <${FlowBar} flow=${numbers.flow} />
-      <dl>${[["lost", numbers.lost], ["duplicated", numbers.duplicated], ["reordered", numbers.reordered]].map(([name, value]) => html`<div class=${value ? "bad" : ""}><dt>${name}</dt><dd>${formatCount(value)}</dd></div>`)}
-        <div><dt>p99</dt><dd>${formatUs(numbers.p99_us)}</dd></div>
-        ${run.thresholds ? html`<div class=${run.missed.length ? "bad" : ""}><dt>thresholds</dt><dd>${run.missed.length ? `${run.missed.length} of ${run.thresholds} missed` : `${run.thresholds} met`}</dd></div>` : null}
-      </dl></div>` : null}
-  </li>`;
+// Who was in sync beside the leader when the message was sent.
+function followersOf(replicas) {
+  return replicas ? replicas.in_sync.filter((broker) => broker !== replicas.leader) : [];
+}
+
+// What is recorded, in order: {id, lane, what, label, t, from}; t is null where no time was recorded,
+// `from` is the event before it on the way of the message.
+function lifeEvents(life) {
+  const followers = followersOf((life.replicas || {}).source);
+  // With acks=all the leader answers when all replicas in sync have the message.
+  const isReplicated = followers.length > 0 && life.acks === -1 && life.acknowledged_us !== null;
+  const sent = life.sent_us === null ? "due" : "sent";
+  const inLog = (cluster, from) => life[cluster].map((place, at) => ({ id: `${cluster} ${at}`, lane: cluster, what: `partition ${place.partition}, offset ${place.offset}`, label: `offset ${place.offset}`, t: place.append_us, from, isKept: true }));
+  const wasInSource = life.source.length ? "source 0" : sent;
+  const read = life.target.length ? "target" : "source";
+  const logOf = (poll) => {
+    const at = life[read].findIndex((place) => place.partition === poll.partition && place.offset === poll.offset);
+    return life[read].length ? `${read} ${Math.max(0, at)}` : sent;
+  };
+  const events = [
+    { id: "due", lane: "producer", what: "due", label: "due", t: life.intended_us, from: null },
+    { id: "sent", lane: "producer", what: "sent", label: "sent", t: life.sent_us, from: "due" },
+    ...inLog("source", sent),
+    ...(isReplicated ? [{ id: "followers", lane: "followers", what: `in-sync followers ${followers.join(", ")} have it (acks=all)`, label: "replicated", t: null, from: wasInSource, isKept: true }] : []),
+    { id: "acknowledged", lane: "producer", what: `acknowledged (${life.outcome})`, label: "acknowledged", t: life.acknowledged_us, from: isReplicated ? "followers" : wasInSource },
+    ...(life.target.length ? [{ id: "mirror", lane: "mirror", what: "copied", label: "copied", t: null, from: wasInSource, isKept: true }] : []),
+    ...inLog("target", "mirror"),
+    ...life.polls.map((poll, at) => ({ id: `poll ${at}`, lane: `group ${poll.group}`, what: `received from partition ${poll.partition}, offset ${poll.offset}`, label: "received", t: poll.received_us, from: logOf(poll) })),
+  ];
+  return events.filter((event) => event.isKept || event.t !== null);
+}
+
+// The first lane that the message did not reach, and the last one that it did; null if it arrived.
+function findLastSeen(life) {
+  if (life.polls.length || life.last_stage === "unknown") return null;
+  const hasTarget = life.target.length > 0 || life.has_target;
+  if (life.last_stage === "target") return { after: "target", lane: "consumers" };
+  if (life.last_stage === "source") return { after: "source", lane: hasTarget ? "mirror" : "consumers" };
+  return { after: "producer", lane: "source" };
+}
+
+// The times that the picture shows: those of the message, and those of its neighbours as far as they
+// do not make it small. If it did not arrive, they show when it should have, and all are shown.
+function lifeRange(life) {
+  const own = numbersOf(lifeEvents(life).map((event) => event.t));
+  const others = numbersOf(life.neighbours.flatMap((each) => [each.intended_us, each.received_us]));
+  if (!own.length && !others.length) return [0, 1];
+  const [first, last] = own.length ? [Math.min(...own), Math.max(...own)] : [Math.min(...others), Math.max(...others)];
+  const most = life.polls.length ? (last - first) * MOST_WIDER : Infinity;
+  const low = Math.max(Math.min(first, ...others), first - most);
+  const high = Math.min(Math.max(last, ...others), last + most);
+  const pad = Math.max(1, (high - low) * PAD);
+  return [low - pad, high + pad];
+}
+
+function numbersOf(times) {
+  return times.filter((t) => typeof t === "number");
+}
+
+// Events with `x` between `left` and `right`; what has no time is put between its neighbours.
+function placeEvents(events, range, left, right) {
+  const x = (t) => left + ((right - left) * (t - range[0])) / (range[1] - range[0]);
+  const placed = events.map((event) => ({ ...event, x: event.t === null ? null : x(event.t) }));
+  placed.forEach((event, place) => {
+    if (event.x !== null) return;
+    const before = placed.slice(0, place).reverse().find((each) => each.x !== null);
+    const after = placed.slice(place + 1).find((each) => each.t !== null);
+    const from = before ? before.x : left;
+    event.x = Math.min(right, after && after.x > from ? (from + after.x) / 2 : from + 40);
+  });
+  return placed;
+}
+
+// Where the labels of events stand: above or below their lane; those without room have none.
+function placeLabels(placed, width) {
+  const free = new Map();
+  return [...placed].sort((a, b) => a.x - b.x).flatMap((event) => {
+    const side = ["above", "below"].find((each) => (free.get(`${event.lane} ${each}`) ?? -Infinity) <= event.x);
+    if (!side) return [];
+    const isLeft = event.x + event.label.length * 7 > width;
+    free.set(`${event.lane} ${side}`, isLeft ? Infinity : event.x + event.label.length * 7 + 6);
+    return [{ ...event, side, isLeft }];
+  });
+}
+
+// Faults that were active, cut to the range: {text, from, to}.
+function faultBands(life, range) {
+  return life.faults.map((fault) => ({
+    text: [fault.name, fault.target].filter(Boolean).join(" "),
+    from: Math.max(range[0], fault.began_us),
+    to: Math.min(range[1], fault.ended_us ?? range[1]),
+  })).filter((band) => band.to > band.from);
+}
+
+// The ways of the messages before and after it: {sequence, from, to, lane}; `to` is null where one
+// was not received, and `lane` the last that it reached.
+function neighbourWays(life, lanes) {
+  const known = new Set(lanes.map((lane) => lane.id));
+  const last = lanes[lanes.length - 1].id;
+  return life.neighbours.filter((each) => each.intended_us !== null).map((each) => {
+    const lane = each.last_stage === "received" ? last : known.has(each.last_stage) ? each.last_stage : "producer";
+    return { sequence: each.sequence, from: each.intended_us, to: each.received_us, lane };
+  });
 }
 
 // life.js
-// The life of one message: swim lanes from the producer to the consumers.
+// The life of one message: swim lanes from the producer to the consumers. `lifemodel.js` has the rules.
 
 
 // A phone gets a narrower picture, so that its text stays readable.
-const [LIFE_WIDTH, LANE_HEIGHT, LABEL_WIDTH] = [innerWidth < 500 ? 470 : 900, 56, innerWidth < 500 ? 100 : 130];
+const [LIFE_WIDTH, LANE_HEIGHT, LABEL_WIDTH, TOP] = [innerWidth < 500 ? 470 : 900, 56, innerWidth < 500 ? 100 : 130, 44];
 
 function Life({ address }) {
   const [life, setLife] = useState(null);
   const [problem, setProblem] = useState("");
   const { topic, producer, lane, sequence } = address.query;
+  const notes = checkMessage(address.query);
   useEffect(() => {
     setLife(null);
     setProblem("");
+    if (notes.length) return;
     const query = new URLSearchParams({ topic, producer, lane, sequence });
     getJson(`runs/${encodeURIComponent(address.name)}/life?${query}`).then(setLife, (error) => setProblem(error.message));
   }, [topic, producer, lane, sequence]);
   return html`<main>
     <p><a href="#/">All runs</a> › <a href=${buildAddress("run", address.name)}>${address.name}</a></p>
-    <h1>Message ${sequence} of lane ${lane}</h1>
-    <p class="quiet">topic ${topic}, producer ${producer}</p>
+    <h1>${notes.length ? "A message" : `Message ${sequence} of lane ${lane}`}</h1>
+    ${notes.length ? html`<${Notes} notes=${[`${notes.join(" ")} Follow a message from the findings of a run.`]} />` : html`<p class="quiet">topic ${topic}, producer ${producer}</p>`}
     ${problem ? html`<${Problem} text=${problem} />` : null}
-    ${!life && !problem ? html`<p class="quiet" role="status">Reading the ledgers…</p>` : null}
+    ${!life && !problem && !notes.length ? html`<p class="quiet" role="status">Reading the ledgers…</p>` : null}
     ${life ? html`<p class="sentence big">${life.sentence}</p><${SwimLanes} life=${life} /><${LifeTable} life=${life} /><${Neighbours} life=${life} address=${address} />` : null}
   </main>`;
 }
 
-// The recorded events in order: {lane, what, t}; t is null where no time was recorded.
-function lifeEvents(life) {
-  const events = [
-    { lane: "producer", what: "due", t: life.intended_us },
-    { lane: "producer", what: "sent", t: life.sent_us },
-    ...life.source.map((place) => ({ lane: "source log", what: `partition ${place.partition}, offset ${place.offset}`, t: place.append_us, isLog: true })),
-    { lane: "producer", what: `acknowledged (${life.outcome})`, t: life.acknowledged_us },
-    ...life.target.map((place) => ({ lane: "target log", what: `partition ${place.partition}, offset ${place.offset}`, t: place.append_us, isLog: true })),
-    ...life.polls.map((poll) => ({ lane: `group ${poll.group}`, what: `received from partition ${poll.partition}, offset ${poll.offset}`, t: poll.received_us })),
-  ];
-  return events.filter((event) => event.isLog || event.t !== null);
-}
-
-function listLanes(life) {
-  const groups = [...new Set(life.polls.map((poll) => `group ${poll.group}`))];
-  const hasTarget = life.target.length || life.has_target;
-  return ["producer", "source log", ...(hasTarget ? ["target log"] : []), ...(groups.length ? groups : ["consumers"])];
-}
-
 function SwimLanes({ life }) {
-  const lanes = listLanes(life);
-  const placed = placeEvents(lifeEvents(life));
-  const y = (lane) => 30 + LANE_HEIGHT * Math.max(0, lanes.indexOf(lane));
-  const lost = findLastSeen(life, lanes);
+  const lanes = lifeLanes(life);
+  const range = lifeRange(life);
+  const [left, right] = [LABEL_WIDTH + 12, LIFE_WIDTH - 20];
+  const placed = placeEvents(lifeEvents(life), range, left, right);
+  const x = (t) => left + ((right - left) * (t - range[0])) / (range[1] - range[0]);
+  const y = (id) => TOP + LANE_HEIGHT * Math.max(0, lanes.findIndex((lane) => lane.id === id));
+  const lost = findLastSeen(life);
   const last = lost && placed.filter((event) => event.lane === lost.after).pop();
-  const height = 10 + LANE_HEIGHT * lanes.length;
-  const label = `${life.sentence} ${lost ? `Not seen after: ${lost.after}.` : ""}`;
+  const height = TOP + LANE_HEIGHT * lanes.length - 16;
+  const byId = new Map(placed.map((event) => [event.id, event]));
+  const label = `${life.sentence} ${lost ? `Not seen after: ${laneName(lanes, lost.after)}.` : ""}`;
   return html`<figure class="life"><svg viewBox="0 0 ${LIFE_WIDTH} ${height}" role="img" aria-label=${label}>
-    ${lanes.map((lane) => html`<line class="grid" x1=${LABEL_WIDTH} x2=${LIFE_WIDTH - 10} y1=${y(lane)} y2=${y(lane)} /><text x="0" y=${y(lane) + 4}>${lane}</text>`)}
-    <polyline class="path" points=${placed.map((event) => `${event.x},${y(event.lane)}`).join(" ")} />
+    <clipPath id="life-plot"><rect x=${left - 8} y="0" width=${right - left + 16} height=${height} /></clipPath>
+    ${faultBands(life, range).map((band, place) => html`<rect class="fault" x=${x(band.from)} y="0" width=${Math.max(2, x(band.to) - x(band.from))} height=${height} /><text class="small" x=${Math.min(x(band.from) + 4, right - 90)} y=${13 + 13 * place}>${band.text}</text>`)}
+    ${lanes.map((lane) => html`<line class="grid" x1=${left - 8} x2=${right + 8} y1=${y(lane.id)} y2=${y(lane.id)} /><text x="0" y=${y(lane.id) + (lane.note ? -2 : 4)}>${lane.name}</text><text class="small" x="0" y=${y(lane.id) + 13}>${shortenNote(lane.note)}</text>`)}
+    <g clip-path="url(#life-plot)">${neighbourWays(life, lanes).map((way) => html`<${NeighbourWay} way=${way} x=${x} y=${y} />`)}</g>
+    ${placed.filter((event) => byId.has(event.from)).map((event) => html`<line class="path" x1=${byId.get(event.from).x} y1=${y(byId.get(event.from).lane)} x2=${event.x} y2=${y(event.lane)} />`)}
+    ${last ? html`<line class="missing" x1=${last.x} y1=${y(last.lane)} x2=${ringPlace(last, left, right)} y2=${y(lost.lane)} />` : null}
     ${placed.map((event) => html`<circle class=${event.t === null ? "event undated" : "event"} cx=${event.x} cy=${y(event.lane)} r="6"><title>${describeEvent(event)}</title></circle>`)}
-    ${placed.map((event, place) => html`<text class="small" x=${event.x} y=${y(event.lane) + (place % 2 ? 20 : -12)} text-anchor=${event.x > LIFE_WIDTH - 150 ? "end" : "start"}>${event.isLog ? event.what.split(", ")[1] : event.what.split(" ")[0]}</text>`)}
-    ${last ? html`<line class="missing" x1=${last.x} y1=${y(lost.after)} x2=${LIFE_WIDTH - 60} y2=${y(lost.lane)} />` : null}
-    ${lost ? html`<circle class="unseen" cx=${LIFE_WIDTH - 60} cy=${y(lost.lane)} r="9" /><text class="small lost" x=${LIFE_WIDTH - 74} y=${y(lost.lane) - 14} text-anchor="end">not seen after this</text>` : null}
-  </svg><figcaption>Filled: recorded, at its time. Dashed: recorded without a time, placed in order. Hollow ring: not seen after this.</figcaption></figure>`;
+    ${placeLabels(placed, LIFE_WIDTH - 10).map((event) => html`<text class="small" x=${event.x + (event.isLeft ? 4 : -4)} y=${y(event.lane) + (event.side === "above" ? -11 : 20)} text-anchor=${event.isLeft ? "end" : "start"}>${event.label}</text>`)}
+    ${lost ? html`<circle class="unseen" cx=${ringPlace(last, left, right)} cy=${y(lost.lane)} r="9" /><${RingLabel} x=${ringPlace(last, left, right)} y=${y(lost.lane)} right=${right} />` : null}
+  </svg><figcaption>Filled: recorded, at its time. Dashed: recorded without a time, placed in order. Hollow ring: not seen after this. Faint: messages before and after it in its lane.${life.faults.length ? " Behind: the fault that was active." : ""}</figcaption></figure>`;
 }
 
-// The first lane that the message did not reach; null if a consumer received it.
-function findLastSeen(life, lanes) {
-  if (life.polls.length) return null;
-  const reached = { source: "source log", target: "target log" }[life.last_stage] || "producer";
-  const next = lanes[Math.min(lanes.length - 1, lanes.indexOf(reached) + 1)];
-  return { lane: next, after: reached };
+function RingLabel({ x, y, right }) {
+  const isLeft = x > right - 140;
+  return html`<text class="small lost" x=${x + (isLeft ? -14 : 14)} y=${y + 4} text-anchor=${isLeft ? "end" : "start"}>not seen after this</text>`;
 }
 
-// Times become places; what has no time is put between its neighbours.
-function placeEvents(events) {
-  const times = events.map((event) => event.t).filter((t) => t !== null);
-  const [low, high] = [Math.min(...times), Math.max(...times)];
-  const width = LIFE_WIDTH - LABEL_WIDTH - 110;
-  const placed = events.map((event) => ({ ...event, x: event.t === null ? null : LABEL_WIDTH + 20 + (high > low ? (width * (event.t - low)) / (high - low) : 0) }));
-  placed.forEach((event, place) => {
-    if (event.x !== null) return;
-    const before = placed.slice(0, place).reverse().find((each) => each.x !== null);
-    const after = placed.slice(place + 1).find((each) => each.t !== null);
-    const left = before ? before.x : LABEL_WIDTH + 20;
-    event.x = after && after.x > left ? (left + after.x) / 2 : left + 40;
-  });
-  return placed;
+// A little after where it was seen last.
+function ringPlace(last, left, right) {
+  return Math.min(right - 4, (last ? last.x : left) + 60);
+}
+
+// A faint line from when a neighbour was due to when it was received; a ring where it stayed.
+function NeighbourWay({ way, x, y }) {
+  const title = html`<title>message ${way.sequence}</title>`;
+  if (way.to !== null) return html`<line class="neighbour" x1=${x(way.from)} y1=${y("producer")} x2=${x(way.to)} y2=${y(way.lane)}>${title}</line>`;
+  return html`<line class="neighbour" x1=${x(way.from)} y1=${y("producer")} x2=${x(way.from) + 24} y2=${y(way.lane)}>${title}</line><circle class="neighbour" cx=${x(way.from) + 24} cy=${y(way.lane)} r="4" />`;
+}
+
+function laneName(lanes, id) {
+  return (lanes.find((lane) => lane.id === id) || lanes[0]).name;
+}
+
+function shortenNote(text) {
+  const most = Math.floor(LABEL_WIDTH / 6.6);
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
 function describeEvent(event) {
@@ -1900,7 +2390,8 @@ function describeEvent(event) {
 
 function LifeTable({ life }) {
   const start = life.intended_us ?? life.sent_us;
-  const rows = lifeEvents(life).map((event) => [event.lane, event.what, event.t === null ? "not recorded" : formatClock(event.t), event.t === null || start === null ? "–" : formatUs(event.t - start)]);
+  const lanes = lifeLanes(life);
+  const rows = lifeEvents(life).map((event) => [event.lane.startsWith("group ") ? event.lane : laneName(lanes, event.lane), event.what, event.t === null ? "not recorded" : formatClock(event.t), event.t === null || start === null ? "–" : formatUs(event.t - start)]);
   const faults = life.faults.map((fault) => [fault.name, fault.target, fault.began_us ? formatClock(fault.began_us) : "–"].filter(Boolean).join(" "));
   return html`<${DataTable} caption="events of this message" columns=${["where", "what", "time (UTC)", "after it was due"]} rows=${rows} />
     ${faults.length ? html`<p>Faults at that time: ${faults.join("; ")}.</p>` : null}`;
@@ -1934,6 +2425,7 @@ function SidesView({ id, row, onClose }) {
   }, [key]);
   return html`<section class="sides-view" aria-labelledby="sides"><h2 id="sides">Where it differs</h2>
     <p><button type="button" onClick=${onClose}>Close</button></p>
+    ${row ? null : html`<p>The address names a partition that this mirror does not copy.</p>`}
     ${row && !difference ? html`<p>${row.partition} does not differ any more.</p>` : null}
     ${difference ? html`<p class="sentence big">${row.partition}: ${difference.what}.</p>` : null}
     ${problem ? html`<${Problem} text=${problem} />` : null}
@@ -2106,15 +2598,17 @@ function LagTracks({ ticks, query, set }) {
   if (ticks.length < 2) return html`<p class="quiet">Not enough ticks for charts yet.</p>`;
   const times = ticks.map((tick) => tick.t / 1e6);
   const whole = [times[0], Math.max(times[times.length - 1], times[0] + 1)];
-  const range = [whole[0] + Number(query.from || 0), query.to ? whole[0] + Number(query.to) : whole[1]];
-  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: (from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
+  const chosen = chooseTime(query, whole[1] - whole[0]);
+  const range = [whole[0] + (chosen.from ?? 0), chosen.to === null ? whole[1] : whole[0] + chosen.to];
+  const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const gauge = (name) => ticks.map((tick) => tick.gauges[name] ?? null);
   const [lagS, lag, copied] = [gauge("lag_s"), gauge("lag"), rates(ticks, "records")];
   const shared = { range, onZoom: zoom, spans: [] };
   const secondLabels = (u, splits) => splits.map((value) => (value === null ? "" : formatLag(value)));
   const rows = ticks.map((tick, place) => [formatClock(tick.t), lagS[place] === null ? "–" : formatLag(lagS[place]), formatCount(lag[place]), formatRate(copied[place])]);
   return html`<section aria-labelledby="lag"><h2 id="lag">Lag over time</h2>
-    ${query.from || query.to ? html`<p><button type="button" onClick=${() => zoom()}>Show everything</button></p>` : null}
+    <${Notes} notes=${chosen.notes} />
+    ${chosen.from !== null || chosen.to !== null ? html`<p><button type="button" onClick=${() => zoom()}>Show everything</button></p>` : null}
     <${Track} ...${shared} title="Lag in time: the age of the oldest record that is not copied" height=${130} series=${[{ label: "lag", color: "--c3", format: formatLag }]} columns=${[times, lagS]} yLabels=${secondLabels} />
     <${Track} ...${shared} title="Lag in records" height=${130} series=${[{ label: "lag", color: "--c0", format: formatCount }]} columns=${[times, lag]} />
     <${Track} ...${shared} title="Records copied per second" height=${150} series=${[{ label: "copied", color: "--c1", format: formatRate }]} columns=${[times, copied]} isLast=${true} />
@@ -2291,20 +2785,20 @@ function scaleOf(values) {
 
 const WIDTH = 1000;
 const HEIGHT = 170;
-const TITLES = { sent: "sent", source: "source log", mirror: "mirror", target: "target log", received: "received" };
+const STAGE_NAMES = { sent: "sent", source: "source log", mirror: "mirror", target: "target log", received: "received" };
 
-// `stages` are {stage, count, lost, copies}; a click on one filters the findings by it.
-function FlowDiagram({ stages, chosen, onChoose, isSoFar }) {
+// `stages` are {stage, count, lost, copies}; a click on one filters what is below.
+function FlowDiagram({ stages, chosen, onChoose, note }) {
   const most = Math.max(1, ...stages.map((stage) => stage.count));
   const step = WIDTH / stages.length;
   const size = (count) => (90 * count) / most;
-  return html`<figure class="flow"><figcaption>Flow of messages${isSoFar ? ", so far" : ""}</figcaption>
+  return html`<figure class="flow"><figcaption>Flow of messages${note}</figcaption>
     <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" aria-hidden="true">
       ${stages.slice(1).map((stage, place) => band(stages[place], stage, place, step, size))}
       ${stages.map((stage, place) => html`<rect class=${stage.stage === chosen ? "stage chosen" : "stage"} x=${place * step + 8} y=${(HEIGHT - 40 - size(stage.count)) / 2} width="14" height=${Math.max(2, size(stage.count))} />`)}
     </svg>
     <div class="stages">${stages.map((stage) => html`<button type="button" aria-pressed=${stage.stage === chosen} onClick=${() => onChoose(stage.stage === chosen ? "" : stage.stage)}>
-      <span class="quiet">${TITLES[stage.stage]}</span><b>${formatCount(stage.count)}</b>
+      <span class="quiet">${STAGE_NAMES[stage.stage]}</span><b>${formatCount(stage.count)}</b>
       ${stage.lost ? html`<span class="lost">${formatCount(stage.lost)} lost before it</span>` : null}
       ${stage.copies ? html`<span class="copied">${formatCount(stage.copies)} duplicated</span>` : null}
     </button>`)}</div>
@@ -2322,15 +2816,6 @@ function band(before, stage, place, step, size) {
     ${lost ? html`<polygon class="lost" points="${left},${middle + a} ${left},${middle + a - lost} ${(left + right) / 2},${HEIGHT - 14} ${(left + right) / 2 - 10},${HEIGHT - 4}" />` : null}
     ${stage.copies ? html`<path class="loop" d="M ${right + 6} ${middle - b} c -30 -40 40 -40 10 0" />` : null}`;
 }
-
-// Which findings belong to a stage, for the filter.
-const STAGE_FINDINGS = {
-  sent: /aborted|reused|unexpected/,
-  source: /never-stored|^lost: expired$|source|torn|inconsistent/,
-  mirror: /not-mirrored|altered|corrupted|unreadable|batch/,
-  target: /target|vanished/,
-  received: /undelivered|unlocated|pending|poll|reordered$|read|tail/,
-};
 
 // Percentile curves: latency on a log scale over the percentile, which is stretched at its end.
 function PercentileCurves({ curves }) {
@@ -2353,6 +2838,75 @@ function PercentileCurves({ curves }) {
   </svg>`;
 }
 
+// moved.js
+// How far messages moved from their place, by lane.
+
+
+const MOST_BARS = 20;
+
+function Moved({ group }) {
+  const lanes = movedLanes(group.lanes);
+  const { F: sum, K: pairs, delivered } = group.metrics;
+  if (!sum) return null;
+  const most = Math.max(1e-9, ...lanes.map((lane) => lane.mean ?? 0));
+  const mean = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toLocaleString("en-US"));
+  const rows = () => lanes.map((lane) => [lane.name, formatCount(lane.reordered), formatCount(lane.sum), mean(lane.mean), formatCount(lane.pairs), lane.order === null ? "–" : formatRatio(lane.order)]);
+  return html`<section aria-labelledby="moved"><h2 id="moved">How far messages moved</h2>
+    <p>${formatCount(sum)} places in all${delivered ? `, ${mean(sum / delivered)} on average over ${plural(delivered, "message")}` : ""}; ${plural(pairs, "pair")} swapped.</p>
+    <ul class="bars">${lanes.slice(0, MOST_BARS).map((lane) => html`<li class="bar"><span class="name">${lane.name}</span>
+      <svg viewBox="0 0 1000 12" preserveAspectRatio="none" role="img" aria-label=${`${lane.name}: ${mean(lane.mean)} places on average`}><rect class="behind" width=${Math.max(4, (1000 * (lane.mean ?? 0)) / most)} height="12" /></svg>
+      <span class="text">${mean(lane.mean)} places on average, ${formatCount(lane.sum)} in all; ${formatCount(lane.reordered)} reordered</span></li>`)}</ul>
+    ${lanes.length > MOST_BARS ? html`<p class="quiet">The ${MOST_BARS} lanes that moved most; the table has all ${formatCount(lanes.length)}.</p>` : null}
+    ${lanes.length ? html`<${DataTable} caption="how far messages moved" columns=${["lane", "reordered", "places in all", "on average", "pairs swapped", "order"]} rows=${rows} />` : null}</section>`;
+}
+
+// player.js
+// The controls of a replay: play, pause, speed, and a slider over the run.
+
+
+const STEP_MS = 100;
+
+// Where a replay stands, in seconds from the start; null for the end. `chosen` is what the address
+// says, `keep(at)` writes it there: when it pauses, not at each step.
+function useReplay(chosen, length, keep) {
+  const [state, setState] = useState({ at: null, isPlaying: false, speed: 1 });
+  const { isPlaying, speed } = state;
+  const at = state.at ?? chosen;
+  useEffect(() => {
+    if (!isPlaying) return undefined;
+    let before = performance.now();
+    const timer = setInterval(() => {
+      const now = performance.now();
+      const elapsedS = (now - before) / 1000;
+      before = now;
+      setState((old) => ({ ...old, at: advance(old.at ?? 0, elapsedS, old.speed, length) }));
+    }, STEP_MS);
+    return () => clearInterval(timer);
+  }, [isPlaying, length]);
+  const seek = (next) => { setState({ ...state, at: null, isPlaying: false }); keep(next === null || next >= length ? null : next); };
+  useEffect(() => { if (isPlaying && at >= length) seek(null); }, [isPlaying, at >= length]);
+  return {
+    at, isPlaying, speed, length, seek,
+    drag: (next) => setState({ ...state, at: next, isPlaying: false }),
+    toggle: () => (isPlaying ? seek(at) : setState({ ...state, at: at ?? 0, isPlaying: true })),
+    setSpeed: (next) => setState({ ...state, speed: next }),
+  };
+}
+
+function Player({ replay, log }) {
+  const { at, isPlaying, speed, length } = replay;
+  const value = at ?? length;
+  return html`<div class="player" role="group" aria-label="Replay">
+    <button type="button" onClick=${replay.toggle}>${isPlaying ? "Pause" : at === null ? "Replay" : "Play"}</button>
+    <label>Speed <select value=${speed} onChange=${(event) => replay.setSpeed(Number(event.target.value))}>${SPEEDS.map((each) => html`<option value=${each} selected=${each === speed}>${each}×</option>`)}</select></label>
+    <label class="moment">Moment <input type="range" min="0" max=${length.toFixed(1)} step="0.1" value=${value.toFixed(1)} aria-valuetext=${`${value.toFixed(1)} s of ${length.toFixed(1)} s`}
+      onInput=${(event) => replay.drag(Number(event.target.value))} onChange=${(event) => replay.seek(Number(event.target.value))} /></label>
+    <span class="quiet at">${value.toFixed(1)} s of ${length.toFixed(1)} s</span>
+    ${at === null ? null : html`<button type="button" onClick=${() => replay.seek(null)}>Show the end</button>
+      <p class="sentence">${describeThing({ subject: "run" }, log)}</p>`}
+  </div>`;
+}
+
 // run.js
 // One run: its verdict, the flow of its messages, its tracks over time, findings and environment.
 
@@ -2362,13 +2916,15 @@ const PARTS = ["", "/source", "/target", "/mirror"];
 function Run({ address }) {
   const state = useRun(address.name);
   const { run, page, logs, problem, isConnected } = state;
-  if (!run) return html`<main><p><a href="#/">All runs</a></p><h1>${address.name}</h1>${problem ? html`<${Problem} text=${problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
+  const mayAct = useActions();
+  if (!run) return html`<main><${WayBack} name=${address.name} /><h1>${address.name}</h1>${problem ? html`<${Problem} text=${problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
   return html`<main>
-    <p><a href="#/">All runs</a></p>
+    <${WayBack} name=${address.name} />
     <h1>${run.summary.run}</h1>
     ${problem ? html`<${Problem} text=${problem} />` : null}
     ${isConnected === false ? html`<${Problem} text="Disconnected: shoal serve does not answer. What you see is old; this page tries again." />` : null}
     <${PartLinks} name=${address.name} logs=${logs} />
+    ${mayAct && run.summary.state === "running" ? html`<p class="actions"><${ActionButton} body=${{ thing: `run:${address.name}`, action: "stop" }} label="Stop" title="stop this run: it drains and is judged" done="It drains and is judged." /></p>` : null}
     <${RunBody} run=${run} page=${page} logs=${logs} address=${address} link=${(witness) => lifeLink(witness, address.name)} />
   </main>`;
 }
@@ -2379,30 +2935,54 @@ function PartLinks({ name, logs }) {
   return parts.length ? html`<p class="quiet">More about its ${parts.map(([part, place], at) => html`${at ? ", " : ""}<a href=${buildAddress(place, `${name}/${part}`)}>${part}</a>`)}.</p>` : null;
 }
 
+// A run of a sweep is named SWEEP/RUN.
+function WayBack({ name }) {
+  const [sweep, ...rest] = name.split("/");
+  return html`<p><a href="#/">All runs</a>${rest.length ? html` › <a href=${buildAddress("sweep", sweep)}>${sweep}</a>` : null}</p>`;
+}
+
 // Everything about a run, from its data; the page and the report show the same. `link` returns where
 // a witness leads.
 function RunBody({ run, page, logs, address, link }) {
   const isRunning = run.summary.state === "running";
   const set = (changes) => replaceQuery(address, changes);
   const { result } = run;
-  const name = result && (Object.hasOwn(result.groups, address.query.group || "") ? address.query.group : result.worst_group);
-  const judged = result && result.groups[name];
-  const drawn = page && (page.groups[name] || (name ? null : Object.values(page.groups)[0]));
-  const bins = drawn ? binsOfPage(drawn.bins) : binsOfTicks((logs.run || emptyLog()).ticks);
-  const stages = drawn ? drawn.flow.stages.map((stage) => ({ stage: stage.name, count: stage.count, lost: stage.lost, copies: stage.duplicated })) : flowOfRun(run, logs.run);
+  const log = logs.run || emptyLog();
+  const group = result ? chooseOne(address.query.group, Object.keys(result.groups), { what: "consumer group", fallback: `${result.worst_group} is shown`, otherwise: result.worst_group }) : { value: "", notes: [] };
+  const judged = result && result.groups[group.value];
+  const drawn = page && (group.value ? (Object.hasOwn(page.groups, group.value) ? page.groups[group.value] : null) : Object.values(page.groups)[0]);
+  const bins = drawn ? binsOfPage(drawn.bins) : binsOfTicks(log.ticks);
+  const [start, end] = wholeRange(bins, logs);
+  const times = chooseTime(address.query, end - start);
+  const canReplay = !isRunning && log.ticks.length > 1;
+  const moment = chooseMoment(canReplay ? address.query.at : "", end - start);
+  const replay = useReplay(moment.at, end - start, (at) => set({ at: at === null ? "" : at.toFixed(2) }));
+  const past = replay.at === null ? log : cutLog(log, start + replay.at);
+  const flow = drawn ? drawn.flow.stages.map((stage) => ({ stage: stage.name, count: stage.count, lost: stage.lost, copies: stage.duplicated })) : flowOfRun(run, log);
+  const stages = replay.at === null ? flow : flowOfLog(past);
+  const stage = chooseOne(address.query.stage, flow.map((each) => each.stage), { what: "stage", fallback: "all stages are shown" });
   return html`
-    <${Head} run=${run} log=${logs.run} isRunning=${isRunning} />
+    <${Head} run=${run} log=${log} isRunning=${isRunning} />
+    <${Notes} notes=${[...group.notes, ...stage.notes, ...times.notes, ...moment.notes]} />
     ${judged ? html`<${Tiles} group=${judged} acks=${run.manifest.acks} /><${Thresholds} thresholds=${result.thresholds} />
-      <${Groups} result=${result} chosen=${name} onChoose=${(group) => set({ group })} />` : null}
-    ${stages.length ? html`<${FlowDiagram} stages=${stages} chosen=${address.query.stage} onChoose=${(stage) => set({ stage })} isSoFar=${isRunning} />` : null}
-    ${judged ? html`<${Stages} group=${judged} mirror=${result.mirror} /><${Findings} group=${judged} stage=${address.query.stage} link=${link} />` : html`<${FindingsSoFar} log=${logs.run} />`}
-    ${judged && page && !drawn ? html`<p class="quiet">The data behind the charts of group ${name} was left out, because it would be too large.</p>` : null}
-    <${Tracks} bins=${bins} lanes=${drawn ? drawn.lanes : []} laneStart=${drawn ? drawn.bins.start_us / 1e6 : 0} logs=${logs} resultFaults=${result && result.faults} thresholds=${result && result.thresholds}
-      query=${address.query} onZoom=${({ from, to }) => set({ from, to })} isSoFar=${isRunning} />
-    ${judged ? html`<${FaultTable} result=${result} group=${judged} />` : null}
-    <${Curves} curves=${drawn ? drawn.curves : curveOfBins(bins)} />
+      <${Groups} result=${result} chosen=${group.value} onChoose=${(name) => set({ group: name })} />` : null}
+    ${stages.length ? html`<${FlowDiagram} stages=${stages} chosen=${stage.value} onChoose=${(name) => set({ stage: name })} note=${isRunning ? ", so far" : replay.at === null ? "" : `, ${replay.at.toFixed(1)} s after the start`} />` : null}
+    ${stage.value ? html`<${FilterNote} stage=${stage.value} onClear=${() => set({ stage: "" })} />` : null}
+    ${judged ? html`<${Stages} group=${judged} mirror=${result.mirror} stage=${stage.value} /><${Findings} group=${judged} stage=${stage.value} link=${link} />` : html`<${FindingsSoFar} log=${past} isRunning=${isRunning} stage=${stage.value} />`}
+    ${judged && page && !drawn ? html`<p class="quiet">The data behind the charts of group ${group.value} was left out, because it would be too large.</p>` : null}
+    <${Tracks} bins=${bins} lanes=${drawn ? drawn.lanes : []} laneStart=${drawn ? drawn.bins.start_us / 1e6 : 0} logs=${logs} resultFaults=${result && result.faults} windows=${judged && judged.windows} thresholds=${result && result.thresholds}
+      times=${times} stage=${stage.value} moment=${replay.at === null ? null : start + replay.at} onZoom=${({ from, to }) => set({ from, to })} isSoFar=${isRunning}>
+      ${canReplay ? html`<${Player} replay=${replay} log=${past} />` : null}</${Tracks}>
+    ${judged && (!stage.value || stage.value === "received") ? html`<${Moved} group=${judged} />` : null}
+    ${judged ? html`<${FaultTable} result=${result} group=${judged} stage=${stage.value} />` : null}
+    <${Curves} curves=${drawn ? drawn.curves : curveOfBins(bins, isRunning ? "so far" : "whole")} />
     ${judged ? html`<${Metrics} group=${judged} /><${Latencies} group=${judged} /><${Throughput} group=${judged} />` : null}
     <${Environment} manifest=${run.manifest} />`;
+}
+
+function FilterNote({ stage, onClear }) {
+  return html`<p class="note" role="status">Only what belongs to <b>${STAGE_NAMES[stage]}</b> is shown of: verdicts by stage, findings, faults, messages per second, lanes, brokers and processes. Latencies and metrics are of all messages.
+    <button type="button" onClick=${onClear}>Show all stages</button></p>`;
 }
 
 function lifeLink({ topic, producer, lane, sequence }, name) {
@@ -2417,7 +2997,7 @@ function useRun(name) {
     let isGone = false;
     let close = () => null;
     const merge = (id, events, isStart) => setState((old) => {
-      const part = id.includes("/") ? id.split("/")[1] : "run";
+      const part = partOf(id);
       return { ...old, logs: { ...old.logs, [part]: addEvents(old.logs[part] || emptyLog(), events, isStart) } };
     });
     load(name, merge).then(({ run, page, positions }) => {
@@ -2473,16 +3053,12 @@ function countSoFar(log) {
 }
 
 function flowOfRun(run, log) {
-  if (run.summary.numbers) return run.summary.numbers.flow;
-  const tick = log && log.ticks[log.ticks.length - 1];
-  if (!tick || tick.counters.sent === undefined) return [];
-  const count = (name) => tick.counters[name] || 0;
-  return [["sent", count("sent")], ["source", count("acknowledged")], ["received", count("received")]].map(([stage, value]) => ({ stage, count: value, lost: 0, copies: 0 }));
+  return run.summary.numbers ? run.summary.numbers.flow : flowOfLog(log);
 }
 
 function Findings({ group, stage, link }) {
   const all = Object.entries(group.findings);
-  const shown = stage ? all.filter(([finding]) => STAGE_FINDINGS[stage].test(finding)) : all;
+  const shown = all.filter(([finding]) => isFindingOf(stage, finding));
   return html`<section aria-labelledby="findings"><h2 id="findings">Findings${stage ? ` at: ${stage}` : ""}</h2>
     ${all.length ? null : html`<p>None.</p>`}
     ${all.length && !shown.length ? html`<p class="quiet">None of the ${plural(all.length, "finding")} belongs to this stage.</p>` : null}
@@ -2495,10 +3071,10 @@ function Witness({ witness, link }) {
   return html`<div class="witness">for example ${Object.entries(witness).map(([key, value]) => html`<span>${key.replace(/_us$/, "")} <code>${describeValue(value, key)}</code></span> `)}${hasName ? link(witness) : null}</div>`;
 }
 
-function FindingsSoFar({ log }) {
-  const found = log ? Object.values(log.findings) : [];
-  return html`<section aria-labelledby="findings"><h2 id="findings">Findings so far</h2>
-    ${found.length ? html`<ul class="findings">${found.map((each) => html`<li><b>${each.finding}</b>: ${formatCount(each.count)} so far${each.is_certain ? "" : ", not certain yet"}</li>`)}</ul>` : html`<p>None.</p>`}</section>`;
+function FindingsSoFar({ log, isRunning, stage }) {
+  const found = Object.values(log.findings).filter((each) => isFindingOf(stage, each.finding));
+  return html`<section aria-labelledby="findings"><h2 id="findings">${isRunning ? "Findings so far" : "Findings while it ran"}</h2>
+    ${found.length ? html`<ul class="findings">${found.map((each) => html`<li><b>${each.finding}</b>: ${formatCount(each.count)}${isRunning ? " so far" : ""}${each.is_certain ? "" : ", not certain yet"}</li>`)}</ul>` : html`<p>None.</p>`}</section>`;
 }
 
 function Curves({ curves }) {
@@ -2565,11 +3141,51 @@ function quoteWord(word) {
   return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
+// sweep.js
+// One sweep: the effects of its settings, once they are known, and all of its runs.
+
+
+const SWEEP_EVERY_MS = 3000;
+
+function Sweep({ address }) {
+  const { found, problem } = useSweep(address.name);
+  if (!found) return html`<main><p><a href="#/">All runs</a></p><h1>${address.name}</h1>${problem ? html`<${Problem} text=${problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
+  const { summary, runs, result } = found;
+  const links = Object.fromEntries(runs.map((run) => [run.run, buildAddress("run", run.name)]));
+  return html`<main>
+    <p><a href="#/">All runs</a></p>
+    ${result ? html`<${SweepReport} content=${{ ...result, links }} />` : html`<h1>Sweep of ${summary.experiment}</h1>
+      <p class="sentence big">${describeSweep(summary)}</p>
+      <p class="quiet">The effects of the settings are known when <code>shoal sweep</code> ends.</p>`}
+    ${problem ? html`<${Problem} text=${problem} />` : null}
+    <section aria-labelledby="verdicts"><h2 id="verdicts">Runs of this sweep</h2>
+      <${Verdicts} list=${{ runs, total: runs.length }} address=${address} /></section>
+  </main>`;
+}
+
+// Asks again while runs of the sweep go on and the page is visible.
+function useSweep(name) {
+  const [state, setState] = useState({ found: null, problem: "" });
+  useEffect(() => {
+    let timer = null;
+    let isGone = false;
+    const ask = async () => {
+      const found = document.hidden ? undefined : await getJson(`sweeps/${encodeURIComponent(name)}`).catch((error) => { setState((old) => ({ ...old, problem: error.message })); return null; });
+      if (isGone) return;
+      if (found) setState({ found, problem: "" });
+      if (found === undefined || (found && found.summary.state === "running")) timer = setTimeout(ask, SWEEP_EVERY_MS);
+    };
+    ask();
+    return () => { isGone = true; clearTimeout(timer); };
+  }, [name]);
+  return state;
+}
+
 // app.js
 // The page: chooses a place by the address. In a report, which has its data in it, shows that.
 
 
-const PLACES = { home: Home, cluster: Cluster, compare: Compare, demo: Demo, life: Life, mirror: Mirror, run: Run, stories: Stories };
+const PLACES = { home: Home, cluster: Cluster, compare: Compare, demo: Demo, life: Life, mirror: Mirror, run: Run, stories: Stories, sweep: Sweep };
 
 function App() {
   const [address, setAddress] = useState(parseAddress(location.hash));
@@ -2578,7 +3194,7 @@ function App() {
     window.addEventListener("hashchange", follow);
     return () => window.removeEventListener("hashchange", follow);
   }, []);
-  const Place = PLACES[address.place];
+  const Place = Object.hasOwn(PLACES, address.place) ? PLACES[address.place] : null;
   useEffect(() => { document.title = address.name ? `${address.name} – Shoal` : "Shoal"; }, [address.place, address.name]);
   return Place ? html`<${Place} key=${address.place + address.name} address=${address} />` : html`<main><h1>No such page</h1><p><a href="#/">All runs</a></p></main>`;
 }
