@@ -62,6 +62,7 @@ from shoal.mirror.offsets.checkpoints import (
     encode_checkpoints,
 )
 from shoal.mirror.offsets.offset_map import MapWriter
+from shoal.mirror.pump.queue_room import transactions_share
 from shoal.mirror.routes import Route
 from shoal.mirror.run.checkpointer import epochs_below
 from shoal.mirror.run.fencing import await_decided, try_fence
@@ -405,7 +406,7 @@ class TransactionWriter:
         self._awake.clear()  # before the look: what comes during it must not be missed
         has_work = await self._has_work_without_batches()
         is_periodic = has_work or (
-            self._hands_over and any(m.parked is None for m in self._mirrors)
+            self._old_before_ms and any(m.parked is None for m in self._mirrors)
         )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_AGAIN_EVERY_S if is_periodic else None):
@@ -418,16 +419,11 @@ class TransactionWriter:
         """Whether a step may get a partition further for which no batch can be sent."""
         if any(mirror.delivery.has_more for mirror in self._mirrors):
             return True
-        if not self._hands_over:
+        if self._old_before_ms is None:
             return False
         left_out = {*self._unchecked, *self._hidden}
         is_left_out = any(m.target in left_out and m.parked is None for m in self._mirrors)
         return is_left_out or bool(await self._find_ready())
-
-    @property
-    def _hands_over(self) -> bool:
-        """Whether partitions leave transactions once their old records are copied."""
-        return self._old_before_ms is not None
 
     async def _step(self) -> int:
         """Run one transaction, after reopening the session if needed; returns its bytes."""
@@ -533,11 +529,10 @@ class TransactionWriter:
             if any(self._is_available(m) and m.delivery.has_more for m in self._mirrors):
                 await self._throttle_open()
                 return loop.time() < until
-            queued = sum(mirror.queued_bytes for mirror in self._mirrors)
-            has_room = queued < self._limits.queue_bytes
-            if not (has_room and self._awaits_more()) or loop.time() >= until:
+            if not self._awaits_more() or loop.time() >= until:
                 return False
             self._awake.clear()
+            self.on_progress()  # what is taken made room for more
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await self._awake.wait()
@@ -545,8 +540,11 @@ class TransactionWriter:
 
     def _awaits_more(self) -> bool:
         """Whether a partition may get batches before the open transaction ends."""
+        queued = sum(mirror.queued_bytes for mirror in self._mirrors)
+        if queued >= transactions_share(self._limits):
+            return False
         limit_bytes = self._limits.partition_bytes
-        mirrors = [m for m in self._mirrors if m.can_send and m.queued_bytes < limit_bytes]
+        mirrors = [m for m in self._mirrors if m.can_send and m.waiting_bytes < limit_bytes]
         return any(self._is_available(m) and not m.delivery.is_at_end for m in mirrors)
 
     async def _send_all(self, session: TransactionalSession) -> Sent:
