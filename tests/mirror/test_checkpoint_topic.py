@@ -1,13 +1,16 @@
 """The checkpoint topic: how it is created, how much is written, and that maps stay small."""
 
+import asyncio
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.client.admin import Resource, ResourceType
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import TopicRules
-from shoal.mirror.offsets import offset_map
+from shoal.mirror.offsets import checkpoints
 from shoal.mirror.offsets.checkpoints import (
     Checkpoint,
     CheckpointTopic,
@@ -15,6 +18,7 @@ from shoal.mirror.offsets.checkpoints import (
     encode_checkpoints,
 )
 from shoal.mirror.offsets.offset_map import MapWriter, OffsetSpan
+from shoal.mirror.run.checkpointer import Checkpointer
 from shoal.mirror.translation import Translator
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
@@ -92,10 +96,7 @@ async def test_a_mirror_gives_its_checkpoint_topic_the_factor_of_its_topics(
 async def test_a_map_above_its_limit_loses_its_oldest_blocks_and_they_are_refused(
     target: LiteCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "shoal.mirror.offsets.checkpoints.find_excess",
-        lambda blocks: offset_map.find_excess(blocks, 300),
-    )
+    monkeypatch.setattr(checkpoints, "MAP_LIMIT_BYTES", 300)
     await make_topic(target.bootstrap, "orders")
     writer, source, position = MapWriter(0), 0, 0
     async with client(target.bootstrap) as one:
@@ -118,3 +119,61 @@ async def test_a_map_above_its_limit_loses_its_oldest_blocks_and_they_are_refuse
     assert oldest.target_offset is None
     assert "offset map keeps the newest" in oldest.why
     assert (behind.target_offset, behind.why) == (None, "")
+
+
+async def test_the_maps_of_many_partitions_have_a_common_limit(
+    target: LiteCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "MAPS_LIMIT_BYTES", 4000)
+    parts = [TopicPartition("many", number) for number in range(10)]
+    writers = {tp: MapWriter(0) for tp in parts}
+    largest = 0
+    async with client(target.bootstrap) as one:
+        topic = CheckpointTopic(one, "many-maps")
+        await topic.create_if_missing()
+        source = position = 0
+        for _ in range(30):
+            # Irregular gaps, which cannot be compressed much.
+            steps = [random.randrange(1, 1 << 20) for _ in range(50)]
+            for step in steps:
+                for writer in writers.values():
+                    writer.add([OffsetSpan(source, 10, 10)], position)
+                source, position = source + 10 + step, position + 10
+            one_checkpoint = Checkpoint(None, None, None, "idempotent", source, position)
+            blocks = {tp: writer.blocks_to_save() for tp, writer in writers.items()}
+            await topic.write(dict.fromkeys(parts, one_checkpoint), topic.limit_maps(blocks))
+            for tp, writer in writers.items():
+                writer.mark_saved(blocks[tp])
+            sizes = [sum(map(len, topic.blocks[tp].values())) for tp in parts]
+            largest = max(largest, sum(sizes))
+    # Twice the limit, and the last block of each, which is never dropped.
+    assert 4000 < largest <= 2 * 4000 + 10 * 600
+
+
+async def test_what_moved_is_written_after_an_unexpected_error(
+    source: LiteCluster, target: LiteCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition does not move again: only the note says that its checkpoint is old."""
+    await make_topic(source.bootstrap, "noted")
+    fill(source.bootstrap, "noted", range(20))
+    failed = asyncio.Event()
+    write = Checkpointer._write_moved
+
+    async def fail(self: Checkpointer, mirrors: Any) -> bool:
+        chosen = list(mirrors)
+        if not failed.is_set() and any(each.done == 20 for each in chosen):
+            failed.set()
+            raise IndexError("planted")
+        return await write(self, chosen)
+
+    monkeypatch.setattr(Checkpointer, "_write_moved", fail)
+    config = config_of(source.bootstrap, target.bootstrap, "noted", name="noted")
+    async with running(config) as mirror:
+        await mirror.copied(20)
+        async with asyncio.timeout(60), client(target.bootstrap) as one:
+            await failed.wait()
+            topic = CheckpointTopic(one, "noted")
+            tp = TopicPartition("noted", 0)
+            while (await topic.read())[tp].source_offset < 20:  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.1)
+    assert failed.is_set()

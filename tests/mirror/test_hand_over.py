@@ -17,6 +17,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import MirrorConfig, MirrorLimits
 from shoal.mirror.copy.delivery.names import IDEMPOTENT, TRANSACTIONAL
 from shoal.mirror.offsets.checkpoints import Checkpoints, CheckpointTopic
+from shoal.mirror.run import transaction_session
 from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -70,7 +71,10 @@ def _is_handed_over(status: MirrorStatus) -> bool:
 
 
 async def _checkpoints(target: Client, name: str) -> Checkpoints:
-    return await CheckpointTopic(target, name).read()
+    """What is decided: a mirror that was killed leaves a transaction open for a minute."""
+    topic = CheckpointTopic(target, name)
+    await topic.read_decided()
+    return topic.found
 
 
 async def _offsets(bootstrap: str, topic: str, partitions: int = 2) -> int:
@@ -123,6 +127,37 @@ async def test_a_mirror_that_was_transactional_for_old_records_is_handed_over(
         fill(source.bootstrap, topic, range(100, 200), partitions=2)
         await mirror.until(lambda s: s.counts.records == 100 and s.lag == 0)
     await assert_same(source.bootstrap, stock.bootstrap, topic, 200, 2)
+
+
+async def test_an_idle_partition_whose_topic_is_throttled_is_handed_over(
+    source: LiteCluster, stock: LiteCluster
+) -> None:
+    """The limit is reached with its only batch, and no later one comes."""
+    topic = "reached"
+    await _make(source, stock, topic, 1)
+    fill(source.bootstrap, topic, range(20), at_ms=_old_ms(), linger_ms=500)
+    # After its last batch the topic is closed for hours.
+    limits = MirrorLimits(topic_max_bytes_per_s={topic: 1})
+    config = config_of(source.bootstrap, stock.bootstrap, topic, name=topic, limits=limits)
+    async with running(config) as mirror:
+        status = await mirror.until(_is_handed_over)
+    assert status.counts.records == 20
+
+
+async def test_one_partition_alone_fills_large_transactions(
+    source: LiteCluster, stock: LiteCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the open transaction takes no room from what is fetched next."""
+    monkeypatch.setattr(transaction_session, "BACKFILL_S", PATIENCE_S)
+    topic = "alone"
+    await _make(source, stock, topic, 1)
+    key = "k" * 10_000
+    fill(source.bootstrap, topic, range(OLD), at_ms=_old_ms(), key=lambda _: key, linger_ms=500)
+    config = config_of(source.bootstrap, stock.bootstrap, topic, name=topic)
+    async with running(config) as mirror:
+        await mirror.until(_is_handed_over)
+    # 6 MB: of 8 MiB for a transaction, and of more than 1 MiB for a partition.
+    assert await _offsets(stock.bootstrap, topic, 1) <= OLD + 2
 
 
 async def test_a_dead_partition_keeps_no_other_in_transactions() -> None:

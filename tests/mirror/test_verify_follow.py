@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import Producer
@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 from shoal.cli.mirror.proofs import describe_proof
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
+from shoal.mirror import verify as once
+from shoal.mirror.proof import follower
 from shoal.mirror.proof.comparison import Difference
 from shoal.mirror.proof.files import (
     FILE_NAME,
@@ -219,3 +221,38 @@ async def test_a_deleted_topic_does_not_stop_the_comparison_of_others(both: Both
     found = {report.partition.topic: report for report in reports}
     assert "no topic goes" in found["goes"].unavailable
     assert (found["stays"].records, found["stays"].unavailable) == (20, "")
+
+
+@pytest.mark.parametrize("step", ["compare_logs", "find_copies"])
+async def test_an_unexpected_error_of_one_partition_is_reported_and_stops_no_other(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    topic = step.replace("_", "-")
+    await make_topic(both[0].bootstrap, topic, 2)
+    await asyncio.to_thread(fill, both[0].bootstrap, topic, range(40), partitions=2)
+    await _copy(both, topic, topic)
+    bad, original = TopicPartition(topic, 1), getattr(follower, step)
+
+    async def fail(*arguments: Any, **options: Any) -> Any:
+        report, routes = arguments[0], arguments[-1]
+        named = [report.partition] if step == "compare_logs" else [r.source for r in routes]
+        if bad in named:
+            raise IndexError("planted")
+        return await original(*arguments, **options)
+
+    async with _Proof(both, tmp_path, topic) as proof:
+        monkeypatch.setattr(follower, step, fail)
+        monkeypatch.setattr(once, step, fail)
+        for each in proof.follower._followed.values():
+            each.restart("for the test")
+        await proof.until(_proven(f"{topic}-0", 20))
+        await proof.until(lambda found: bool(found[str(bad)].unavailable))
+        found = {each.source: each for each in proof.follower.partitions}[str(bad)]
+        assert "internal error (IndexError('planted'))" in found.unavailable
+        assert "NOT COMPARED" in describe_proof(found)
+        if step == "compare_logs":
+            reports = await verified(both[0].bootstrap, both[1].bootstrap, topic)
+            assert [each.records for each in reports] == [20, 0]
+            assert "internal error" in reports[1].unavailable
+        monkeypatch.setattr(follower, step, original)
+        await proof.until(_proven(str(bad), 20))

@@ -68,7 +68,9 @@ class MirrorStatus:
 
     counts: Counts
     positions: Mapping[TopicPartition, int]
-    lag: int  # source offsets that can be read and are not copied; -1 if unknown
+    # Source offsets that can be read and are not copied, with those that have no record, as
+    # transaction markers; -1 if unknown.
+    lag: int
     parked: tuple[ShoalError, ...]
     refused: tuple[ShoalError, ...] = ()  # why some topics are not copied
     deliveries: Mapping[str, Chosen] = field(default_factory=dict)  # by topic of the source

@@ -32,8 +32,10 @@ from shoal.mirror.routes import Route
 from shoal.mirror.watch.copies import Copy, find_copies
 from shoal.model.errors import UsageError, WireError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import record_failure
 
 MOST_AT_ONCE: Final = 8
+UNEXPECTED: Final = "the comparison failed with an internal error ({!r}), see the log"
 
 NOT_COPIED_YET: Final = (
     "the source topic was deleted and created again since it was mirrored, and the mirror has "
@@ -89,6 +91,9 @@ async def _compare(
         await compare_logs(report, source, target, later=later)
     except (ClientError, WireError) as error:
         report.unavailable = str(error)
+    except Exception as error:  # noqa: BLE001 - the others are compared
+        record_failure("mirror proof", error, f"{partition} is not compared to the end")
+        report.unavailable = UNEXPECTED.format(error)
     return report
 
 

@@ -179,7 +179,7 @@ _MIRRORS: tuple[_Row, ...] = (
     ("mirror_position", "gauge", "records", _MIRROR_PARTITION,
      "Source offset below which everything is copied."),
     ("mirror_lag_records", "gauge", "records", _MIRROR_PARTITION,
-     "Source offsets that can be read and are not copied."),
+     "Source offsets that can be read and are not copied, also those that hold no record."),
     ("mirror_lag_bytes", "gauge", "bytes", _MIRROR_PARTITION,
      "Bytes that are not copied; what is not fetched yet is estimated."),
     ("mirror_lag_seconds", "gauge", "seconds", _MIRROR_PARTITION,

@@ -188,6 +188,11 @@ class Delivery:
     def on_acknowledged(self, outgoing: Outgoing) -> None:
         """Advance the target offset past the first batch of the queue, which is at the target."""
 
+    @property
+    def taken_bytes(self) -> int:
+        """The queued bytes that are in an open transaction."""
+        return 0
+
     # Restarts.
 
     @property
@@ -287,6 +292,11 @@ class PartitionCopier(Generic[DeliveryT_co]):
     def queued_until(self) -> int:
         """The source offset below which everything is or was queued."""
         return self.intake.queued_until(self.position)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The queued bytes that are in no open transaction."""
+        return self.queued_bytes - self.delivery.taken_bytes
 
     @property
     def done(self) -> int:

@@ -45,7 +45,13 @@ from shoal.client.consume.isolation import AbortedFilter, BatchKind
 from shoal.client.errors import KafkaError, error_for
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.results import EARLIEST, LATEST
-from shoal.mirror.offsets.offset_map import MapWriter, find_excess, resume_writer
+from shoal.mirror.offsets.offset_map import (
+    MAP_LIMIT_BYTES,
+    MAPS_LIMIT_BYTES,
+    MapWriter,
+    find_excess,
+    resume_writer,
+)
 from shoal.model.errors import ConfigError
 from shoal.model.serialised import AbsentUpTo, check_version, from_plain, to_plain
 from shoal.model.topics import TopicPartition
@@ -205,8 +211,17 @@ class CheckpointTopic:
             limited[tp] = changed
             if any(start not in known for start in changed):
                 merged = {**known, **{start: each for start, each in changed.items() if each}}
-                limited[tp] = {**dict.fromkeys(find_excess(merged)), **changed}
+                excess = find_excess(merged, self._map_limit())
+                limited[tp] = {**dict.fromkeys(excess), **changed}
         return limited
+
+    def _map_limit(self) -> int:
+        """How large the map of a partition may be: less than usual if all together are large."""
+        count = max(1, len(self.blocks))
+        if count * MAP_LIMIT_BYTES <= MAPS_LIMIT_BYTES:
+            return MAP_LIMIT_BYTES  # the usual case, for which nothing is summed up
+        size = sum(len(block) for blocks in self.blocks.values() for block in blocks.values())
+        return MAP_LIMIT_BYTES if size <= MAPS_LIMIT_BYTES else MAPS_LIMIT_BYTES // count
 
     async def create_if_missing(self) -> bool:
         """Create the topic if it is missing; returns whether it was."""

@@ -14,7 +14,9 @@ Rules:
   block of format 1 that is compressed; gaps that repeat, as markers of transactions do, take
   one to three bytes each.
 - The blocks of a partition take at most `MAP_LIMIT_BYTES`; then the oldest are dropped
-  (`find_excess`). What they mapped is not translated any longer: `OffsetMap.knows` says so.
+  (`find_excess`). What they mapped is not translated any longer: `OffsetMap.knows` says so. If the
+  maps of all partitions take more than `MAPS_LIMIT_BYTES`, one that grows keeps an equal part of
+  it, so that all together never take more than twice as much.
 """
 
 import zlib
@@ -29,6 +31,8 @@ from shoal.wire.records.varint import append_varint, read_varlong
 BLOCK_RUNS: Final = 64
 # Of all blocks of one partition, as stored.
 MAP_LIMIT_BYTES: Final = 1 << 20
+# Of all partitions of a mirror, as far as they grow: above it each may have an equal part.
+MAPS_LIMIT_BYTES: Final = 128 << 20
 _PLAIN: Final = 1
 _COMPRESSED: Final = 2
 # Smaller blocks hardly become shorter.

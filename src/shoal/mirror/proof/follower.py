@@ -15,6 +15,8 @@ Rules:
   behind records that retention has deleted.
 - After a restart a partition continues where `proof-resume.json` says, under the same conditions;
   otherwise it begins again. Both are logged.
+- An unexpected error puts off the partition in which it occurred, and is reported as its reason.
+  The others are compared, and the exit code says that not everything is proven.
 - A target that is behind its source is neither a difference nor unavailable.
 """
 
@@ -52,11 +54,18 @@ from shoal.mirror.proof.files import (
     write_file,
 )
 from shoal.mirror.routes import Route
-from shoal.mirror.verify import MOST_AT_ONCE, NOT_COPIED_YET, find_routes, read_offsets
+from shoal.mirror.verify import (
+    MOST_AT_ONCE,
+    NOT_COPIED_YET,
+    UNEXPECTED,
+    find_routes,
+    read_offsets,
+)
 from shoal.mirror.watch.copies import find_copies, topic_id
 from shoal.mirror.watch.generations import has_other_id
 from shoal.model.errors import UsageError, WireError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import record_failure
 
 EVERY_S: Final = 1.0
 ROUTES_EVERY_S: Final = 10.0
@@ -179,6 +188,8 @@ class ProofFollower:
                 await self.compare_once()
             except ClientError as error:
                 _log.warning("nothing is compared at the moment: %s", error)
+            except Exception as error:  # noqa: BLE001 - a proof that runs for weeks must not end
+                self._put_off_all(error)
             self._write()
             on_round(self.partitions)
             try:
@@ -193,7 +204,7 @@ class ProofFollower:
             await self._find_routes()
         due = [each for each in self._followed.values() if each.not_before <= now]
         due = [each for each in due if not self._is_same(each) or each.difference is None]
-        await self._begin([each for each in due if each.offsets is None])
+        await self._begin_each([each for each in due if each.offsets is None])
         ends = await self._read_ends([each for each in due if each.offsets is not None])
         await asyncio.gather(*(self._compare(each, *ends[each]) for each in ends))
 
@@ -221,6 +232,30 @@ class ProofFollower:
             return True
         each.restart("a topic was deleted and created again")
         return False
+
+    async def _begin_each(self, followed: list[Followed]) -> None:
+        """Begin all; if that fails unexpectedly, each alone, so that one stops no other."""
+        try:
+            await self._begin(followed)
+        except ClientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the others are compared
+            if len(followed) == 1:
+                self._put_off_unexpected(followed[0], error)
+                return
+            for each in followed:
+                await self._begin_each([each])
+
+    def _put_off_unexpected(self, each: Followed, error: Exception) -> None:
+        """An error for which there is no rule: report it as what it is, and try again later."""
+        record_failure("mirror proof", error, f"{each.route.source} is compared again later")
+        each.put_off(UNEXPECTED.format(error), asyncio.get_running_loop().time())
+
+    def _put_off_all(self, error: Exception) -> None:
+        """A round failed as a whole: nothing of it counts."""
+        for each in self._followed.values():
+            if each.difference is None:
+                self._put_off_unexpected(each, error)
 
     async def _begin(self, followed: list[Followed]) -> None:
         """Find where the comparison of partitions starts."""
@@ -307,6 +342,8 @@ class ProofFollower:
                 if is_cut:
                     await self._skip_deleted(each)
                 each.put_off(str(error), asyncio.get_running_loop().time())
+            except Exception as error:  # noqa: BLE001 - the others are compared
+                self._put_off_unexpected(each, error)
 
     async def _compare_to(self, each: Followed, ends: tuple[int, int]) -> None:
         if each.offsets is None or not self._is_same(each):

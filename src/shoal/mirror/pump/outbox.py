@@ -5,6 +5,7 @@ Rules:
   nothing, or cannot send it now. Then it must be touched to wait again. It also waits while the
   limit of its topic is reached.
 - Partitions are served in turn, so that none holds back others when requests are full.
+- If partitions with and without compare-and-append wait for one broker, their requests alternate.
 - Partitions with transactional delivery are not here: their writers look for batches themselves.
 """
 
@@ -26,6 +27,7 @@ class Outbox:
     def __init__(self) -> None:
         self._singles: dict[int, _Waiting] = {}
         self._units: dict[int, _Waiting] = {}
+        self._units_are_next: dict[int, bool] = {}
 
     def put(self, work: PartitionWork, node_id: int | None) -> None:
         """Let a partition wait for this broker, or for none."""
@@ -42,6 +44,22 @@ class Outbox:
     def nodes(self) -> Iterator[int]:
         """The brokers for which partitions may wait."""
         yield from {**self._singles, **self._units}
+
+    def take(self, node_id: int, now: float, room_bytes: int) -> tuple[Singles, Units]:
+        """Take what the next request contains: batches of one kind, of which the other is empty."""
+        is_turn_of_units = self._units_are_next.get(node_id, False)
+        for _ in range(2):
+            batches: Singles = []
+            units: Units = []
+            if is_turn_of_units:
+                units = self.take_units(node_id, now, room_bytes)
+            else:
+                batches = self.take_singles(node_id, now, room_bytes)
+            is_turn_of_units = not is_turn_of_units
+            if batches or units:
+                self._units_are_next[node_id] = is_turn_of_units
+                return batches, units
+        return [], []
 
     def take_singles(self, node_id: int, now: float, room_bytes: int) -> Singles:
         """Take one batch of each partition that can send one, as far as a request has room."""

@@ -21,11 +21,13 @@ class PartitionWork:
     is_queried: bool = False  # its last sequence is being read from the target
     is_confirmed: bool = False  # the topic id at the target is being read
     has_other_source: bool = False  # the source topic was recreated
-    queued_bytes: int = 0  # as counted last
-    has_target: bool = False  # it had a leader at the target then
+    target_node: int | None = None  # its leader at the target
     # The last error of fetching or producing, until it succeeds again.
     fetch_error: str = ""
     produce_error: str = ""
+    is_unanswered: bool = False  # the last request to the target was not answered
+    # It has dropped what was queued while it was stuck, and is tried again with new records.
+    is_probe: bool = False
     # Set while it is being released.
     released: asyncio.Event | None = None
     sends_rest: bool = False
@@ -40,8 +42,9 @@ class PartitionWork:
     @property
     def is_stuck(self) -> bool:
         """Whether the target does not take its batches at the moment."""
-        is_refused = bool(self.produce_error) or not self.mirror.can_send
-        return not self.has_target or (is_refused and self.mirror.queued_bytes > 0)
+        is_failing = bool(self.produce_error) and not self.is_probe
+        is_refused = is_failing or not self.mirror.can_send
+        return self.target_node is None or (is_refused and self.mirror.queued_bytes > 0)
 
     @property
     def is_unfinished(self) -> bool:

@@ -98,8 +98,16 @@ class Checkpointer:
         """Write checkpoints periodically, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
-            noted, self._noted = self._noted, {}
-            if not await self._write(noted.values()):
+            await self.write_noted()
+
+    async def write_noted(self) -> None:
+        """Write the checkpoints of partitions that may have moved; noted again if that fails."""
+        noted, self._noted = self._noted, {}
+        is_written = False
+        try:
+            is_written = await self._write(noted.values())
+        finally:
+            if not is_written:
                 self._noted = {**noted, **self._noted}
 
     async def end(self) -> None:

@@ -7,8 +7,9 @@ Rules:
 - One fetch at a time from each source leader (or nearer replica, see
   `shoal.client.cluster.replica_choice`), for all its partitions that have room; up to five
   requests to each target leader, each with the next batch of every partition that can send one.
-- Fetching and producing overlap; memory is bounded by the data that is fetched and unacknowledged.
-  A partition that the target does not take at the moment does not count, and is not fetched.
+- Fetching and producing overlap. What is fetched and unacknowledged is bounded, with a share for
+  each broker of the target (`shoal.mirror.pump.queue_room`); a partition that the target does not
+  take at the moment is not fetched.
 - Record sets are views into the fetched frame, edited there and sent from there.
 - A parked partition stays parked; the mirror ends on its own only when all are parked.
 - Partitions can be added (`add`) and removed (`release`) while it runs. A partition that is
@@ -21,6 +22,7 @@ Rules:
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -40,6 +42,7 @@ from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.pump.agenda import Agenda
 from shoal.mirror.pump.cluster_side import ClusterSide
 from shoal.mirror.pump.outbox import Outbox, Singles, Units
+from shoal.mirror.pump.queue_room import QueueRoom
 from shoal.mirror.pump.reader import UNTIL_ROOM, SourceReader
 from shoal.mirror.pump.statuses import Statuses
 from shoal.mirror.pump.work import PartitionWork
@@ -58,6 +61,8 @@ from shoal.wire.fetch import FetchedPartition
 
 # A status must be quick, even if a partition has no leader.
 _ENDS_S: Final = 2.0
+# When a stuck partition that has dropped its batches is fetched again.
+_PROBE_AFTER_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +107,7 @@ class MirrorRunner:
         self._loaded: set[TopicPartition] = set()  # those with queued batches
         self._parked: set[TopicPartition] = set()
         self._others: set[TopicPartition] = set()  # whose topics are missing or were recreated
-        self._queued_bytes = 0
+        self._room = QueueRoom(limits, topic_throttles)
         self._throttle = throttle
         self._topic_throttles = topic_throttles
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,7 +177,7 @@ class MirrorRunner:
         if work.reader is not None:
             self._readers[work.reader].drop(tp)
         self._outbox.put(work, None)
-        self._queued_bytes -= work.queued_bytes
+        self._room.remove(tp)
         for known in (self._loaded, self._parked, self._others, self._transactional):
             known.discard(tp)
         self._unchecked.pop(tp, None)
@@ -295,10 +300,11 @@ class MirrorRunner:
             return
         now = self._loop.time()
         self._compare_metadata()
-        for tp in self._agenda.take(now):
-            work = self._works.get(tp)
-            if work is not None:
-                self._update(work, now)
+        self._update_touched(now)
+        # Partitions of shares that were filled, or have room again.
+        self._room.compare_shares(now)
+        self._agenda.touch_all(self._room.take_changed())
+        self._update_touched(now)
         if self._is_over():
             self._ended.set()
             return
@@ -312,6 +318,12 @@ class MirrorRunner:
                 self._refresh(side)
         self._schedule_pump(now)
 
+    def _update_touched(self, now: float) -> None:
+        for tp in self._agenda.take(now):
+            work = self._works.get(tp)
+            if work is not None:
+                self._update(work, now)
+
     def _update(self, work: PartitionWork, now: float) -> None:
         """Find out what a partition that was touched needs."""
         mirror, tp = work.mirror, work.mirror.partition
@@ -322,7 +334,7 @@ class MirrorRunner:
         if not (self._stopping or self._paused):
             self._flush(mirror, now)
         self._plan_send(work)
-        self._count_queued(work)
+        self._count_queued(work, now)
         self._plan_fetch(work, now)
         self._start_queries(work)
         self._agenda.set_time(tp, work.next_time(now))
@@ -342,19 +354,21 @@ class MirrorRunner:
         are_parked = bool(self._works) and len(self._parked) == len(self._works)
         return self._ends_when_parked and are_parked and not self._is_waiting()
 
-    def _count_queued(self, work: PartitionWork) -> None:
-        """Count what is queued for targets that take it: no more than a limit is fetched."""
+    def _count_queued(self, work: PartitionWork, now: float) -> None:
+        """Count what is queued: no more than a limit is fetched."""
         mirror, tp = work.mirror, work.mirror.partition
+        self._room.count(work)
+        if self._room.must_drop(work):
+            mirror.forget_unsent()
+            # Later, so that many such partitions do not fetch the same records all the time.
+            work.is_probe, work.fetch_after = True, now + _PROBE_AFTER_S
+            self._room.count(work)
         if mirror.queued_bytes or mirror.queue.in_flight:
             self._loaded.add(tp)
         else:
             self._loaded.discard(tp)
         if mirror.parked is not None:
             self._parked.add(tp)
-        # Batches that wait for the target must not block fetching for others.
-        counted = 0 if work.is_stuck else mirror.queued_bytes
-        self._queued_bytes += counted - work.queued_bytes
-        work.queued_bytes = counted
 
     def _start_epoch_checks(self) -> None:
         """Check leaders with a new epoch, even if nothing is fetched: queued data may be void."""
@@ -393,8 +407,7 @@ class MirrorRunner:
         """Until when a partition is left out of fetches; None if it is fetched."""
         if work.fetch_after > now:
             return work.fetch_after
-        is_full = work.mirror.queued_bytes >= self._limits.partition_bytes
-        return UNTIL_ROOM if work.is_stuck or is_full else None
+        return None if self._room.has_room(work) and not work.is_stuck else UNTIL_ROOM
 
     def _find_reader(self, work: PartitionWork, now: float) -> int | None:
         """The broker to fetch a partition from; None if it must not be fetched."""
@@ -412,7 +425,7 @@ class MirrorRunner:
         return leader if node_id is None else node_id
 
     def _start_fetches(self, now: float) -> None:
-        if self._queued_bytes >= self._limits.queue_bytes:
+        if self._room.is_full:
             return
         for node_id, reader in self._readers.items():
             is_free = not reader.is_busy and self._source.not_before.get(node_id, 0.0) <= now
@@ -425,7 +438,7 @@ class MirrorRunner:
         mirror, target = work.mirror, self._target
         target.leaderless.discard(mirror.partition)
         leader = target.client.cluster.leader(mirror.target)
-        work.has_target = leader is not None
+        work.target_node = leader
         if mirror.parked is not None:
             leader = None
         elif mirror.is_held or leader is None:
@@ -446,16 +459,14 @@ class MirrorRunner:
     def _start_produce(self, node_id: int, now: float) -> bool:
         """Send one request to a target broker, if there is something to send."""
         room_bytes = self._throttle.limit_request(self._limits.request_bytes)
-        singles = self._outbox.take_singles(node_id, now, room_bytes)
+        singles, units = self._outbox.take(node_id, now, room_bytes)
+        sent = [out for _, out in singles] + [out for _, unit in units for out in unit]
+        self._throttle.spend(sum(out.batch.size for out in sent), now)
         if singles:
-            self._throttle.spend(sum(out.batch.size for _, out in singles), now)
             self._spawn(self._produce(node_id, singles))
-            return True
-        units = self._outbox.take_units(node_id, now, room_bytes)
-        if units:
-            self._throttle.spend(sum(out.batch.size for _, unit in units for out in unit), now)
+        elif units:
             self._spawn(self._append(node_id, units))
-        return bool(units)
+        return bool(sent)
 
     def _start_queries(self, work: PartitionWork) -> None:
         mirror, delivery = work.mirror, work.mirror.delivery
@@ -473,11 +484,11 @@ class MirrorRunner:
 
     def _schedule_pump(self, now: float) -> None:
         """Schedule `_pump` for the end of the next backoff."""
-        times = [self._throttle.open_at_s, self._agenda.next_at or 0.0]
+        times = [self._throttle.open_at_s, self._agenda.next_at or 0.0, self._room.compare_at]
         times += [throttle.open_at_s for throttle in self._topic_throttles.values()]
         times += self._source.not_before.values()
         times += self._target.not_before.values()
-        next_at = min((at for at in times if at > now), default=None)
+        next_at = min((at for at in times if now < at < math.inf), default=None)
         if self._wake is not None and self._wake.when() == next_at:
             return
         if self._wake is not None:
@@ -736,7 +747,8 @@ class MirrorRunner:
         self._agenda.touch(mirror.partition)
         work = self._works.get(mirror.partition)
         if work is not None:
-            work.produce_error = error
+            work.produce_error, work.is_probe = error, False
+            work.is_unanswered = result.cause is not None
 
     async def _query_last_sequence(self, work: PartitionWork, delivery: IdempotentDelivery) -> None:
         mirror = delivery.mirror

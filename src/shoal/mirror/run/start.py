@@ -316,7 +316,8 @@ class Starter:
             checked_epoch=self._checked_epochs.get(route.source, -1),
             lineage=lineage_of(checkpoint),
             retries_bad=rules.on_bad_batch == "retry",
-            declare=None if depth == DEEP else self._declare,
+            # Of a mirror that is deep everywhere no batch is promised to stay as it is.
+            declare=None if rules.demanded_depth == DEEP else self._declare,
         )
 
 

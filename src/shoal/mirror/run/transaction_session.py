@@ -62,12 +62,19 @@ from shoal.mirror.offsets.checkpoints import (
     encode_checkpoints,
 )
 from shoal.mirror.offsets.offset_map import MapWriter
+from shoal.mirror.pump.queue_room import transactions_share
 from shoal.mirror.routes import Route
 from shoal.mirror.run.checkpointer import epochs_below
 from shoal.mirror.run.fencing import await_decided, try_fence
 from shoal.mirror.run.remedies import remedy_for
 from shoal.mirror.run.resume import Resume
-from shoal.mirror.watch.target_log import data_from, find_mismatch, find_settled_ends
+from shoal.mirror.watch.target_log import (
+    await_visible,
+    data_from,
+    find_hidden,
+    find_mismatch,
+    find_settled_ends,
+)
 from shoal.model.errors import ConfigError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -87,10 +94,9 @@ MOVE_S: Final = 30.0
 # How often in a row a starting writer may be fenced; two mirrors with the same name would fence
 # each other forever.
 MOST_FENCINGS: Final = 20
-_LOOK_EVERY_S: Final = 0.02
 # A gap is usually one marker, which a small fetch shows.
 _GAP_BYTES: Final = 4096
-_LEFT_OUT_EVERY_S: Final = 0.5
+_LOOK_AGAIN_EVERY_S: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -395,15 +401,29 @@ class TransactionWriter:
             await asyncio.sleep(self._throttle.open_at_s - now)
 
     async def _await_more(self) -> None:
-        """Wait for batches; check periodically whether left-out partitions are available again."""
+        """Wait for batches; check periodically what no batch announces: whether partitions are
+        available again, and whether one can be handed over."""
         self._awake.clear()  # before the look: what comes during it must not be missed
-        are_left_out = any(m.delivery.has_more for m in self._mirrors) or await self._find_ready()
+        has_work = await self._has_work_without_batches()
+        is_periodic = has_work or (
+            self._old_before_ms and any(m.parked is None for m in self._mirrors)
+        )
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEFT_OUT_EVERY_S if are_left_out else None):
+            async with asyncio.timeout(_LOOK_AGAIN_EVERY_S if is_periodic else None):
                 await self._awake.wait()
         await asyncio.sleep(GATHER_S)
-        if are_left_out and not self._stopping:
+        if has_work and not self._stopping:
             await self._step()
+
+    async def _has_work_without_batches(self) -> bool:
+        """Whether a step may get a partition further for which no batch can be sent."""
+        if any(mirror.delivery.has_more for mirror in self._mirrors):
+            return True
+        if self._old_before_ms is None:
+            return False
+        left_out = {*self._unchecked, *self._hidden}
+        is_left_out = any(m.target in left_out and m.parked is None for m in self._mirrors)
+        return is_left_out or bool(await self._find_ready())
 
     async def _step(self) -> int:
         """Run one transaction, after reopening the session if needed; returns its bytes."""
@@ -509,11 +529,10 @@ class TransactionWriter:
             if any(self._is_available(m) and m.delivery.has_more for m in self._mirrors):
                 await self._throttle_open()
                 return loop.time() < until
-            queued = sum(mirror.queued_bytes for mirror in self._mirrors)
-            has_room = queued < self._limits.queue_bytes
-            if not (has_room and self._awaits_more()) or loop.time() >= until:
+            if not self._awaits_more() or loop.time() >= until:
                 return False
             self._awake.clear()
+            self.on_progress()  # what is taken made room for more
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await self._awake.wait()
@@ -521,8 +540,11 @@ class TransactionWriter:
 
     def _awaits_more(self) -> bool:
         """Whether a partition may get batches before the open transaction ends."""
+        queued = sum(mirror.queued_bytes for mirror in self._mirrors)
+        if queued >= transactions_share(self._limits):
+            return False
         limit_bytes = self._limits.partition_bytes
-        mirrors = [m for m in self._mirrors if m.can_send and m.queued_bytes < limit_bytes]
+        mirrors = [m for m in self._mirrors if m.can_send and m.waiting_bytes < limit_bytes]
         return any(self._is_available(m) and not m.delivery.is_at_end for m in mirrors)
 
     async def _send_all(self, session: TransactionalSession) -> Sent:
@@ -543,7 +565,7 @@ class TransactionWriter:
             if not self._is_available(mirror):
                 continue
             # Partitions that are left out are looked at again after half a second.
-            share_bytes = mirror.throttle.limit_span(room_bytes, _LEFT_OUT_EVERY_S)
+            share_bytes = mirror.throttle.limit_span(room_bytes, _LOOK_AGAIN_EVERY_S)
             for outgoing in mirror.delivery.take(share_bytes):
                 room_bytes -= outgoing.batch.size
                 mirror.throttle.spend(outgoing.batch.size, asyncio.get_running_loop().time())
@@ -586,33 +608,8 @@ class TransactionWriter:
 
     async def _await_visible(self, positions: Checkpoints) -> dict[TopicPartition, int]:
         """Wait until committed records are visible; returns the partitions where they are not."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + STALL_S
-        left = {tp: checkpoint.target_offset for tp, checkpoint in positions.items()}
-        while True:
-            left = await self._find_hidden(left)
-            if not left or loop.time() > deadline:
-                break
-            await asyncio.sleep(_LOOK_EVERY_S)
-        for tp in left:
-            _log.error(
-                "%s waits: a committed transaction is not visible yet (check that the partition "
-                "has a leader; if the marker is missing permanently, KAFKA-20734, mirror into a "
-                "new topic)",
-                tp,
-            )
-        return left
-
-    async def _find_hidden(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Find partitions that do not answer, or whose last stable offset is below `ends`."""
-        listed = await self._target.list_offsets_or_errors(
-            dict.fromkeys(ends, LATEST), isolation="read_committed", timeout_s=ANSWER_S
-        )
-        return {
-            tp: end
-            for tp, end in ends.items()
-            if tp in listed.errors or listed.offsets[tp].offset < end
-        }
+        ends = {tp: checkpoint.target_offset for tp, checkpoint in positions.items()}
+        return await await_visible(self._target, ends, patience_s=STALL_S, timeout_s=ANSWER_S)
 
     async def _inspect_gaps(self, mirror: TransactionalMirror) -> None:
         """Count data of another producer between the checkpoint and the first batch."""
@@ -627,11 +624,14 @@ class TransactionWriter:
     # From old records to idempotent delivery.
 
     async def _find_ready(self) -> list[TransactionalMirror]:
-        """Find partitions that can be handed over."""
+        """Find partitions that can be handed over.
+
+        The limit of a topic holds none back: no record is sent.
+        """
         if self._old_before_ms is None or not self._mirrors:
             return []
         limit_ms = await self._old_before_ms()
-        mirrors = [m for m in self._mirrors if m.parked is None and self._is_available(m)]
+        mirrors = [m for m in self._mirrors if m.parked is None and self._is_reachable(m)]
         return [mirror for mirror in mirrors if mirror.delivery.can_hand_over(limit_ms)]
 
     async def _finish_backfill(self) -> None:
@@ -679,17 +679,20 @@ class TransactionWriter:
     # Partitions left out of transactions.
 
     def _is_available(self, mirror: TransactionalMirror) -> bool:
+        """Whether batches of this partition may be sent, and their transaction is likely to end."""
+        is_open = mirror.throttle.is_open(asyncio.get_running_loop().time())
+        return is_open and self._is_reachable(mirror)
+
+    def _is_reachable(self, mirror: TransactionalMirror) -> bool:
         """Whether a transaction with this partition is likely to complete."""
         tp = mirror.target
-        if not mirror.throttle.is_open(asyncio.get_running_loop().time()):
-            return False
         is_left_out = tp in self._unchecked or tp in self._hidden
         return not is_left_out and self._target.cluster.leader(tp) is not None
 
     async def _readmit_available(self) -> None:
         """Readmit partitions that are available again."""
         if self._hidden:
-            self._hidden = await self._find_hidden(self._hidden)
+            self._hidden = await find_hidden(self._target, self._hidden, timeout_s=ANSWER_S)
         unchecked = [mirror for mirror in self._mirrors if mirror.target in self._unchecked]
         if not unchecked:
             return

@@ -1,8 +1,10 @@
 """Finds out what a target partition has: data, of whom, and whether transactions are open."""
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
@@ -12,6 +14,9 @@ from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches
+
+_LOOK_EVERY_S: Final = 0.02
+_log = logging.getLogger(__name__)
 
 
 class Contents(NamedTuple):
@@ -140,4 +145,39 @@ async def find_settled_ends(
         tp: end.offset
         for tp, end in ends.offsets.items()
         if tp in stable.offsets and stable.offsets[tp].offset == end.offset
+    }
+
+
+async def await_visible(
+    client: Client, ends: Mapping[TopicPartition, int], *, patience_s: float, timeout_s: float
+) -> dict[TopicPartition, int]:
+    """Wait until what was committed below `ends` is visible; returns those where it is not."""
+    loop = asyncio.get_running_loop()
+    deadline, left = loop.time() + patience_s, dict(ends)
+    while True:
+        left = await find_hidden(client, left, timeout_s=timeout_s)
+        if not left or loop.time() > deadline:
+            break
+        await asyncio.sleep(_LOOK_EVERY_S)
+    for tp in left:
+        _log.error(
+            "%s waits: a committed transaction is not visible yet (check that the partition "
+            "has a leader; if the marker is missing permanently, KAFKA-20734, mirror into a "
+            "new topic)",
+            tp,
+        )
+    return left
+
+
+async def find_hidden(
+    client: Client, ends: Mapping[TopicPartition, int], *, timeout_s: float
+) -> dict[TopicPartition, int]:
+    """Find partitions that do not answer, or whose last stable offset is below `ends`."""
+    listed = await client.list_offsets_or_errors(
+        dict.fromkeys(ends, LATEST), isolation="read_committed", timeout_s=timeout_s
+    )
+    return {
+        tp: end
+        for tp, end in ends.items()
+        if tp in listed.errors or listed.offsets[tp].offset < end
     }

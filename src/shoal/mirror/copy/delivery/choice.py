@@ -13,11 +13,14 @@ Rules:
 - A target expires an idempotent producer some time after the *timestamps* of its records
   (`producer.id.expiration.ms`, a day). For a copy of older records nothing prevents a second
   process, or a retry, from writing duplicates. Such topics get another delivery, which is reported.
+- The expiration is read until a broker has answered. Until then new topics wait to start.
 - Records count as old an hour before the expiration, because copying them takes time. Messages of
   format 0 have no timestamps, and no target remembers their producer.
 """
 
+import asyncio
 import logging
+import math
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -37,6 +40,11 @@ EXPIRATION: Final = "producer.id.expiration.ms"
 _MARGIN_MS: Final = 3_600_000
 # Fetched of each partition, to find the age of its first records.
 _LOOK_BYTES: Final = 65_536
+# How long one broker may take to describe itself, and when all are asked again if none answered,
+# or if they refused.
+_ANSWER_S: Final = 5.0
+_ASK_AGAIN_S: Final = 1.0
+_REFUSED_AGAIN_S: Final = 60.0
 _TIMESTAMP: Final = struct.Struct(">q")
 # Position in a batch, and in a message of format 1; format 0 has no timestamp.
 _MAX_TIMESTAMP_AT: Final = 35
@@ -63,8 +71,7 @@ class Chooser:
         self._target = target
         self._wanted = wanted
         self._start = start
-        self._has_asked = False
-        self._expiration_ms: int | None = None
+        self._expiration = _Expiration(target)
 
     def begin_new_at(self, start: str) -> None:
         """Set where partitions start that are found from now on."""
@@ -84,18 +91,23 @@ class Chooser:
 
     async def old_before_ms(self) -> int:
         """The time before which records are too old for idempotent delivery; 0 if unknown."""
-        expiration_ms = await self.expiration_ms()
+        try:
+            expiration_ms = await self.expiration_ms()
+        except ClientError as error:
+            _log.info("the age of records is not judged at the moment: %s", error)
+            return 0
         if expiration_ms is None:
             return 0
         age_ms = max(expiration_ms // 2, expiration_ms - _MARGIN_MS)
         return time.time_ns() // 1_000_000 - age_ms
 
     async def expiration_ms(self) -> int | None:
-        """Read producer.id.expiration.ms of the target, once; None if it is not available."""
-        if not self._has_asked:
-            self._expiration_ms = await _expiration_ms(self._target)
-            self._has_asked = True
-        return self._expiration_ms
+        """producer.id.expiration.ms of the target; None if it may not be read, or does not exist.
+
+        Raises an error that can be retried if no broker answers: whether records are old must not
+        be guessed from a broker that is down for a moment.
+        """
+        return await self._expiration.read()
 
     async def choose(self, partitions: Sequence[TopicPartition]) -> dict[str, Chosen]:
         """Choose for these source partitions, by topic."""
@@ -160,13 +172,48 @@ async def _is_offered(target: Client) -> bool:
     return bool(link.versions.finalized_features.get(FEATURE))
 
 
-async def _expiration_ms(target: Client) -> int | None:
-    node_id = min(target.cluster.brokers)
+class _Expiration:
+    """producer.id.expiration.ms of a cluster, which is read until a broker has answered."""
+
+    def __init__(self, target: Client) -> None:
+        self._target = target
+        self._asking = asyncio.Lock()
+        self._is_known = False
+        self._value_ms: int | None = None
+        self._failure: ClientError | None = None
+        self._ask_after = -math.inf
+
+    async def read(self) -> int | None:
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            if not self._is_known and now >= self._ask_after:
+                await self._ask()
+                pause_s = _REFUSED_AGAIN_S if self._failure is None else _ASK_AGAIN_S
+                self._ask_after = asyncio.get_running_loop().time() + pause_s
+        if self._failure is not None:
+            raise self._failure
+        return self._value_ms
+
+    async def _ask(self) -> None:
+        """Ask one broker after the other. A refusal is asked again too: rights may be given."""
+        for node_id in sorted(self._target.cluster.brokers):
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    self._value_ms = await _read_expiration_ms(self._target, node_id)
+            except TimeoutError:
+                failure = ClientError(f"broker {node_id} of the target does not answer")
+                failure.retriable = True
+                self._failure = failure
+            except ClientError as error:
+                _log.warning("cannot read %s of the target: %s", EXPIRATION, error)
+                self._failure = error if error.retriable else None
+            else:
+                self._is_known, self._failure = True, None
+                return
+
+
+async def _read_expiration_ms(target: Client, node_id: int) -> int | None:
     resource = Resource(ResourceType.BROKER, str(node_id))
-    try:
-        described = await target.admin.describe_configs([resource], names=[EXPIRATION])
-        value = described[resource][EXPIRATION].value
-    except (ClientError, KeyError) as error:
-        _log.warning("cannot read %s of the target: %r", EXPIRATION, error)
-        return None
-    return None if value is None else int(value)
+    described = await target.admin.describe_configs([resource], names=[EXPIRATION])
+    entry = described[resource].get(EXPIRATION)  # None before Apache Kafka 3.4
+    return None if entry is None or entry.value is None else int(entry.value)

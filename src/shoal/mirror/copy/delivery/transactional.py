@@ -54,6 +54,7 @@ class TransactionalDelivery(Delivery):
     name: ClassVar[str] = TRANSACTIONAL
 
     _taken: int = 0  # batches at the head of the queue that are in the open transaction
+    _taken_bytes: int = 0
     _expected: int = -1  # expected target offset of the next batch; -1 while unknown
     # Target offsets between the checkpoint and the first batch of a session: markers and aborted
     # batches, or data of another producer.
@@ -64,6 +65,10 @@ class TransactionalDelivery(Delivery):
     def due_offset(self, outgoing: Outgoing) -> int:
         # Unknown: markers take offsets too. `on_written` declares it before the commit.
         return -1
+
+    @property
+    def taken_bytes(self) -> int:
+        return self._taken_bytes
 
     @property
     def has_more(self) -> bool:
@@ -96,6 +101,7 @@ class TransactionalDelivery(Delivery):
             self.mirror.mark_sent(outgoing)
             outgoing.may_be_written = True  # until its transaction ends
             self._taken += 1
+            self._taken_bytes += outgoing.batch.size
             taken.append(outgoing)
         self.mirror.refetch_damaged()
         return taken
@@ -158,12 +164,12 @@ class TransactionalDelivery(Delivery):
             self._expected += 1  # its marker
         for _ in range(self._taken):
             self.mirror.drop_first()
-        self._taken = 0
+        self._taken = self._taken_bytes = 0
 
     def rewind(self, source_offset: int, target_offset: int) -> None:
         """Drop all batches that are not committed."""
         self.mirror.drop_queue(ResumePoint(source_offset, 0, target_offset))
-        self._taken = self.mirror.queue.in_flight = 0
+        self._taken = self._taken_bytes = self.mirror.queue.in_flight = 0
         self._expected = -1
 
 
