@@ -27,7 +27,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from shoal.model.errors import UnreachableError
+from shoal.model.errors import SystemFailure, UnreachableError
 from shoal.pipeline.cells import warm_up
 from shoal.pipeline.environment import FOLDER, INTERPRETER, find_archive, make_driver_folder
 from shoal.pipeline.failures import cause_of
@@ -37,6 +37,8 @@ from shoal.runtime.tasks import log_only, start_thread
 
 JVM_END_TIMEOUT_S: Final = 30.0
 REACH_TIMEOUT_S: Final = 5.0
+# A cluster that is busy may let an application wait for as long as others run.
+START_TIMEOUT_S: Final = 300.0
 FEWEST_PARTITIONS: Final = 2
 # Enough for a producer, a consumer and two scans on a machine with one core.
 FEWEST_SLOTS: Final = 4
@@ -207,15 +209,28 @@ class SessionFuture:
         except Exception as error:  # noqa: BLE001 - the first real task fails with it too
             _log.debug("could not warm up the Spark session: %s", error)
 
-    def result(self) -> SparkSession:
+    def result(self, timeout_s: float = START_TIMEOUT_S) -> SparkSession:
         """Wait for the session and return it."""
         self._begin()
+        if wait([self._future], timeout_s).not_done:
+            raise UnreachableError(
+                f"Spark on {self._master or 'this machine'} has not started within {timeout_s:g} s",
+                remedy="look at the cluster's queue: it may be full; or use another master",
+            )
         return self._future.result()
 
-    def wait_until_warm(self) -> SparkSession:
+    def wait_until_warm(self, timeout_s: float) -> SparkSession:
         """Wait until the session has run a first task, so that it disturbs no load; return it."""
         session = self.result()
-        self._begin().join()
+        thread = self._begin()
+        thread.join(timeout_s)
+        if thread.is_alive():
+            raise SystemFailure(
+                f"Spark on {session.sparkContext.master} has not run a first task within"
+                f" {timeout_s:g} s: no executor is free, or none can start",
+                remedy="wait until other applications leave cores and memory free, start more"
+                " executors, or look at the executors' logs",
+            )
         return session
 
     def __exit__(self, *_: object) -> None:
