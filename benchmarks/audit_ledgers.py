@@ -3,6 +3,8 @@
 Every message is acknowledged, stored in both logs and delivered, but for a few planted things
 that each side must count alike: every 1,000,003rd message is not in the target log, every
 500,009th was not delivered, every 700,001st was delivered twice, every 300,007th came late.
+With `mixed` every time has a jitter, the run has faults, and a tenth of the messages are in
+transactions of 100, of which each one that lost a message is torn.
 Segments hold a million rows and come in the order of time, streams side by side, as workers
 write them. They are generated independently of each other, by as many processes as cores.
 """
@@ -19,12 +21,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.model.ledger import FORMAT, FORMAT_KEY, TABLES
+from shoal.model.ledger import COMMITTED, FORMAT, FORMAT_KEY, TABLES
 from shoal.workload.record.rows import ROWS_PER_GROUP
 
 ROWS_PER_SEGMENT = 1 << 20
 NOT_MIRRORED, UNDELIVERED, TWICE, LATE = 1_000_003, 500_009, 700_001, 300_007
 INCARNATION = 1
+IN_TRANSACTION, EVERY_TRANSACTION = 100, 10
+FAULTS = 20
+BEGAN_US, SEND_EVERY_US = 1_700_000_000_000_000, 25
 DELAY = 7  # by how many places a late message comes later
 
 Columns = Mapping[str, Any]
@@ -41,6 +46,7 @@ class Shape:
     streams: int
     producers: int = 1
     spread_us: int = 3000
+    mixed: bool = False
 
     @property
     def lanes(self) -> int:
@@ -48,11 +54,18 @@ class Shape:
 
 
 def write_run(
-    folder: Path, messages: int, streams: int, *, producers: int = 1, spread_us: int = 3000
+    folder: Path,
+    messages: int,
+    streams: int,
+    *,
+    producers: int = 1,
+    spread_us: int = 3000,
+    mixed: bool = False,
 ) -> Path:
     """Write a run folder with messages of a `Shape`."""
-    shape = Shape(messages, streams, producers, spread_us)
+    shape = Shape(messages, streams, producers, spread_us, mixed)
     assert streams % producers == 0, "every producer sends to every lane"
+    assert not mixed or shape.lanes % IN_TRANSACTION == 0, "a transaction is of one producer"
     (folder / "ledger").mkdir(parents=True)
     plan = {
         "format": FORMAT,
@@ -71,6 +84,7 @@ def write_run(
         lines = [line for portion in portions for line in _write_portion(portion)]
     else:
         lines = _write_in_parallel(portions)
+    lines += _fault_lines(shape) if mixed else []
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "commits.jsonl").write_text(text)
     return folder
@@ -118,6 +132,25 @@ def expected_losses(messages: int) -> dict[str, int]:
     }
 
 
+def expected_torn(messages: int) -> int:
+    """The transactions of a mixed run that lost a message."""
+    numbers = [np.arange(every, messages + 1, every) for every in (NOT_MIRRORED, UNDELIVERED)]
+    transactions = np.unique((np.concatenate(numbers) - 1) // IN_TRANSACTION)
+    return int(np.count_nonzero(transactions % EVERY_TRANSACTION == 0))
+
+
+def _fault_lines(shape: Shape) -> list[dict[str, Any]]:
+    """Faults of a tenth of the time between them."""
+    step_us = SEND_EVERY_US * shape.messages // FAULTS
+    lines = []
+    for number in range(FAULTS):
+        name = {"fault": number, "name": "kill", "target": f"source/{number % 3}", "detail": {}}
+        begin_us = BEGAN_US + number * step_us
+        for phase, at_us in (("begin", begin_us), ("end", begin_us + step_us // 10)):
+            lines.append({"kind": "fault", "at_us": at_us, "phase": phase, **name})
+    return lines
+
+
 def _small_segments(shape: Shape) -> Iterator[tuple[str, int, Columns]]:
     streams, lanes = np.arange(shape.streams), np.arange(shape.lanes, dtype=np.int32)
     counts = shape.messages // shape.streams + (streams < shape.messages % shape.streams)
@@ -138,6 +171,8 @@ def _segments(shape: Shape, low: int) -> Iterator[tuple[str, int, Columns]]:
     yield "log", 2 * number, rows.log("source")
     yield "log", 2 * number + 1, rows.log("target")
     yield "receipts", number, rows.receipts()
+    if shape.mixed:
+        yield "transactions", number, rows.transactions()
 
 
 def _lost_by_mirror(shape: Shape, until: int) -> Any:
@@ -164,7 +199,12 @@ class _Rows:
         for place in np.flatnonzero(self.lost).tolist():
             before[place + 1 :] += self.lane[place + 1 :] == self.lane[place]
         self.target_offset = self.offset - gone[self.lane] - before
-        self.sent_us = 1_700_000_000_000_000 + 25 * index
+        self.sent_us = BEGAN_US + SEND_EVERY_US * index
+        self._jitter_us = np.zeros((3, len(index)), dtype=np.int64)
+        if shape.mixed:
+            chance = np.random.default_rng(low)
+            self._jitter_us = chance.gamma(2.0, 400.0, (3, len(index))).astype(np.int64)
+        self.sent_us += self._jitter_us[0]
 
     def _message(self, kept: Any = slice(None)) -> dict[str, Any]:
         lane, sequence = self.lane[kept], self.sequence[kept]
@@ -172,7 +212,7 @@ class _Rows:
         return {**name, "lane": lane, "sequence": sequence}
 
     def attempts(self) -> Columns:
-        acked = self.sent_us + 600 + self.index * 7919 % 800
+        acked = self.sent_us + 600 + self.index * 7919 % 800 + self._jitter_us[1]
         zeros = np.zeros(len(self.index), dtype=np.int64)
         times = {"intended_us": self.sent_us - 3, "sent_us": self.sent_us, "acked_us": acked}
         return {
@@ -200,6 +240,18 @@ class _Rows:
             "headers_check": np.zeros(len(sent_us), np.int32),
         }
 
+    def transactions(self) -> Columns:
+        number = self.index // IN_TRANSACTION
+        kept = number % EVERY_TRANSACTION == 0
+        # Requested before the first of its messages is delivered: no read is uncommitted.
+        requested_us = BEGAN_US + SEND_EVERY_US * IN_TRANSACTION * number[kept]
+        return {
+            **self._message(kept),
+            "transaction": number[kept],
+            "fate": np.full(len(requested_us), COMMITTED, np.int8),
+            "requested_us": requested_us,
+        }
+
     def receipts(self) -> Columns:
         number = self.index + 1
         kept = np.flatnonzero(~self.lost & (number % UNDELIVERED != 0))
@@ -209,6 +261,7 @@ class _Rows:
         rows = rows[np.argsort(key, kind="stable")]
         message = self._message(rows)
         received_us = self.sent_us[rows] + 1900 + self.index[rows] * 104_729 % self._spread_us
+        received_us += self._jitter_us[2][rows]
         return {
             "group": "g",
             "consumer": "c",

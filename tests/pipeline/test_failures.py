@@ -16,7 +16,6 @@ from shoal.model.exit_codes import ExitCode
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.failures import cause_of, translate_failures
 from shoal.pipeline.parcels import MOST_INSIDE, make_parcel, open_parcel, open_shared
-from shoal.pipeline.session import set_shuffle_partitions
 from support.audit.ledgers import clean_run
 
 STACK = "\n\tat org.apache.spark.scheduler.DAGScheduler.run(DAGScheduler.scala:1)" * 40
@@ -114,11 +113,3 @@ def test_a_parcel_that_somebody_changed_is_refused(tmp_path: Path) -> None:
     Path(parcel[1]).unlink()
     with pytest.raises(SystemFailure, match="all executors share"):
         open_shared(parcel)
-
-
-def test_a_shuffle_is_as_wide_as_the_cluster(spark: SparkSession) -> None:
-    set_shuffle_partitions(spark)
-    width = spark.conf.get("spark.sql.shuffle.partitions")
-    # A session with a slot for each worker has more slots than this machine has cores.
-    assert spark.sparkContext.defaultParallelism == 6
-    assert width == str(max(2, min(6, os.cpu_count() or 1)))

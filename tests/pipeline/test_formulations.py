@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shoal.audit.audit import Sizes, audit
-from shoal.audit.plan import plan_cells
+from shoal.audit.plan import divide, reads_per_row
 from shoal.audit.read.folder import open_ledger
 from shoal.pipeline.audit_job import audit_run
-from shoal.pipeline.frames import MOST_READS_PER_ROW, reads_per_row
+from shoal.pipeline.frames import MOST_READS_PER_ROW
 from support.audit.ledgers import History, Row, busy_run, clean_run
 
 # Small enough for several cells, walks and offset cells.
@@ -46,6 +46,6 @@ def test_rows_in_no_order_are_shuffled_and_rows_in_order_are_not(tmp_path: Path)
     chosen = {}
     for name, history in (("dense", clean_run(lanes=1, count=400)), ("sparse", sparse_run())):
         ledger = open_ledger([history.write(tmp_path / name, rows_per_segment=50)])
-        cells = plan_cells(ledger, rows_per_cell=SIZES.rows_per_cell)
-        chosen[name] = reads_per_row(ledger, cells) > MOST_READS_PER_ROW
+        division = divide(ledger, 1, rows_per_cell=SIZES.rows_per_cell)
+        chosen[name] = reads_per_row(ledger, division) > MOST_READS_PER_ROW
     assert chosen == {"dense": False, "sparse": True}

@@ -23,14 +23,16 @@ from shoal.audit.plan import (
     OFFSETS_PER_CELL,
     ROWS_PER_CELL,
     ROWS_PER_WALK,
+    Division,
     as_ranges,
-    count_shares,
+    divide,
     plan_cells,
     plan_offset_cells,
     plan_stream_cells,
     plan_walks,
 )
 from shoal.audit.read.folder import Ledger
+from shoal.audit.read.seen_transactions import SeenLookup, SeenTransactions, look_up
 from shoal.audit.read.walk import GroupReader, LogReader, walk
 from shoal.audit.result.conclude import Evidence, conclude
 from shoal.audit.result.latencies import ROWS_READ_HERE, measure_latencies
@@ -101,6 +103,8 @@ def judge_task(task: Task, context: AuditContext) -> list[TaskPart]:
         return list_late_messages(task, context)
     if isinstance(task, LedgerWalk):
         return judge_polls(task, context) if task.table == "polls" else walk(task, context)
+    if isinstance(task, SeenLookup):
+        return look_up(task)
     return count_ranks(task) if isinstance(task, RankCount) else check_offsets(task, context)
 
 
@@ -138,12 +142,14 @@ def examine(
     *,
     sizes: Sizes | None = None,
     context: AuditContext | None = None,
-    cuts: Sequence[int] = (),
+    division: Division | None = None,
+    has_rows: bool = True,
     scratch: Path | None = None,
 ) -> Evidence:
     """Count everything that the ledgers of one run record.
 
-    `context` is that of `build_context`, if the caller has it; `cuts` are for `plan_cells`.
+    `context` and `division` are those of `build_context` and `divide_messages`, if the caller has
+    them. Without `has_rows` the runner brings the rows of messages to their tasks.
     `scratch` is a folder that all tasks can write to; without one they return what they would put
     there.
     """
@@ -151,18 +157,14 @@ def examine(
     context = replace(
         context or build_context(ledger), scratch=None if scratch is None else str(scratch)
     )
-    cells = plan_messages(ledger, context, sizes, cuts=cuts)
+    division = division or divide_messages(ledger, context, sizes)
+    cells = _plan_messages(ledger, context, division, has_rows=has_rows)
     walks = plan_walks(ledger, rows_per_walk=sizes.rows_per_walk)
     answers = runner([*cells, *walks], context)
     of_cells, of_walks = answers[: len(cells)], answers[len(cells) :]
     context = _settle_offsets(cells, of_cells, context, runner)
 
-    totals, streams, summaries = Totals(), StreamTotals(), Summaries()
-    for parts in of_cells:
-        is_open = is_undecided(parts)
-        add_cell(parts, Sinks(None if is_open else totals, None if is_open else streams, summaries))
-    for parts in of_walks:
-        add_latencies(parts, totals)
+    totals, streams, summaries = _add_first_round(of_cells, of_walks)
     assignments = ledger.small_table("assignments")
     polls = gather_steps(of_walks, GroupReader, _assignment_starts(assignments))
     interleaved = find_interleaved_units(summaries)
@@ -177,7 +179,7 @@ def examine(
         offsets=_plan_doubtful_offsets(ledger, context, summaries, (polls, of_walks, sizes)),
     )
     if second.again:
-        context = _with_knowledge(context, summaries, assignments)
+        context = _with_knowledge(context, summaries, assignments, runner)
     more = runner(second.tasks(), context)
     of_again = more[: len(second.again)]
     of_order = more[len(of_again) : len(of_again) + len(second.order)]
@@ -191,7 +193,7 @@ def examine(
         add_cell(parts, Sinks(totals))
     totals.accept_late_files(except_of={order.cell.low for order in second.order})
     settle_tails(totals, streams, Finding.TAIL_LOSS)
-    settle_transactions(totals, streams, summaries)
+    settle_transactions(totals, streams, summaries.seen, lambda tasks: runner(tasks, context))
     settle_replication(totals)
     add_cell(reduce_streams(streams, context, groups=context.groups), Sinks(totals))
     latencies = measure_latencies(
@@ -204,17 +206,40 @@ def examine(
     return Evidence(context, totals, settle_polls(polls, of_offsets), latencies)
 
 
-def plan_messages(
+def _add_first_round(
+    of_cells: Iterable[list[TaskPart]], of_walks: Iterable[list[TaskPart]]
+) -> tuple[Totals, StreamTotals, Summaries]:
+    """Add the first answers; those of undecided cells only to the summaries."""
+    totals, streams, summaries = Totals(), StreamTotals(), Summaries()
+    for parts in of_cells:
+        is_open = is_undecided(parts)
+        add_cell(parts, Sinks(None if is_open else totals, None if is_open else streams, summaries))
+    for parts in of_walks:
+        add_latencies(parts, totals)
+    return totals, streams, summaries
+
+
+def divide_messages(
     ledger: Ledger, context: AuditContext, sizes: Sizes, *, cuts: Sequence[int] = ()
+) -> Division:
+    """Divide the messages among tasks: by ranges of sequences, or by streams."""
+    return divide(
+        ledger,
+        len(context.extents),
+        rows_per_cell=sizes.rows_per_cell,
+        shares=sizes.shares,
+        cuts=cuts,
+    )
+
+
+def _plan_messages(
+    ledger: Ledger, context: AuditContext, division: Division, *, has_rows: bool
 ) -> Sequence[MessageCell | StreamCell]:
-    """Plan the tasks that judge messages: by ranges of sequences, or by streams."""
+    """Plan the tasks that judge messages."""
     planned = [extent.planned for extent in context.extents.values()]
-    shares = sizes.shares
-    if shares is None:
-        shares = count_shares(ledger, len(context.extents), rows_per_cell=sizes.rows_per_cell)
-    if shares:
-        return plan_stream_cells(ledger, planned, shares, rows_per_cell=sizes.rows_per_cell)
-    return plan_cells(ledger, planned, rows_per_cell=sizes.rows_per_cell, cuts=cuts)
+    if division.shares:
+        return plan_stream_cells(ledger, planned, division, has_rows=has_rows)
+    return plan_cells(ledger, planned, cuts=division.cuts, has_rows=has_rows)
 
 
 def _settle_offsets(
@@ -232,8 +257,14 @@ def _settle_offsets(
     ]
     if not unsettled:
         return context
-    seen = [p.values for parts in answers for p in parts if p.kind == PartKind.SEEN_TRANSACTIONS]
-    known = replace(context, delivered_transactions=np.unique(np.concatenate([ints(), *seen])))
+    seen, wanted = SeenTransactions(), [ints()]
+    for part in (part for parts in answers for part in parts):
+        if part.kind in (PartKind.SEEN_TRANSACTIONS, PartKind.SEEN_FILE):
+            seen.add(part)
+        elif part.kind is PartKind.UNSETTLED:
+            wanted.append(part.values)
+    found = seen.find_in_any(np.concatenate(wanted), lambda tasks: runner(tasks, context))
+    known = replace(context, delivered_transactions=found)
     for number, parts in zip(unsettled, runner([cells[n] for n in unsettled], known), strict=True):
         answers[number] = parts
     return known
@@ -249,14 +280,19 @@ def _assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupReade
 
 
 def _with_knowledge(
-    context: AuditContext, summaries: Summaries, assignments: list[dict[str, Any]]
+    context: AuditContext,
+    summaries: Summaries,
+    assignments: list[dict[str, Any]],
+    runner: Runner,
 ) -> AuditContext:
     """Return the context of the second round: it has what all cells together show."""
     assigned: dict[tuple[str, int], int] = {}
     for row in assignments:
         log = (row["topic"], row["partition"])
         assigned[log] = min(row["offset"], assigned.get(log, row["offset"]))
-    return replace(context, knowledge=summaries.knowledge(context, assigned))
+    wanted = np.concatenate([ints(), *summaries.wanted_transactions])
+    found = summaries.seen.find_in_any(wanted, lambda tasks: runner(tasks, context))
+    return replace(context, knowledge=summaries.knowledge(context, assigned, found))
 
 
 def _plan_doubtful_offsets(

@@ -22,6 +22,7 @@ Rules:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from shoal.audit.audit import Runner, examine, run_here
@@ -56,12 +57,12 @@ class Follower:
     position: int = 0  # lines of the commit logs that are judged
     raised: dict[str, int] = field(default_factory=dict)
 
-    def judge(self, ledger: Ledger, now_us: int) -> list[FindingSeen]:
-        """Return an event for each finding whose count has risen."""
+    def judge(self, ledger: Ledger, now_us: int, scratch: Path | None = None) -> list[FindingSeen]:
+        """Return an event for each finding whose count has risen; `scratch` is for `examine`."""
         position = sum(len(folder.commits) for folder in ledger.folders)
         if position == self.position:
             return []
-        found = find_certain(ledger, self.runner)
+        found = find_certain(ledger, self.runner, scratch)
         self.position = position
         events = []
         for name, result in found.items():
@@ -72,7 +73,9 @@ class Follower:
         return events
 
 
-def find_certain(ledger: Ledger, runner: Runner = run_here) -> dict[str, FindingResult]:
+def find_certain(
+    ledger: Ledger, runner: Runner = run_here, scratch: Path | None = None
+) -> dict[str, FindingResult]:
     """Return the findings that the ledgers show and no longer ledgers of this run take back."""
     if not (ledger.rows_of("attempts") or ledger.rows_of("receipts")):
         return {}
@@ -82,7 +85,7 @@ def find_certain(ledger: Ledger, runner: Runner = run_here) -> dict[str, Finding
             table: groups if table in READ_TABLES else () for table, groups in ledger.tables.items()
         },
     )
-    evidence = examine(known, runner)
+    evidence = examine(known, runner, scratch=scratch)
     result = conclude(known, evidence)
     ruled_out = _rule_out(known, evidence.context)
     certain: dict[str, FindingResult] = {}

@@ -56,7 +56,7 @@ class PartKind(StrEnum):
     LOST_TRANSACTIONS = "lost transactions", "transaction", "stream", "sequence", "cause"
     UNREADABLE = "unreadable"  # one row: all records, then those of each stage in the label
     UNDECIDED = "undecided"
-    UNSETTLED = "unsettled"
+    UNSETTLED = "unsettled", "transaction"
 
     # Message cells: summaries that mean something only together with those of all other cells.
     ORDER = "order", "stream", *OrderColumn.__members__
@@ -72,6 +72,8 @@ class PartKind(StrEnum):
     DELIVERED_UNTIL = "delivered until", "stream", "sequence"
     PLACED_SINCE = "placed since", "stream", "sequence"
     SEEN_TRANSACTIONS = "seen transactions", "transaction"
+    SEEN_FILE = "seen file", "first", "last", "count"
+    WANTED_TRANSACTIONS = "wanted transactions", "transaction"
     LATEST = "latest", *LatestColumn.__members__
 
     # Sums over streams that were settled. Lanes are (number of a topic in the label, lane).

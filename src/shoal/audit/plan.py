@@ -8,6 +8,7 @@ has no upper limit. With many streams a task has all cells of some of them.
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,51 @@ _MESSAGE_TABLES = ("attempts", "receipts", "log")
 _SIDE_TABLES = ("keys", "transactions", "batches")
 
 
+class Division(NamedTuple):
+    """How messages are divided among tasks, before row groups are assigned to them."""
+
+    cuts: Sequence[int]  # the first sequence of each cell
+    shares: int = 0  # among how many tasks the streams are divided; 0: each cell is a task
+
+    @property
+    def bucket_edges(self) -> list[int]:
+        shares = max(self.shares, 1)
+        return [BUCKETS * number // shares for number in range(shares + 1)]
+
+
+def divide(
+    ledger: Ledger,
+    streams: int,
+    *,
+    rows_per_cell: int = ROWS_PER_CELL,
+    shares: int | None = None,
+    cuts: Sequence[int] = (),
+) -> Division:
+    """Divide messages by ranges of sequences or by streams; None: as `count_shares` says.
+
+    `cuts` are the first sequences of the cells, if the caller knows them.
+    """
+    if shares is None:
+        shares = count_shares(ledger, streams, rows_per_cell=rows_per_cell)
+    groups = _message_groups(ledger)
+    if shares:
+        return Division(_choose_cuts(groups, rows_per_cell * shares), shares)
+    return Division(cuts or _choose_cuts(groups, rows_per_cell))
+
+
+def reads_per_row(ledger: Ledger, division: Division) -> float:
+    """Return how often tasks would read each row, according to the footers.
+
+    This looks at each row group once, however many tasks there are.
+    """
+    tables = (*_MESSAGE_TABLES, *_SIDE_TABLES)
+    read = sum(
+        ledger.footers[table].count_reads("sequence", division.cuts, division.bucket_edges)
+        for table in tables
+    )
+    return read / max(sum(ledger.rows_of(table) for table in tables), 1)
+
+
 def plan_cells(
     ledger: Ledger,
     extents: Iterable[int] = (),
@@ -42,21 +88,30 @@ def plan_cells(
     rows_per_cell: int = ROWS_PER_CELL,
     cuts: Sequence[int] = (),
     buckets: tuple[int, int] = ALL_BUCKETS,
+    has_rows: bool = True,
 ) -> list[MessageCell]:
     """Plan cells that cover every row and every planned sequence of the streams in `buckets`.
 
-    `cuts` are the first sequences of the cells, if the caller knows them.
+    `cuts` are the first sequences of the cells, if the caller knows them. Without rows the cells
+    name no row groups: the caller brings the rows to them.
     """
-    groups = [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
-    lows = cuts or _choose_cuts(groups, rows_per_cell)
-    cells = [
-        make_cell(ledger, low, high, buckets)
-        for low, high in zip(lows, [*lows[1:], LARGEST], strict=True)
-    ]
-    if any(group.ranges["sequence"][0] < 0 for group in groups):
-        cells.insert(0, make_cell(ledger, -LARGEST, 0, buckets))
+    lows = cuts or _choose_cuts(_message_groups(ledger), rows_per_cell)
+    ranges = list(zip(lows, [*lows[1:], LARGEST], strict=True))
+    footers = [ledger.footers[table] for table in _MESSAGE_TABLES]
+    if any(each.has_any("sequence", -LARGEST, 0, ALL_BUCKETS) for each in footers):
+        ranges.insert(0, (-LARGEST, 0))
     reach = max(extents, default=0)
-    return [c for c in cells if c.attempts or c.receipts or c.log or 0 <= c.low < reach]
+    return [
+        make_cell(ledger, low, high, buckets)
+        if has_rows
+        else MessageCell(low, high, (), (), (), buckets=buckets)
+        for low, high in ranges
+        if 0 <= low < reach or any(each.has_any("sequence", low, high, buckets) for each in footers)
+    ]
+
+
+def _message_groups(ledger: Ledger) -> list[RowGroup]:
+    return [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
 
 
 def _choose_cuts(groups: Sequence[RowGroup], rows_per_cell: int) -> list[int]:
@@ -104,15 +159,12 @@ def count_shares(ledger: Ledger, streams: int, *, rows_per_cell: int = ROWS_PER_
 
 
 def plan_stream_cells(
-    ledger: Ledger, extents: Sequence[int], shares: int, *, rows_per_cell: int = ROWS_PER_CELL
+    ledger: Ledger, extents: Sequence[int], division: Division, *, has_rows: bool = True
 ) -> list[StreamCell]:
     """Plan tasks that each have all cells of about the same number of streams."""
-    groups = [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
-    cuts = _choose_cuts(groups, rows_per_cell * shares)
-    edges = [BUCKETS * number // shares for number in range(shares + 1)]
     tasks = []
-    for buckets in pairwise(edges):
-        cells = plan_cells(ledger, extents, cuts=cuts, buckets=buckets)
+    for buckets in pairwise(division.bucket_edges):
+        cells = plan_cells(ledger, extents, cuts=division.cuts, buckets=buckets, has_rows=has_rows)
         tasks.append(StreamCell(buckets, tuple(cells)))
     return [task for task in tasks if task.cells]
 

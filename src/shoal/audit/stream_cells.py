@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.audit.arrays import Ints
+from shoal.audit.arrays import Ints, ints
 from shoal.audit.columns import OrderColumn
 from shoal.audit.context import AuditContext, Stream
 from shoal.audit.parts import PartKind, TaskPart, make_part
@@ -74,7 +74,7 @@ def judge_stream_cell(task: StreamCell, context: AuditContext) -> list[TaskPart]
 
 
 def _judge_again(cell: MessageCell, context: AuditContext, summaries: Summaries) -> list[TaskPart]:
-    own = summaries.knowledge(context, {})
+    own = summaries.knowledge(context, {}, ints())
     known = context.knowledge and replace(
         context.knowledge,
         delivered_until=own.delivered_until,

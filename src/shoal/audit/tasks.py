@@ -6,6 +6,7 @@
 - `LateCell`: the same once more, to list the messages of such units that came late.
 - `LedgerWalk`: receipts or rows of a scan in ledger order (for jumps of readers), or polls.
 - `OffsetCell`: ranges of offsets of one cluster: which message was at each offset.
+- `SeenLookup` (in `read.seen_transactions`): which transactions some tasks saw.
 - `RankCount` (in `times.runs`): how many latencies do not exceed some values.
 """
 
@@ -16,6 +17,7 @@ from shoal.audit.arrays import NONE
 from shoal.audit.context import Knowledge, Stream
 from shoal.audit.read.buckets import ALL_BUCKETS
 from shoal.audit.read.read import Piece
+from shoal.audit.read.seen_transactions import SeenLookup
 from shoal.audit.times.runs import RankCount
 
 Pieces = tuple[Piece, ...]
@@ -123,4 +125,13 @@ class OffsetCell:
     unproven: tuple[Unproven, ...] = ()
 
 
-Task = MessageCell | StreamCell | OrderCell | LateCell | LedgerWalk | OffsetCell | RankCount
+Task = (
+    MessageCell
+    | StreamCell
+    | OrderCell
+    | LateCell
+    | LedgerWalk
+    | OffsetCell
+    | SeenLookup
+    | RankCount
+)

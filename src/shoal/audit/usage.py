@@ -20,6 +20,7 @@ _LOGS: Final = "cells * partitions"
 _LANES: Final = "tasks * lanes"
 _FINDINGS: Final = "cells * findings"
 _FAULTS: Final = "cells * faults"
+_UNKNOWN: Final = "transactions with an unknown attempt"
 _SECONDS: Final = "cells * seconds of a cell"
 _DISORDER: Final = "messages out of order across cells"
 
@@ -46,7 +47,7 @@ GROWS_WITH: Final[Mapping[PartKind, str]] = {
     PartKind.LOST_TRANSACTIONS: "transactions that lost a message",
     PartKind.UNREADABLE: "logs with unreadable records",
     PartKind.UNDECIDED: _CELLS,
-    PartKind.UNSETTLED: _CELLS,
+    PartKind.UNSETTLED: _UNKNOWN,
     PartKind.ORDER: _STREAMS,
     PartKind.SPANS: "cells * streams in disorder * 4096",
     PartKind.LATE: "cells * streams in disorder * 256",
@@ -70,7 +71,9 @@ GROWS_WITH: Final[Mapping[PartKind, str]] = {
     PartKind.LAST_IN_TARGET: _STREAMS,
     PartKind.DELIVERED_UNTIL: _STREAMS,
     PartKind.PLACED_SINCE: _STREAMS,
-    PartKind.SEEN_TRANSACTIONS: "transactions",
+    PartKind.SEEN_TRANSACTIONS: "transactions that lost a message or have an unknown attempt",
+    PartKind.SEEN_FILE: "cells * groups",
+    PartKind.WANTED_TRANSACTIONS: _UNKNOWN,
     PartKind.LATEST: "keys of compacted topics",
     PartKind.ELEMENTS: _DISORDER,
     PartKind.PIECES: _DISORDER,

@@ -5,6 +5,7 @@ tools are judged in this process, one after another, each as a run of its own. T
 of the worst verdict, or of a missed threshold.
 """
 
+import functools
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,7 @@ from shoal.model.units import parse_duration_s
 from shoal.runtime.interrupts import explain_interrupt
 
 if TYPE_CHECKING:
+    from shoal.cli.shared.follow import StartSpark
     from shoal.pipeline.session import SessionFuture
 
 
@@ -162,7 +164,8 @@ def audit(
     if spark.early_only:
         from shoal.cli.shared.follow import follow_to_the_end
 
-        follow_to_the_end(Path(runs[0]), master, is_child=True)
+        with _offer_spark(master) as start_spark:
+            follow_to_the_end(Path(runs[0]), start_spark, is_child=True)
         return ExitCode.PROVEN
     wanted = parse(thresholds)
     if histories:
@@ -171,10 +174,10 @@ def audit(
         return _audit_verifiable(producers, consumers, wanted, output=output, drained=drained)
     durations = {"clock_skew_us": clock_skew, "deadline_us": deadline}
     given = {n: round(parse_duration_s(text) * 1_000_000) for n, text in durations.items() if text}
-    with _open_folders(runs, runs_dir, master) as homes:
+    with _open_folders(runs, runs_dir, master) as homes, _offer_spark(master) as start_spark:
         if spark.follow:
-            _follow(homes[0], master, output)
-        return _audit_runs(homes, wanted, output, given=given, spark=spark)
+            _follow(homes[0], start_spark, output)
+        return _audit_runs(homes, wanted, output, given=given, spark=spark, start_spark=start_spark)
 
 
 class _Home(NamedTuple):
@@ -184,7 +187,7 @@ class _Home(NamedTuple):
     url: str | None
 
 
-def _follow(home: _Home, master: str | None, output: str) -> None:
+def _follow(home: _Home, start_spark: "StartSpark", output: str) -> None:
     from shoal.cli.shared.follow import follow_to_the_end
 
     if home.url is not None:
@@ -192,7 +195,7 @@ def _follow(home: _Home, master: str | None, output: str) -> None:
             f"{home.url} cannot be followed: only its present content is fetched",
             remedy="follow the run on the machine that writes its ledgers",
         )
-    follow_to_the_end(home.folder, master, is_child=False, output=output)
+    follow_to_the_end(home.folder, start_spark, is_child=False, output=output)
 
 
 @contextmanager
@@ -241,6 +244,7 @@ def _audit_runs(
     *,
     given: dict[str, int],
     spark: _SparkOptions,
+    start_spark: "StartSpark",
 ) -> ExitCode:
     from shoal.audit.read.folder import open_ledger
     from shoal.audit.read.remote import store_results
@@ -253,8 +257,10 @@ def _audit_runs(
     ledger = open_ledger([each.folder.absolute() for each in homes], **given)
     usage = DriverUsage() if spark.verbose else None
     unchanged = "the ledgers are unchanged; judge them again with the same command"
-    is_needed = not is_small(ledger)
-    with explain_interrupt(unchanged), _start_spark(spark.master, is_needed=is_needed) as session:
+    with explain_interrupt(unchanged):
+        # A small ledger needs no Spark, unless the user named a master.
+        has_spark = spark.master is not None or not is_small(ledger)
+        session = start_spark() if has_spark else None
         texts = [threshold.text for threshold in wanted]
         with show_progress() as watch:
             result = judge_ledger(
@@ -274,15 +280,20 @@ def _audit_runs(
 
 
 @contextmanager
-def _start_spark(master: str | None, *, is_needed: bool) -> "Iterator[SessionFuture | None]":
-    """Start Spark for a large ledger, or if the user named a master."""
-    if not is_needed and master is None:
-        yield None
-        return
-    from shoal.pipeline.session import SessionFuture
+def _offer_spark(master: str | None) -> "Iterator[StartSpark]":
+    """Give what starts the session of this command, when it is first called; stop it at the end.
 
-    with SessionFuture(master) as session:
-        yield session
+    A process can have one session: who follows a run and who judges it at its end share it.
+    """
+    with ExitStack() as stack:
+
+        @functools.cache
+        def start() -> "SessionFuture":
+            from shoal.pipeline.session import SessionFuture
+
+            return stack.enter_context(SessionFuture(master))
+
+        yield start
 
 
 def _audit_histories(paths: tuple[str, ...], wanted: list[Threshold], output: str) -> ExitCode:

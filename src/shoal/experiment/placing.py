@@ -6,6 +6,8 @@ Rules:
 - With workers in processes the run is judged in this process too, and no JVM is started.
 - On Spark each worker needs a slot of its own while it runs. If Spark has too few slots, an error
   is raised before anything is sent.
+- Every wait for Spark has a limit, and executors are awaited before the first task: on a busy
+  cluster that task would wait for as long as others run.
 - Workers on other machines must see the run's folder, and reach the clusters and this driver.
 """
 
@@ -15,7 +17,7 @@ from shoal.experiment import plan
 from shoal.experiment.run import RunProgress, Watch, WorkerLocation
 from shoal.experiment.spec import ExperimentSpec, WorkersSpec
 from shoal.model.errors import ConfigError
-from shoal.pipeline.placement import SparkPlacement
+from shoal.pipeline.placement import SLOTS_TIMEOUT_S, SparkPlacement
 from shoal.pipeline.scans import SparkScanner
 from shoal.pipeline.session import SessionFuture
 
@@ -38,16 +40,23 @@ def plan_session(specs: Sequence[ExperimentSpec]) -> SessionFuture:
     )
 
 
-def find_location(spec: ExperimentSpec, session: SessionFuture, watch: Watch) -> WorkerLocation:
+def find_location(
+    spec: ExperimentSpec,
+    session: SessionFuture,
+    watch: Watch,
+    *,
+    timeout_s: float = SLOTS_TIMEOUT_S,
+) -> WorkerLocation:
     """Where the workers of a run are placed; waits until Spark is warm and has slots for them."""
     wanted, slots = spec.workers, count_slots(spec)
     if not wanted.on_spark:
         return WorkerLocation()
     watch(RunProgress(f"waiting for Spark with {slots} slots"))
-    spark = session.wait_until_warm()
+    spark = session.result()
     placement = SparkPlacement(spark)
-    placement.wait_for_executors(wanted.executors)
-    placement.wait_for_slots(slots)
+    placement.wait_for_executors(wanted.executors, timeout_s)
+    placement.wait_for_slots(slots, timeout_s)
+    session.wait_until_warm(timeout_s)
     host = wanted.host or placement.host
     return WorkerLocation(placement, host, wanted.port, SparkScanner(spark))
 

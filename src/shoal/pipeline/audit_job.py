@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from shoal.audit.audit import Runner, Sizes, examine, plan_messages, run_here
+from shoal.audit.audit import Runner, Sizes, divide_messages, examine, run_here
 from shoal.audit.context import build_context
 from shoal.audit.page.build import build_page, write_page
+from shoal.audit.plan import reads_per_row
 from shoal.audit.read.folder import Ledger, open_ledger
 from shoal.audit.result.conclude import Evidence, conclude
 from shoal.audit.usage import DriverUsage
@@ -119,19 +120,28 @@ def _examine(
     scratch, usage = job
     context = build_context(ledger)
     runner: Runner = run_here
-    cuts: list[int] = []
+    division = divide_messages(ledger, context, sizes)
+    has_rows = True
     if session is not None:
         # Only here, so that an audit in this process does not load PySpark.
         from shoal.pipeline.cells import run_on
-        from shoal.pipeline.frames import MOST_READS_PER_ROW, Frames, reads_per_row
+        from shoal.pipeline.frames import MOST_READS_PER_ROW, Frames
 
         runner = partial(run_on, session)
         if formulation == "auto":
-            tasks = plan_messages(ledger, context, sizes)
-            is_spread = reads_per_row(ledger, tasks) > MOST_READS_PER_ROW
+            is_spread = reads_per_row(ledger, division) > MOST_READS_PER_ROW
             formulation = "frames" if is_spread else "cells"
         if formulation == "frames":
             frames = Frames(ledger, session)
-            runner, cuts = frames.run, frames.cuts(sizes.rows_per_cell)
-    watched = runner if usage is None else usage.watch(runner)
-    return examine(ledger, watched, sizes=sizes, context=context, cuts=cuts, scratch=scratch)
+            runner, has_rows = frames.run, False
+            cuts = frames.cuts(sizes.rows_per_cell)
+            division = divide_messages(ledger, context, sizes, cuts=cuts)
+    return examine(
+        ledger,
+        runner if usage is None else usage.watch(runner),
+        sizes=sizes,
+        context=context,
+        division=division,
+        has_rows=has_rows,
+        scratch=scratch,
+    )

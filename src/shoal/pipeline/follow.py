@@ -16,11 +16,12 @@ from typing import Final
 
 from shoal.audit.audit import Runner
 from shoal.audit.follow import READ_TABLES, Follower
-from shoal.audit.read.folder import Ledger, open_ledger
+from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.errors import LedgerError
 from shoal.model.events import FindingSeen
 from shoal.model.run_folder import RUN_FILE
+from shoal.pipeline.audit_job import scratch_folder
 from shoal.telemetry.events import EventReader, append_event, now_us
 
 PERIOD_S: Final = 2.0
@@ -47,7 +48,7 @@ def follow_run(
     has_ended = False
     while True:
         began_s, began_cpu_s = time.monotonic(), time.process_time()
-        for event in follower.judge(_read(growing, follower, run_dir, large_runner), now_us()):
+        for event in _look(growing, follower, large_runner):
             append_event(run_dir, "run", run_dir.name, event)
             report(event)
         if has_ended:
@@ -56,16 +57,17 @@ def follow_run(
         has_ended = is_over(max(PERIOD_S, cpu_s / MOST_SHARE) - min(took_s, PERIOD_S))
 
 
-def _read(
-    growing: GrowingLedger,
-    follower: Follower,
-    run_dir: Path,
-    large_runner: Callable[[], Runner] | None,
-) -> Ledger:
-    if growing.rows > MOST_ROWS_HERE and large_runner is not None:
-        follower.runner = large_runner()
-        return open_ledger([run_dir])
-    return growing.read()
+def _look(
+    growing: GrowingLedger, follower: Follower, large_runner: Callable[[], Runner] | None
+) -> list[FindingSeen]:
+    """Judge what is committed now: in this process, or with the runner for large runs."""
+    if large_runner is None or growing.count_committed() <= MOST_ROWS_HERE:
+        return follower.judge(growing.read(), now_us())
+    growing.forget()
+    follower.runner = large_runner()
+    # Tasks write what is large into the scratch folder: nothing of it comes to this process.
+    with scratch_folder(growing.directory) as scratch:
+        return follower.judge(open_ledger([growing.directory]), now_us(), scratch)
 
 
 def find_raised(run_dir: Path) -> dict[str, int]:

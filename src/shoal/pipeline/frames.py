@@ -27,6 +27,7 @@ from shoal.pipeline.cells import run_on
 from shoal.pipeline.failures import translate_failures
 from shoal.pipeline.parcels import make_parcel, open_shared, pickle_to_text, unpickle_text
 from shoal.pipeline.session import set_shuffle_partitions
+from shoal.pipeline.slots import limit_width
 
 if TYPE_CHECKING:
     from shoal.audit.arrays import Ints
@@ -164,14 +165,6 @@ def _record_batch(
 # ---------------------------------------------------------------- the runner
 
 
-def reads_per_row(ledger: "Ledger", tasks: "Sequence[Task]") -> float:
-    """Return how often tasks would read each row, according to the footers."""
-    rows = {group.piece: group.rows for table in _TABLES for group in ledger.tables[table]}
-    cells = [cell for task in tasks for cell in _cells(task)]
-    read = sum(rows[piece] for cell in cells for t in _TABLES for piece in getattr(cell, t))
-    return read / max(sum(rows.values()), 1)
-
-
 @dataclass(frozen=True)
 class Frames:
     """Runs tasks about cells on a DataFrame of the rows, and all others as `run_on` does."""
@@ -230,7 +223,7 @@ class Frames:
         partitions = context.source_partitions if is_by_stream else None
         division = _Division(sorted(ranges.items()), partitions)
         judge = _make_judge(by_low, make_parcel(pickle_to_text(context), context.scratch))
-        set_shuffle_partitions(self.session)
+        set_shuffle_partitions(self.session, len(by_low))
         columns = [col(name) for name in (*_KEYS, *_COLUMNS)]
         frame = self._rows(division).groupBy("cell")
         with translate_failures():
@@ -255,6 +248,12 @@ class Frames:
                     rows = 0
                 portions[-1].append((table, piece))
                 rows += counts[piece]
+        width = limit_width(self.session)
+        if width:  # the first portion stays the first
+            portions = [
+                [piece for portion in portions[place::width] for piece in portion]
+                for place in range(min(width, len(portions)))
+            ]
         work = pickle_to_text((portions, division))
         return self.session.read.format(FORMAT).options(work=work).load()
 

@@ -19,14 +19,17 @@ from shoal.pipeline.failures import translate_failures
 from shoal.pipeline.session import set_shuffle_partitions
 from shoal.workload.record.ledger import LedgerFolder, open_run
 
+ROWS_PER_PARTITION = 1_000_000
 NAME = ("producer", "incarnation", "topic", "lane", "sequence")
 
 
 def write_messages(run_dir: Path, session: SparkSession) -> Path:
     """Write the folder `tables/messages` and return it."""
     run = open_run(run_dir)
-    set_shuffle_partitions(session)
-    attempts, receipts, log = (_table(run, t, session) for t in ("attempts", "receipts", "log"))
+    tables = ("attempts", "receipts", "log")
+    rows = sum(segment.rows for table in tables for segment in run.segments(table))
+    set_shuffle_partitions(session, rows // ROWS_PER_PARTITION)
+    attempts, receipts, log = (_table(run, table, session) for table in tables)
     read = "target" if "target" in run.plan.get("clusters", {}) else "source"
     known = f.col("sequence") >= 0
     groups = session.createDataFrame([(str(name),) for name in run.plan["groups"]], "group string")

@@ -77,9 +77,11 @@ class SparkScanner:
         tasks = []
         for place, scan in enumerate(planned):
             pieces = pack(scan.bounds, self._offsets_per_part, self._count_tasks(len(planned)))
+            # Ledger order is that of the names, so their numbers have the same width.
+            width = len(str(len(pieces)))
             for number, ranges in enumerate(pieces):
                 described = _describe_task(scan, ranges)
-                place_of = {"scan": place, "name": f"{scan.name}-part-{number}"}
+                place_of = {"scan": place, "name": f"{scan.name}-part-{number:0{width}}"}
                 tasks.append({**described, **place_of, "run_dir": str(run_dir)})
         answers = self._run(f"{run_dir.name} scans", tasks, report) if tasks else []
         for place, scan in enumerate(planned):

@@ -27,20 +27,22 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from shoal.model.errors import UnreachableError
+from shoal.model.errors import SystemFailure, UnreachableError
 from shoal.pipeline.cells import warm_up
 from shoal.pipeline.environment import FOLDER, INTERPRETER, find_archive, make_driver_folder
 from shoal.pipeline.failures import cause_of
-from shoal.pipeline.slots import count_cores, is_local
+from shoal.pipeline.slots import count_cores, is_local, limit_width, with_tries
 from shoal.runtime.java import spark_environment
 from shoal.runtime.tasks import log_only, start_thread
 
 JVM_END_TIMEOUT_S: Final = 30.0
 REACH_TIMEOUT_S: Final = 5.0
+# A cluster that is busy may let an application wait for as long as others run.
+START_TIMEOUT_S: Final = 300.0
 FEWEST_PARTITIONS: Final = 2
+MOST_PARTITIONS: Final = 4000  # every task of the stage before writes a block for each
 # Enough for a producer, a consumer and two scans on a machine with one core.
 FEWEST_SLOTS: Final = 4
-TASK_TRIES: Final = 4
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +76,7 @@ def start_session(
     os.environ.update(spark_environment())
     # Spark reads these when it starts a worker; another Python would lack the packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master = master or f"local[{max(os.cpu_count() or 1, slots, FEWEST_SLOTS)},{TASK_TRIES}]"
+    master = with_tries(master or f"local[{_count_local_slots(slots)}]")
     _require_reachable(master)
     settings = dict(SETTINGS)
     options = f"-Dlog4j2.configurationFile={QUIET_LOGGING.as_uri()}"
@@ -97,6 +99,12 @@ def start_session(
         raise cause_of(error, f"start on {master}") from error
 
 
+def _count_local_slots(slots: int) -> int:
+    """As many as cores, which is what audits use; workers wait most of the time and get more."""
+    cores = os.cpu_count() or 1
+    return max(cores, slots, FEWEST_SLOTS) if slots else cores
+
+
 def _require_reachable(master: str) -> None:
     """Refuse a standalone master that does not answer: Spark would try for a minute."""
     if not master.startswith("spark://"):
@@ -115,12 +123,15 @@ def _require_reachable(master: str) -> None:
     )
 
 
-def set_shuffle_partitions(session: SparkSession) -> None:
-    """Make the next shuffle as wide as the cluster is now; Spark joins partitions that are small.
+def set_shuffle_partitions(session: SparkSession, cells: int = 0) -> None:
+    """Make the next shuffle as wide as it has cells, so that a task has few of them.
 
-    Executors may connect at any time, so this is no setting of the session's start.
+    A lost task is then soon made again. The width is at least that of the cluster now (executors
+    may connect at any time, so this is no setting of the session's start); Spark joins partitions
+    that are small.
     """
-    width = max(count_cores(session), FEWEST_PARTITIONS)
+    wanted = limit_width(session) or min(max(count_cores(session), cells), MOST_PARTITIONS)
+    width = max(wanted, FEWEST_PARTITIONS)
     session.conf.set("spark.sql.shuffle.partitions", str(width))
 
 
@@ -207,15 +218,28 @@ class SessionFuture:
         except Exception as error:  # noqa: BLE001 - the first real task fails with it too
             _log.debug("could not warm up the Spark session: %s", error)
 
-    def result(self) -> SparkSession:
+    def result(self, timeout_s: float = START_TIMEOUT_S) -> SparkSession:
         """Wait for the session and return it."""
         self._begin()
+        if wait([self._future], timeout_s).not_done:
+            raise UnreachableError(
+                f"Spark on {self._master or 'this machine'} has not started within {timeout_s:g} s",
+                remedy="look at the cluster's queue: it may be full; or use another master",
+            )
         return self._future.result()
 
-    def wait_until_warm(self) -> SparkSession:
+    def wait_until_warm(self, timeout_s: float) -> SparkSession:
         """Wait until the session has run a first task, so that it disturbs no load; return it."""
         session = self.result()
-        self._begin().join()
+        thread = self._begin()
+        thread.join(timeout_s)
+        if thread.is_alive():
+            raise SystemFailure(
+                f"Spark on {session.sparkContext.master} has not run a first task within"
+                f" {timeout_s:g} s: no executor is free, or none can start",
+                remedy="wait until other applications leave cores and memory free, start more"
+                " executors, or look at the executors' logs",
+            )
         return session
 
     def __exit__(self, *_: object) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.arrays import LARGEST, Ints
+from shoal.audit.arrays import LARGEST, Ints, ints
 from shoal.audit.read.buckets import ALL_BUCKETS
 from shoal.audit.read.read import NameAlias, Piece, RowGroupPiece, Vocabulary, read_rows
 from shoal.audit.result import thresholds
@@ -56,7 +56,7 @@ class _FooterColumn:
     """The ranges of one column in all row groups of a table, sorted for search."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
-        table = np.array(ranges, dtype=np.int64).reshape(-1, 2)
+        table = self.ranges = np.array(ranges, dtype=np.int64).reshape(-1, 2)
         self._order = np.argsort(table[:, 0], kind="stable")
         self._lows, self._highs = table[self._order].T
         self._reached = np.maximum.accumulate(self._highs)
@@ -68,6 +68,21 @@ class _FooterColumn:
         found: Ints = self._order[begin:end][self._highs[begin:end] >= low]
         return found
 
+    def overlaps(self, low: int, high: int) -> bool:
+        """Whether `overlapping` would return any; it takes no longer with more row groups."""
+        end = int(np.searchsorted(self._lows, high))
+        return end > 0 and int(self._reached[end - 1]) >= low
+
+
+def _count_ranges(ranges: Ints, lows: Sequence[int]) -> Ints:
+    """Return for each (smallest, largest) how many of the ranges that begin at `lows` it touches.
+
+    What lies below the first one counts as a range too.
+    """
+    first, last = (np.searchsorted(ints(lows), ranges[:, side], "right") for side in (0, 1))
+    found: Ints = last - first + 1
+    return found
+
 
 class Footers:
     """What the footers of all row groups of one table say."""
@@ -76,6 +91,7 @@ class Footers:
         self._groups = groups
         self._columns: dict[str, _FooterColumn] = {}
         self._buckets = np.array([g.buckets for g in groups], dtype=np.int64).reshape(-1, 2)
+        self._are_of_all_buckets = bool((self._buckets == ALL_BUCKETS).all())
 
     def pieces(
         self,
@@ -84,16 +100,43 @@ class Footers:
         buckets: tuple[int, int] = ALL_BUCKETS,
     ) -> tuple[Piece, ...]:
         """Return the row groups that may have a value in a range [low, high), in ledger order."""
-        if column not in self._columns:
+        chosen = self._find(column, ranges, buckets)
+        return tuple(self._groups[number].piece for number in chosen.tolist())
+
+    def has_any(self, column: str, low: int, high: int, buckets: tuple[int, int]) -> bool:
+        """Whether a row group may have a value in [low, high)."""
+        if buckets == ALL_BUCKETS or self._are_of_all_buckets:
+            return self._column(column).overlaps(low, high)
+        return bool(len(self._find(column, [(low, high)], buckets)))
+
+    def count_reads(self, column: str, lows: Sequence[int], bucket_edges: Sequence[int]) -> int:
+        """Return how many rows tasks would read in all, each its cell of its buckets.
+
+        Cells begin at `lows`, ascending; tasks have the buckets between successive edges.
+        """
+        reads = _count_ranges(self._column(column).ranges, lows)
+        if len(bucket_edges) > 2:
+            inclusive = self._buckets - np.array([0, 1])
+            reads *= _count_ranges(inclusive, bucket_edges[:-1])
+        return int((reads * np.array([group.rows for group in self._groups], np.int64)).sum())
+
+    def _column(self, name: str) -> _FooterColumn:
+        if name not in self._columns:
             unknown = (-LARGEST, LARGEST)
-            known = [group.ranges.get(column, unknown) for group in self._groups]
-            self._columns[column] = _FooterColumn(known)
-        chosen = np.zeros(len(self._groups), dtype=np.bool_)
-        for low, high in ranges:
-            chosen[self._columns[column].overlapping(low, high)] = True
-        if buckets != ALL_BUCKETS:
-            chosen &= (self._buckets[:, 0] < buckets[1]) & (self._buckets[:, 1] > buckets[0])
-        return tuple(self._groups[number].piece for number in np.flatnonzero(chosen).tolist())
+            known = [group.ranges.get(name, unknown) for group in self._groups]
+            self._columns[name] = _FooterColumn(known)
+        return self._columns[name]
+
+    def _find(
+        self, column: str, ranges: Iterable[tuple[int, int]], buckets: tuple[int, int]
+    ) -> Ints:
+        """Return the numbers of the row groups of `pieces`."""
+        found = [self._column(column).overlapping(low, high) for low, high in ranges]
+        chosen: Ints = np.unique(np.concatenate(found)) if found else ints()
+        if buckets == ALL_BUCKETS or self._are_of_all_buckets:
+            return chosen
+        own = self._buckets[chosen]
+        return chosen[(own[:, 0] < buckets[1]) & (own[:, 1] > buckets[0])]
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,24 @@ class GrowingLedger:
     """Reads a run folder again and again; each time only what is new."""
 
     def __init__(self, directory: Path, tables: Iterable[str]) -> None:
-        self._directory = directory
+        self.directory = directory
         self._words = Vocabulary()
         self._pieces: dict[str, list[Rows]] = {table: [] for table in tables}
         self._read: set[Path] = set()
-        self.rows = 0
+
+    def count_committed(self) -> int:
+        """Return the rows of these tables up to the last complete line of the commit log."""
+        folder = RunFolder.open(self.directory)
+        return sum(each.rows for table in self._pieces for each in folder.segments(table))
+
+    def forget(self) -> None:
+        """Free the memory; the next read is one of everything."""
+        self._pieces = {table: [] for table in self._pieces}
+        self._read.clear()
 
     def read(self) -> Ledger:
         """Return the ledgers up to the last complete line of the commit log."""
-        folder = RunFolder.open(self._directory)
+        folder = RunFolder.open(self.directory)
         for table, pieces in self._pieces.items():
             new = [each for each in folder.segments(table) if each.path not in self._read]
             if new:
@@ -69,7 +78,6 @@ class GrowingLedger:
             pieces += [RowGroupPiece(str(path), number, 0) for number in range(count)]
         rows = read_rows(table, pieces, names, vocabulary=self._words)
         self._read.update(paths)
-        self.rows += len(rows[names[0]])
         return rows
 
     def _groups(self, table: str) -> Iterable[RowGroup]:
@@ -78,7 +86,7 @@ class GrowingLedger:
             count = len(next(iter(rows.values())))
             if not count:
                 continue
-            piece = MemoryPiece(str(self._directory), rows, self._words.names, position)
+            piece = MemoryPiece(str(self.directory), rows, self._words.names, position)
             ranges: dict[str, tuple[int, int]] = {
                 name: _range(rows[name]) for name in RANGED if name in rows
             }

@@ -270,14 +270,15 @@ class CellView:
         return ints([slot for slot, _ in pairs]), ints([place for _, place in pairs])
 
     @property
-    def is_unsettled(self) -> bool:
-        """Whether offsets become evidence if other cells saw their attempts' transactions."""
+    def doubtful_transactions(self) -> Ints:
+        """The transactions that make offsets evidence if other cells saw them."""
         members = self.memberships
-        if members is None or self.context.delivered_transactions is not None:
-            return False
+        is_known = self.context.delivered_transactions is not None
+        if members is None or is_known or len(self.context.uncommitted) >= len(self.context.groups):
+            return ints()
         slots = self.unproven[0]
-        is_open = (self.outcome[slots] == UNKNOWN) & (members.transaction[slots] != NONE)
-        return bool(is_open.any()) and len(self.context.uncommitted) < len(self.context.groups)
+        found: Ints = members.transaction[slots[self.outcome[slots] == UNKNOWN]]
+        return found
 
     @property
     def received(self) -> tuple[Ints, Ints]:

@@ -16,6 +16,7 @@ from shoal.audit.arrays import LARGEST, Ints, ints, sum_by_key
 from shoal.audit.columns import LatestColumn, OrderColumn
 from shoal.audit.context import AuditContext, Knowledge, Log, Stream, StreamKey, sort_key
 from shoal.audit.parts import PartKind, TaskPart
+from shoal.audit.read.seen_transactions import Ask, SeenTransactions
 from shoal.audit.result.streams import (
     AffectedLane,
     Lane,
@@ -135,7 +136,8 @@ class Summaries:
     mirror_reach: dict[tuple[str, int], int] = field(default_factory=dict)
     group_reach: dict[tuple[str, str, int], int] = field(default_factory=dict)
     began: dict[Log, int] = field(default_factory=dict)
-    seen_transactions: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    seen: SeenTransactions = field(default_factory=SeenTransactions)
+    wanted_transactions: list[Ints] = field(default_factory=list)
     latest: list[tuple[str, Stream, Ints]] = field(default_factory=list)
     delivered_until: dict[tuple[str, Stream], int] = field(default_factory=dict)
     placed_since: dict[Stream, int] = field(default_factory=dict)
@@ -144,11 +146,15 @@ class Summaries:
     )
 
     def knowledge(
-        self, context: AuditContext, assigned: Mapping[tuple[str, int], int]
+        self,
+        context: AuditContext,
+        assigned: Mapping[tuple[str, int], int],
+        delivered_transactions: Ints,
     ) -> Knowledge:
         """Return the knowledge for the second round.
 
-        `assigned` is the lowest start offset of any assignment, by log.
+        `assigned` is the lowest start offset of any assignment, by log. `delivered_transactions`
+        are those of `wanted_transactions` of which a group received a message.
         """
         seen = dict(self.began)
         for (topic, partition), offset in assigned.items():
@@ -162,11 +168,7 @@ class Summaries:
             moved=frozenset(
                 log for log, offset in seen.items() if offset < context.scans.get(log, (0, 0))[0]
             ),
-            delivered_transactions=np.unique(
-                np.concatenate(
-                    [ints(), *(t for own in self.seen_transactions.values() for t in own)]
-                )
-            ),
+            delivered_transactions=delivered_transactions,
             latest=merge_latest(self.latest),
             last_in_target={s: tuple(sorted(rows)) for s, rows in self.last_in_target.items()},
         )
@@ -454,8 +456,12 @@ def _add_began(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> 
         summaries.began[log] = min(-negative, summaries.began.get(log, -negative))
 
 
-def _add_seen_transactions(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
-    summaries.seen_transactions[part.label].append(part.values)
+def _add_seen(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
+    summaries.seen.add(part)
+
+
+def _add_wanted(summaries: Summaries, part: TaskPart, _streams: list[Stream]) -> None:
+    summaries.wanted_transactions.append(part.values)
 
 
 def _add_latest(summaries: Summaries, part: TaskPart, streams: list[Stream]) -> None:
@@ -494,7 +500,9 @@ SUMMARY_KINDS: dict[PartKind, Callable[[Summaries, TaskPart, list[Stream]], None
     PartKind.LAST_IN_TARGET: _add_last_in_target,
     PartKind.GROUP_REACH: _add_group_reach,
     PartKind.BEGAN: _add_began,
-    PartKind.SEEN_TRANSACTIONS: _add_seen_transactions,
+    PartKind.SEEN_TRANSACTIONS: _add_seen,
+    PartKind.SEEN_FILE: _add_seen,
+    PartKind.WANTED_TRANSACTIONS: _add_wanted,
     PartKind.LATEST: _add_latest,
     PartKind.DELIVERED_UNTIL: _add_delivered_until,
     PartKind.PLACED_SINCE: _add_placed_since,
@@ -530,14 +538,15 @@ def settle_replication(totals: Totals) -> None:
         totals.latencies.sections.pop((None, REPLICATION))
 
 
-def settle_transactions(totals: Totals, streams: StreamTotals, summaries: Summaries) -> None:
+def settle_transactions(
+    totals: Totals, streams: StreamTotals, seen: SeenTransactions, ask: Ask
+) -> None:
     """Add torn transactions: one message was delivered and another is lost.
 
     The witness is the first lost message.
     """
     for group, lost in totals.lost_transactions.items():
-        seen = {t for own in summaries.seen_transactions[group] for t in own.tolist()}
-        for transaction in lost.keys() & seen:
+        for transaction in seen.find(group, ints([*lost]), ask).tolist():
             _, sequence, stream, cause = lost[transaction]
             streams.find(group, Finding.TORN_TRANSACTION, stream, 1)
             if cause in STAGE_OF_CAUSE:

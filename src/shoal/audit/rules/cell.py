@@ -36,7 +36,7 @@ from shoal.audit.read.evidence import (
 from shoal.audit.read.view import CellView
 from shoal.audit.rules.fidelity import Alterations, compare_copies
 from shoal.audit.rules.group import GroupJudge
-from shoal.audit.rules.supersession import latest_rows
+from shoal.audit.rules.supersession import distinct, latest_rows
 from shoal.audit.rules.tally import CellRecorder, is_measured, spans_of, write_order, write_range
 from shoal.audit.stages import StageCount
 from shoal.audit.tasks import MessageCell
@@ -209,8 +209,9 @@ def _write_doubtful(view: CellView, recorder: CellRecorder, cluster: Cluster) ->
 def _write_unproven_offsets(view: CellView, recorder: CellRecorder) -> None:
     """Write offsets that producers reported and that are not evidence, for offset cells."""
     slots, places = view.unproven
-    if view.is_unsettled:
-        recorder.write(PartKind.UNSETTLED, None)
+    in_doubt = distinct(view.doubtful_transactions)
+    if len(in_doubt):
+        recorder.write(PartKind.UNSETTLED, None, in_doubt)
     if len(slots):
         index = view.index
         rows = [index.stream_of(slots), index.sequence_of(slots), offset_of(places)]

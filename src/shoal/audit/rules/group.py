@@ -147,8 +147,8 @@ class GroupJudge:
         self._find(Finding.UNCOMMITTED_READ, early)
         self._blame_for_exposure(Finding.UNCOMMITTED_READ, early)
         self.recorder.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
-        seen = distinct(members.transaction[self.delivered])
-        self.recorder.write(PartKind.SEEN_TRANSACTIONS, self.group, seen)
+        if not view.cell.is_again:  # the first judgement has recorded them
+            self.recorder.record_seen(self.group, distinct(members.transaction[self.delivered]))
 
     def _judge_corruption(self) -> None:
         view = self.view
@@ -355,6 +355,8 @@ class GroupJudge:
         )
         if view.cell.knowledge is None:
             self.is_undecided |= bool(len(waiting))
+            wanted = distinct(members.transaction[waiting])
+            self.recorder.write(PartKind.WANTED_TRANSACTIONS, None, wanted)
             return found
         seen = view.cell.knowledge.delivered_transactions
         found[waiting[members_of(members.transaction[waiting], seen)]] = True

@@ -22,6 +22,7 @@ from shoal.audit.arrays import (
 from shoal.audit.columns import OrderColumn
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.evidence import NEVER, Deliveries, Places, offset_of, partition_of
+from shoal.audit.read.seen_transactions import record_seen
 from shoal.audit.read.view import CellView
 from shoal.audit.rules.anomalies import AnomalyRows, received_times
 from shoal.audit.rules.order import Units, late_elements, summarise
@@ -67,6 +68,10 @@ class CellRecorder:
 
     def write(self, kind: PartKind, label: Any, rows: Any = ()) -> None:
         self._parts.append(make_part(kind, label, rows))
+
+    def record_seen(self, group: str, transactions: Ints) -> None:
+        """Record of which transactions a group received a message."""
+        self._parts += record_seen(group, transactions, self._view.context.scratch)
 
     def add(self, group: str | None, name: str, per_stream: Ints) -> None:
         tally = self._tallies.setdefault(group, {})

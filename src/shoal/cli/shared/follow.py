@@ -13,10 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from shoal.cli.shared import console
 from shoal.model.events import FindingSeen
+
+if TYPE_CHECKING:
+    from shoal.pipeline.session import SessionFuture
+
+StartSpark = Callable[[], "SessionFuture"]
 
 _NICE: Final = 10
 _END_PATIENCE_S: Final = 60.0
@@ -24,9 +29,12 @@ _STATE_EVERY_S: Final = 0.2
 
 
 def follow_to_the_end(
-    run_dir: Path, master: str | None, *, is_child: bool, output: str = ""
+    run_dir: Path, start_spark: StartSpark, *, is_child: bool, output: str = ""
 ) -> None:
-    """Report what is certain until the run is over; beside JSON, on standard error."""
+    """Report what is certain until the run is over; beside JSON, on standard error.
+
+    `start_spark` gives the session of the whole command: it is asked only if the run is large.
+    """
     from shoal.pipeline.follow import follow_run
 
     if is_child:
@@ -36,7 +44,7 @@ def follow_to_the_end(
         run_dir,
         is_over=is_over,
         report=partial(_report, output),
-        large_runner=_spark_runner(master),
+        large_runner=_spark_runner(start_spark),
     )
 
 
@@ -67,17 +75,13 @@ def _wait_for_end(run_dir: Path) -> Callable[[float], bool]:
     return is_over
 
 
-def _spark_runner(master: str | None) -> Callable[[], Any]:
-    """Return what starts a Spark session when the run has become large, and keeps it."""
-    found: list[Any] = []
+def _spark_runner(start_spark: StartSpark) -> Callable[[], Any]:
+    """Return what gives the runner of a run that has become large."""
 
     def get() -> Any:
-        if not found:
-            from shoal.pipeline.cells import run_on
-            from shoal.pipeline.session import start_session
+        from shoal.pipeline.cells import run_on
 
-            found.append(partial(run_on, start_session(master)))
-        return found[0]
+        return partial(run_on, start_spark().result())
 
     return get
 
