@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.model.events import Event, Log, Meta, State, Tick
+from shoal.model.events import Event, LogLine, Meta, State, Tick
 from shoal.model.nodes import Node
 from shoal.systems.metadata_events import MetadataEvents
 from shoal.telemetry.events import EventReader
@@ -85,7 +85,7 @@ def test_of_an_external_cluster_only_the_named_topics_are_asked_for(
         eventually(lambda: "partition orders-0" in stream.words())
         cluster.kill(1)
         cluster.kill(2)
-        eventually(lambda: bool(stream.of_kind(Log)))
+        eventually(lambda: bool(stream.of_kind(LogLine)))
         cluster.restart(1)
         cluster.restart(2)
         seen = len(stream.of_kind(Tick))
@@ -106,5 +106,5 @@ def test_an_address_where_nothing_answers_is_said_once(tmp_path: Path) -> None:
         eventually(lambda: len(stream.of_kind(Tick)) >= 2)
     finally:
         events.close()
-    assert [log.level for log in stream.of_kind(Log)] == ["warning"]
+    assert [log.level for log in stream.of_kind(LogLine)] == ["warning"]
     assert stream.states() == {}
