@@ -256,7 +256,7 @@ def test_brokers_end_when_the_supervisor_is_killed(folder: Path, paused: bool) -
         cluster.pause(1)
     processes[0].send_signal(signal.SIGKILL)
     assert gone_within(processes, 60)
-    with pytest.raises(UnreachableError, match="has ended; see .*supervisor.log"):
+    with pytest.raises(UnreachableError, match=r"has ended; see .*supervisor\.log"):
         cluster.status()
     cluster.stop()
 
