@@ -256,9 +256,25 @@ def test_brokers_end_when_the_supervisor_is_killed(folder: Path, paused: bool) -
         cluster.pause(1)
     processes[0].send_signal(signal.SIGKILL)
     assert gone_within(processes, 60)
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableError, match=r"has ended; see .*supervisor\.log"):
         cluster.status()
     cluster.stop()
+
+
+def test_a_supervisor_that_does_not_answer_is_not_taken_for_an_ended_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LiteCluster(directory=folder) as cluster:
+        supervisor = family(cluster)[0]
+        supervisor.suspend()
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr("shoal.lite.cluster._COMMAND_TIMEOUT_S", 0.2)
+                with pytest.raises(UnreachableError, match="did not answer 'status' within"):
+                    cluster.status()
+        finally:
+            supervisor.resume()
+        assert cluster.status()
 
 
 def test_everything_ends_when_the_fork_server_is_killed(folder: Path) -> None:

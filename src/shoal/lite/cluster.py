@@ -185,7 +185,10 @@ class LiteCluster:
     def start(self) -> Self:
         """Start all brokers; returns when they serve clients."""
         if self._folder is not None:
-            raise UsageError(f"the cluster in {self._folder.path} is already running")
+            raise UsageError(
+                f"the cluster in {self._folder.path} is already running",
+                remedy="stop it first, or use another `directory`",
+            )
         temporary = self._directory is None
         directory = self._directory or Path(tempfile.mkdtemp(prefix="shoal-"))
         spec = SupervisorSpec(
@@ -519,13 +522,21 @@ class LiteCluster:
         request = {"token": address.token, "command": command, "node": node_id} | values
         try:
             answer = request_answer(address.port, request, timeout_s=_COMMAND_TIMEOUT_S)
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"the supervisor of {folder.path} did not answer {command!r} within "
+                f"{_COMMAND_TIMEOUT_S:.0f} s",
+                remedy=f"see {folder.log_file('supervisor')}; if it is paused, resume it",
+            ) from error
         except OSError as error:
             raise UnreachableError(
-                f"cannot reach the supervisor of {folder.path}: it has ended"
+                f"cannot reach the supervisor of {folder.path}: it has ended",
+                remedy=f"see {folder.log_file('supervisor')}, and start the cluster again",
             ) from error
         except ControlError as error:
             raise UnreachableError(
-                f"the supervisor of {folder.path} ended before it answered"
+                f"the supervisor of {folder.path} ended before it answered {command!r}",
+                remedy=f"see {folder.log_file('supervisor')}, and start the cluster again",
             ) from error
         if "error" in answer:
             raise _failure(answer)
@@ -546,7 +557,10 @@ def _send_spec(process: "subprocess.Popen[bytes]", spec: SupervisorSpec) -> dict
     process.stdin.flush()
     readable, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
     if not readable:
-        raise SystemFailure(f"the supervisor did not answer within {_START_TIMEOUT_S:.0f} s")
+        raise SystemFailure(
+            f"the supervisor did not answer within {_START_TIMEOUT_S:.0f} s of its start",
+            remedy=f"see the logs in {spec.directory}",
+        )
     line = process.stdout.readline()
     if not line:
         remedy = f"see {spec.directory}/supervisor.log and the output above"

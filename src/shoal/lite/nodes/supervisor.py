@@ -339,7 +339,7 @@ class ClusterSupervisor:
                 await node.started
         except TimeoutError:
             message = f"{node} was not ready within {READY_TIMEOUT_S:.0f} s after its start"
-            raise SystemFailure(message) from None
+            raise SystemFailure(message, remedy=f"see {self._log_file(node)}") from None
 
     def _spec_of(self, node: NodeState) -> BrokerSpec | ControllerSpec:
         folder = self._folder
@@ -586,8 +586,10 @@ class ClusterSupervisor:
         ]:
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
+                names = ", ".join(str(asked[done]) for done in late)
                 raise SystemFailure(
-                    f"{len(late)} node(s) did not confirm the fault within {_FAULT_TIMEOUT_S:.0f} s"
+                    f"{names} did not confirm the fault within {_FAULT_TIMEOUT_S:.0f} s",
+                    remedy="inject it again, or heal it, when the machine is less busy",
                 )
             await asyncio.wait(late, timeout=min(left_s, _FAULT_CHECK_S))
         finished = [done for done in asked if done.done()]

@@ -78,7 +78,10 @@ class FoundingState:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedFile(f"{path} is damaged: {error!r}") from error
         if draft.node_id != node_id:
-            raise SystemFailure(f"{folder} is the disk of controller {draft.node_id}")
+            raise SystemFailure(
+                f"{folder} is the folder of controller {draft.node_id}, not of {node_id}",
+                remedy=f"start it with that id, or give controller {node_id} a folder of its own",
+            )
         return draft
 
     def save(self, folder: Path) -> None:

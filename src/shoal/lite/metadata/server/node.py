@@ -121,7 +121,8 @@ class ControllerNode:
         if self.state.cluster_id not in {"", self._cluster_id}:
             raise SystemFailure(
                 f"the metadata log belongs to cluster {self.state.cluster_id}, not to "
-                f"{self._cluster_id}"
+                f"{self._cluster_id}",
+                remedy="start it with the id of its cluster, or with another folder",
             )
 
     def close(self) -> None:
