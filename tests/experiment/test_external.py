@@ -29,8 +29,8 @@ from shoal.experiment.run import run_workload
 from shoal.experiment.safety import Permissions, apply_permissions
 from shoal.experiment.spec import Caps, ExperimentSpec, MirrorSpec, load
 from shoal.lite.cluster import LiteCluster
-from shoal.model.errors import UsageError
-from shoal.model.events import Event, Meta, State, Tick
+from shoal.model.errors import SystemFailure, UsageError
+from shoal.model.events import End, Event, Meta, State, Tick
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.telemetry.events import EventReader
@@ -171,6 +171,20 @@ def check_events(run_dir: Path) -> None:
     ticks = [each for each in read_events(run_dir) if isinstance(each, Tick)]
     used = {process.name for tick in ticks for process in tick.processes}
     assert {"driver", "producer-1", "consumer-1"} <= used
+
+
+def test_the_events_of_a_failed_run_end_with_the_reason(
+    clusters: tuple[LiteCluster, LiteCluster], tmp_path: Path
+) -> None:
+    spec = apply_permissions(spec_for(clusters, tmp_path), Permissions())
+    spec = replace(spec, mirror=MirrorSpec("external", start="false"))
+    run_dir = tmp_path / "runs" / "failed"
+    with pytest.raises(SystemFailure, match="the mirror exited"):
+        run_experiment_in(spec, run_dir)
+    end = read_events(run_dir)[-1]
+    assert isinstance(end, End)
+    assert end.outcome == "failed"
+    assert "the mirror exited before the run ended" in end.text
 
 
 def read_events(folder: Path) -> list[Event]:
