@@ -14,6 +14,12 @@ from urllib.error import HTTPError
 
 import pytest
 
+from shoal.model.events import End, Event, State, Tick
+from shoal.telemetry.discovery import find_sources
+from shoal.telemetry.events import EventReader
+from support.apache.clusters import short_lived_jvm
+from support.lite.clusters import eventually
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -299,3 +305,45 @@ def test_the_base_package_runs_without_extras(tmp_path: Path, environment: dict[
     )
     assert demo.returncode == 1
     assert "shoal[spark]" in demo.stderr
+
+
+@pytest.mark.apache
+def test_an_apache_kafka_writes_events_that_pages_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its jars are in the user's cache, so only the state is its own."""
+    short_lived_jvm(monkeypatch)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    environment = dict(os.environ)
+    directory = tmp_path / "kept"
+    up = ("cluster", "up", "--engine", "apache", "--name", "ap", "--dir", str(directory), "-d")
+    started = shoal(environment, *up)
+    assert started.returncode == 0, started.stderr
+    reader, events = EventReader(directory), list[Event]()
+
+    def has_state(word: str) -> bool:
+        events.extend(reader.read().events)
+        states = [each.state for each in events if isinstance(each, State)]
+        return bool(states) and states[-1] == word
+
+    try:
+        eventually(lambda: has_state("running"), 100)
+        [source] = [each for each in find_sources(tmp_path) if each.name == "ap"]
+        assert (source.subject, source.is_alive) == ("cluster", True)
+        assert shoal(environment, "cluster", "pause", "1", "--name", "ap").returncode == 0
+        eventually(lambda: has_state("paused"), 100)
+        assert shoal(environment, "cluster", "resume", "1", "--name", "ap").returncode == 0
+        eventually(lambda: has_state("running"), 100)
+        refused = shoal(environment, "cluster", "trace", "--name", "ap")
+        assert "only Kafka Lite can be traced" in refused.stderr
+    finally:
+        assert shoal(environment, "cluster", "down", "--name", "ap").returncode == 0
+
+    def has_ended() -> bool:
+        events.extend(reader.read().events)
+        return isinstance(events[-1], End)
+
+    eventually(has_ended, 100)
+    reader.close()
+    used = {p.name for each in events if isinstance(each, Tick) for p in each.processes}
+    assert used == {"broker 1"}

@@ -12,6 +12,7 @@ from shoal.control.process import answer_request
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
+from shoal.telemetry.events import EventWriter
 from support.web_runs import describe_run, write_json
 
 
@@ -68,6 +69,28 @@ def test_a_thing_that_does_not_run_is_refused(thing: str, tmp_path: Path) -> Non
     action = Action(thing, "stop" if thing == "run:r" else "kill", 1)
     with pytest.raises(ShoalError) as refusal:
         act(action, tmp_path)
+    assert refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        ("apache", "it is Apache Kafka"),
+        ("external", "was not started by this run"),
+        ("lite", "was"),
+    ],
+)
+def test_clusters_that_others_own_are_refused_with_the_reason(
+    engine: str, reason: str, tmp_path: Path
+) -> None:
+    writer = EventWriter(
+        tmp_path / "r1" / "source", "cluster", "source", details={"engine": engine}
+    )
+    try:
+        with pytest.raises(UsageError, match=reason) as refusal:
+            act(Action("run:r1/source", "kill", 1), tmp_path)
+    finally:
+        writer.close()
     assert refusal.value.remedy
 
 

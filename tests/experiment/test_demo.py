@@ -12,9 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, build_opener
 
 import psutil
 import pytest
+
+from shoal.model.events import Event, Fault, Tick
+from shoal.telemetry.events import EventReader
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -176,6 +181,59 @@ def test_the_same_ledgers_give_the_same_verdict_again(demo: Finished) -> None:
     )
     assert again.returncode == 4, again.stderr
     assert json.loads(again.stdout) == before
+
+
+@pytest.mark.parametrize(("option", "least_s"), [("--page", 10.0), ("--no-page", 2.0)])
+def test_on_a_server_the_address_is_printed_and_the_button_presses_itself(
+    option: str, least_s: float, tmp_path: Path
+) -> None:
+    """Judged by the order of what is printed and by the events of the runs, not by the clock."""
+    environment = {n: v for n, v in os.environ.items() if n not in {"DISPLAY", "WAYLAND_DISPLAY"}}
+    command = shoal("demo", "--runs-dir", str(tmp_path), option)
+    said: list[str] = []
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stderr
+        try:
+            for line in demo.stderr:
+                said.append(line.strip())
+                if found := re.fullmatch(r"page: (http://\S+)#/demo\s*", line):
+                    with pytest.raises(HTTPError) as answer:  # it serves what it has announced
+                        build_opener(NoRedirect).open(found[1], timeout=LIMIT_S)
+                    assert answer.value.code == 303
+                    answer.value.close()
+                if "the leaders are killed" in line:
+                    break
+        finally:
+            started = psutil.Process(demo.pid).children(recursive=True)
+            demo.kill()
+    psutil.wait_procs(started, timeout=GONE_WITHIN_S)
+    up = next(n for n, line in enumerate(said) if "two clusters of three brokers are up" in line)
+    assert said[up + 1].startswith("page: http://127.0.0.1:") == (option == "--page"), said
+    assert any("page:" in line for line in said) == (option == "--page"), said
+    cut = "the followers are cut off from the leader, in both clusters"
+    assert said.index(cut) < len(said)
+    for folder in tmp_path.glob("*-demo-acks-*"):
+        events = read_events(folder)
+        [pressed_us] = [each.t for each in events if isinstance(each, Fault)][:1]
+        sent_us = next(e.t for e in events if isinstance(e, Tick) and e.counters["sent"])
+        # The first tick with messages is later than the start by a second at most.
+        assert pressed_us - sent_us >= (least_s - 1.5) * 1e6
+
+
+class NoRedirect(HTTPRedirectHandler):
+    """Lets a test see the answer to the token itself."""
+
+    def redirect_request(self, *_given: object) -> None:
+        return None
+
+
+def read_events(folder: Path) -> list[Event]:
+    reader = EventReader(folder)
+    events = reader.read().events
+    reader.close()
+    return events
 
 
 @pytest.fixture

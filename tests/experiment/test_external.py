@@ -29,9 +29,11 @@ from shoal.experiment.run import run_workload
 from shoal.experiment.safety import Permissions, apply_permissions
 from shoal.experiment.spec import Caps, ExperimentSpec, MirrorSpec, load
 from shoal.lite.cluster import LiteCluster
-from shoal.model.errors import UsageError
+from shoal.model.errors import SystemFailure, UsageError
+from shoal.model.events import End, Event, Meta, State, Tick
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
+from shoal.telemetry.events import EventReader
 from support.lite.clusters import create_topic, send
 
 OTHERS = "precious"
@@ -157,6 +159,41 @@ def log_end(cluster: LiteCluster, topic: str) -> int:
         consumer.close()
 
 
+def check_events(run_dir: Path) -> None:
+    """The run watches its clusters by their metadata: its own topics, and nothing of others."""
+    for role in ("source", "target"):
+        events = read_events(run_dir / role)
+        [meta] = [each for each in events if isinstance(each, Meta)]
+        assert (meta.subject, meta.details["engine"]) == ("cluster", "external")
+        states = {each.object for each in events if isinstance(each, State)}
+        partitions = {f"partition theirs-{number}" for number in range(3)}
+        assert states - {"broker 1"} == partitions
+    ticks = [each for each in read_events(run_dir) if isinstance(each, Tick)]
+    used = {process.name for tick in ticks for process in tick.processes}
+    assert {"driver", "producer-1", "consumer-1"} <= used
+
+
+def test_the_events_of_a_failed_run_end_with_the_reason(
+    clusters: tuple[LiteCluster, LiteCluster], tmp_path: Path
+) -> None:
+    spec = apply_permissions(spec_for(clusters, tmp_path), Permissions())
+    spec = replace(spec, mirror=MirrorSpec("external", start="false"))
+    run_dir = tmp_path / "runs" / "failed"
+    with pytest.raises(SystemFailure, match="the mirror exited"):
+        run_experiment_in(spec, run_dir)
+    end = read_events(run_dir)[-1]
+    assert isinstance(end, End)
+    assert end.outcome == "failed"
+    assert "the mirror exited before the run ended" in end.text
+
+
+def read_events(folder: Path) -> list[Event]:
+    reader = EventReader(folder)
+    events = reader.read().events
+    reader.close()
+    return events
+
+
 def test_a_run_touches_nothing_else_and_cleans_up_after_itself(
     clusters: tuple[LiteCluster, LiteCluster], tmp_path: Path
 ) -> None:
@@ -167,6 +204,7 @@ def test_a_run_touches_nothing_else_and_cleans_up_after_itself(
     with traffic(clusters[0]) as sent:
         result = run_experiment_in(spec, run_dir)
     assert result.verdict is Verdict.PROVEN, result.sentence
+    check_events(run_dir)
     assert sent
     assert all(sent)
     assert log_end(clusters[0], BUSY) == busy_before + len(sent)

@@ -87,7 +87,16 @@ def _entry_of(source: EventSource) -> RegistryEntry:
             return RegistryEntry(
                 source.name, "lite", bootstrap, source.meta.t, owner, (), {}, folder
             )
-    raise UsageError(f"cluster {source.name:.80} was not started by shoal")
+        case {"engine": "apache"}:
+            raise UsageError(
+                f"only the run can act on the brokers of {source.name:.80}: it is Apache Kafka",
+                remedy="plan a fault in the experiment file, or act on a cluster of"
+                " shoal cluster up --engine apache",
+            )
+    raise UsageError(
+        f"cluster {source.name:.80} was not started by this run",
+        remedy="act on it where it was started",
+    )
 
 
 def find_driver(name: str, runs_dir: Path | None) -> ProcessIdentity | None:

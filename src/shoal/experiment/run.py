@@ -31,14 +31,14 @@ from shoal.experiment.spec import ExperimentSpec
 from shoal.experiment.topics import prepare_topics, resolve_existing_topics
 from shoal.mirror.offsets.positions import read_positions, read_rebatched
 from shoal.mirror.offsets.re_encoded import read_re_encoded
-from shoal.model.errors import SystemFailure
+from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.run_folder import read_plan
 from shoal.runtime.interrupts import drain_first, explain_interrupt
 from shoal.runtime.processes import machine_clock
 from shoal.systems.metadata_events import MetadataEvents
 from shoal.systems.mirror_kinds import RE_ENCODED_FILE, MirrorOptions, MirrorRoute, make_mirror
 from shoal.systems.mirrors import Mirror
-from shoal.telemetry.run_events import ProcessEvents, RunEvents
+from shoal.telemetry.run_events import Outcome, ProcessEvents, RunEvents
 from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import WorkerSpec
@@ -157,7 +157,7 @@ def run_workload(
     spec = asyncio.run(resolve_existing_topics(spec, addresses))
     described = plan.description(run, spec, addresses) | describe_invocation()
     create_run(run_dir, described | {"state": "running"})
-    state = "interrupted"
+    state, failure = "interrupted", ""
     events = RunEvents(run_dir, addresses.events)
     watch = _write_progress(events, watch)
     try:
@@ -187,9 +187,13 @@ def run_workload(
                 scans += plan.scan_workers(run, growth, addresses, {})
             _read_logs(scans, workers, location, run_dir=run_dir, watch=watch)
         state = "interrupted" if is_cut_short else "finished"
+    except ShoalError as error:
+        failure = error.message
+        raise
     finally:
         _update_run_file(run_dir, state=state)
-        events.close("finished" if state == "finished" else "interrupted")
+        outcome: Outcome = "finished" if state == "finished" else "interrupted"
+        events.close("failed" if failure else outcome, failure)
 
 
 def _watch_clusters(
