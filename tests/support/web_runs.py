@@ -80,15 +80,21 @@ def build_result(name: str, verdict: Verdict, topic: str) -> Result:
         harvest=1 - lost / 1000,
         completeness=1 - lost / 1000,
         duplication=0.0,
-        order=0.0,
+        F=30,
+        F_limit=125_000,
+        K=20,
+        order=30 / 125_000,
         latency_us={"e2e_intended": latency},
         range_us={"sent": 4_990_000},
     )
     findings = {"lost: not-mirrored": FindingResult(1, 1, witness)} if is_violated else {}
     sentence = f"1 of 1,000 was lost of {topic}." if is_violated else "All 1,000 were delivered."
+    still = {"topic": topic, "lane": 0, "delivered": 500, "F_limit": 125_000}
+    moved = {**still, "lane": 1, "F": 30, "K": 20, "reordered": 4}
     group = GroupResult(
         verdict,
         sentence,
+        lanes=(still, moved),
         stages={"source_to_target": Stage(verdict, tuple(findings))},
         findings=findings,
         metrics=metrics,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shoal.model.findings import Finding
 from support.web_browser import open_browser
 from support.web_modules import Modules, open_modules
 
@@ -101,6 +102,16 @@ def test_findings_belong_to_stages(
     modules: Modules, stage: str, finding: str, is_of_it: bool
 ) -> None:
     assert modules.call("stages", "isFindingOf", stage, finding) is is_of_it
+
+
+def test_every_finding_belongs_to_a_stage(modules: Modules) -> None:
+    stages = modules.call("stages", "STAGES")
+    homeless = {
+        finding.value
+        for finding in Finding
+        if not any(modules.call("stages", "isFindingOf", stage, finding.value) for stage in stages)
+    }
+    assert homeless == set()
 
 
 def test_a_stage_filters_lanes_states_and_processes(modules: Modules) -> None:

@@ -125,7 +125,10 @@ def test_a_malformed_sweep_is_listed(tmp_path: Path, plan: str) -> None:
     assert read_sweep_result(sweep) is None
 
 
-def test_a_run_of_a_sweep_is_followed_while_it_goes(tmp_path: Path) -> None:
+def test_a_run_of_a_sweep_is_followed_while_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     sweep = write_sweep(tmp_path / "sweep-x", is_done=False)
     RunningRun(sweep / "going").tick()
     part = sweep / "going" / "source"
