@@ -174,6 +174,13 @@ def test_lanes_are_the_worst_with_the_share_that_is_affected(modules: Modules) -
     assert second["share"] == 0
 
 
+def test_only_time_without_messages_is_a_gap_of_a_lane(modules: Modules) -> None:
+    stretches = [[0, 900_000, 10, 0], [1_000_000, 1_900_000, 10, 1], [5_000_000, 5_900_000, 10, 0]]
+    lane = {"topic": "t", "lane": 0, "due": 30, "affected": 1, "findings": {}}
+    (row,) = modules.call("model", "laneRows", [{**lane, "stretches": stretches}], 0)
+    assert [(span["from"], span["to"]) for span in row["spans"]] == [(0, 1), (1, 1.9), (5, 5.9)]
+
+
 def test_lanes_that_moved_are_listed_by_how_far(modules: Modules) -> None:
     lanes = [
         {"topic": "t", "lane": 0, "delivered": 100, "F_limit": 5000},
