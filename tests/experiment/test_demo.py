@@ -82,6 +82,8 @@ def use_page(browser: "Browser", stderr: Path) -> list[str]:
     """Press the button, follow a lost message, wait for all verdicts; return what was seen."""
     from playwright.sync_api import expect
 
+    from support.web_browser import check_look, take_on
+
     address = wait_for_line(stderr, r"page: (http://\S+)")[1]
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     problems: list[str] = []
@@ -109,6 +111,9 @@ def use_page(browser: "Browser", stderr: Path) -> list[str]:
     expect(page.locator(".sentence .verdict")).to_have_count(4)
     keep_picture(page, "demo-verdicts")
     seen += [text_of(each) for each in page.locator(".sentence .verdict").all()]
+    for look in ("light-1280", "dark-390"):
+        take_on(page, look)
+        check_look(page, look, stderr.with_name(f"demo-{look}.png"))
     assert problems == []
     page.close()
     return seen
