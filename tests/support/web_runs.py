@@ -313,5 +313,8 @@ def write_traced_run(folder: Path, *, age_s: int = 0) -> Path:
     described = describe_run(folder.name, "finished", START_US - age_s * SECOND_US)
     named = {name: described[name] for name in ("state", "started_us", "driver")}
     clusters = {role: {"bootstrap.servers": "127.0.0.1:1"} for role in ("source", "target")}
-    write_json(path, {**plan, **named, "clusters": clusters})
+    write_json(path, {**plan, **named, "clusters": clusters, "acks": -1})
+    replicas = {"leader": 2, "epoch": 0, "replicas": [1, 2, 3], "in_sync": [2, 3], "eligible": []}
+    state = {"kind": "state", "object": "partition t-1", "state": "led by broker 2", "reason": ""}
+    write_events(folder / "source", "cluster", [{"t": 1, **state, "details": replicas}])
     return folder

@@ -191,6 +191,10 @@ def test_a_message_is_followed_to_where_it_was_last_seen(page: Page, served: Ser
     open_place(page, served, LIFE, "Message 7 of lane 1")
     expect(page.get_by_text("not seen after this", exact=True)).to_be_visible()
     expect(page.locator(".life .unseen")).to_have_count(1)
+    lanes = page.locator(".life svg")
+    for text in ("source leader", "broker 2", "followers", "in sync: 3", "mirror", "target leader"):
+        expect(lanes.get_by_text(text, exact=True)).to_be_visible()
+    expect(page.locator(".life line.neighbour")).to_have_count(6)
     page.get_by_role("link", name="8", exact=True).click()
     expect(page.get_by_text("was received by group g")).to_be_visible()
     expect(page.locator(".life .unseen")).to_have_count(0)
