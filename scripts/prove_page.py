@@ -32,6 +32,7 @@ PROOF = ROOT / "docs" / "proofs" / "page.md"
 RUNS = 50
 LOADS = 15
 GOALS = {"paint_ms": 300, "draw_ms": 50, "idle_mb": 60}
+CALM_LOAD = 1  # one-minute load average, before the measurement
 # Resolves after the frame that shows the chart.
 DRAW = """async () => {
   const { html, render } = await import("/vendor.js");
@@ -95,6 +96,7 @@ def read_memory(served: Served) -> tuple[float, float]:
 
 
 def measure() -> dict[str, Any]:
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
         for number in range(RUNS):
@@ -109,6 +111,7 @@ def measure() -> dict[str, Any]:
             after_mb, most_mb = read_memory(served)
     return {
         "chromium": version,
+        "load": load,
         "paint": paint,
         "draw": draw,
         "draw_cpu": draw_cpu,
@@ -119,12 +122,12 @@ def measure() -> dict[str, Any]:
 
 
 def describe(found: dict[str, Any]) -> str:
-    load, cores = os.getloadavg()[0], os.cpu_count()
+    load, cores = found["load"], os.cpu_count()
     chart = "a chart of 10 series of 10,000 points"
     rows = [
         ("first contentful paint of Home with 50 runs, ms", found["paint"], GOALS["paint_ms"]),
         (f"{chart}: CPU time of its thread, ms", found["draw_cpu"], GOALS["draw_ms"]),
-        (f"{chart}: until its frame is there, ms", found["draw"], "none"),
+        (f"{chart}: until its frame is there, ms", found["draw"], f"{GOALS['draw_ms']} when calm"),
     ]
     lines = [
         f"| {name} | {min(v):.0f} | {statistics.median(v):.0f} | {goal} |" for name, v, goal in rows
@@ -134,8 +137,9 @@ def describe(found: dict[str, Any]) -> str:
 
 Made by `make prove-page` on {datetime.now(UTC):%Y-%m-%d}: Chromium {found["chromium"]} and
 `shoal serve` on {machine}. Above a load of 1 other work ran at the same time. {LOADS} loads, each
-in a new browser context with an empty cache. Medians are judged. While other work runs, the time
-until a frame is there is mostly time that this work took: CPU time is judged instead.
+in a new browser context with an empty cache. Medians are judged. While other work runs (a load
+above {CALM_LOAD}), the time until a frame is there is mostly time that this work took: it is judged
+on a calm machine only, CPU time always.
 
 | | best | median | goal |
 |---|---|---|---|
@@ -162,6 +166,7 @@ def main() -> int:
     is_met = (
         statistics.median(found["paint"]) < GOALS["paint_ms"]
         and statistics.median(found["draw_cpu"]) < GOALS["draw_ms"]
+        and (found["load"] > CALM_LOAD or statistics.median(found["draw"]) < GOALS["draw_ms"])
         and found["idle_mb"] < GOALS["idle_mb"]
     )
     return 0 if is_met else 1

@@ -18,7 +18,7 @@ from urllib.request import HTTPRedirectHandler, build_opener
 import psutil
 import pytest
 
-from shoal.model.events import Event, Fault, Tick
+from shoal.model.events import Event, FaultSeen, Tick
 from shoal.telemetry.events import EventReader
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def use_page(browser: "Browser", stderr: Path) -> list[str]:
     """Press the button, follow a lost message, wait for all verdicts; return what was seen."""
     from playwright.sync_api import expect
 
+    from support.web_browser import check_look, take_on
+
     address = wait_for_line(stderr, r"page: (http://\S+)")[1]
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     problems: list[str] = []
@@ -114,6 +116,9 @@ def use_page(browser: "Browser", stderr: Path) -> list[str]:
     expect(page.locator(".sentence .verdict")).to_have_count(4)
     keep_picture(page, "demo-verdicts")
     seen += [text_of(each) for each in page.locator(".sentence .verdict").all()]
+    for look in ("light-1280", "dark-390"):
+        take_on(page, look)
+        check_look(page, look, stderr.with_name(f"demo-{look}.png"))
     assert problems == []
     page.close()
     return seen
@@ -216,7 +221,7 @@ def test_on_a_server_the_address_is_printed_and_the_button_presses_itself(
     assert said.index(cut) < len(said)
     for folder in tmp_path.glob("*-demo-acks-*"):
         events = read_events(folder)
-        [pressed_us] = [each.t for each in events if isinstance(each, Fault)][:1]
+        [pressed_us] = [each.t for each in events if isinstance(each, FaultSeen)][:1]
         sent_us = next(e.t for e in events if isinstance(e, Tick) and e.counters["sent"])
         # The first tick with messages is later than the start by a second at most.
         assert pressed_us - sent_us >= (least_s - 1.5) * 1e6

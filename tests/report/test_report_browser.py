@@ -79,6 +79,8 @@ def test_the_report_of_a_run_shows_verdict_tiles_and_tracks(page: Page, run: Pat
     expect(page.get_by_text("missed: latency_ms_p99<10")).to_be_visible()
     for title in ("Faults", "Messages per second", "Latency from", "Lanes", "Brokers", "CPU of"):
         expect(page.get_by_role("img", name=title).first).to_be_visible()
+    moved = page.get_by_role("region", name="How far messages moved")
+    expect(moved).to_contain_text("0.06 places on average, 30 in all; 4 reordered")
     expect(page.get_by_text("Its life: shoal runs message")).to_be_visible()
     expect(page.get_by_text(HOSTILE).first).to_be_visible()
     expect(page.locator(".witness")).to_contain_text(f"key {HOSTILE}")
@@ -96,6 +98,12 @@ def test_a_click_filters_and_a_link_keeps_the_choice(page: Page, run: Path) -> N
     assert "stage=received" in page.url
     page.reload()
     expect(page.get_by_text("None of the 1 finding belongs")).to_be_visible()
+
+
+def test_an_address_that_names_nothing_falls_back(page: Page, run: Path) -> None:
+    page.goto((run / "report.html").as_uri() + "#/?stage=constructor&group=__proto__&from=x&at=-1")
+    expect(page.locator(".note")).to_have_count(4)
+    expect(page.get_by_role("img", name="Lanes")).to_be_visible()
 
 
 def test_paper_is_light_and_charts_fit_it(page: Page, run: Path) -> None:

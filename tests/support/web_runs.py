@@ -80,15 +80,21 @@ def build_result(name: str, verdict: Verdict, topic: str) -> Result:
         harvest=1 - lost / 1000,
         completeness=1 - lost / 1000,
         duplication=0.0,
-        order=0.0,
+        F=30,
+        F_limit=125_000,
+        K=20,
+        order=30 / 125_000,
         latency_us={"e2e_intended": latency},
         range_us={"sent": 4_990_000},
     )
     findings = {"lost: not-mirrored": FindingResult(1, 1, witness)} if is_violated else {}
     sentence = f"1 of 1,000 was lost of {topic}." if is_violated else "All 1,000 were delivered."
+    still = {"topic": topic, "lane": 0, "delivered": 500, "F_limit": 125_000}
+    moved = {**still, "lane": 1, "F": 30, "K": 20, "reordered": 4}
     group = GroupResult(
         verdict,
         sentence,
+        lanes=(still, moved),
         stages={"source_to_target": Stage(verdict, tuple(findings))},
         findings=findings,
         metrics=metrics,
@@ -307,5 +313,8 @@ def write_traced_run(folder: Path, *, age_s: int = 0) -> Path:
     described = describe_run(folder.name, "finished", START_US - age_s * SECOND_US)
     named = {name: described[name] for name in ("state", "started_us", "driver")}
     clusters = {role: {"bootstrap.servers": "127.0.0.1:1"} for role in ("source", "target")}
-    write_json(path, {**plan, **named, "clusters": clusters})
+    write_json(path, {**plan, **named, "clusters": clusters, "acks": -1})
+    replicas = {"leader": 2, "epoch": 0, "replicas": [1, 2, 3], "in_sync": [2, 3], "eligible": []}
+    state = {"kind": "state", "object": "partition t-1", "state": "led by broker 2", "reason": ""}
+    write_events(folder / "source", "cluster", [{"t": 1, **state, "details": replicas}])
     return folder

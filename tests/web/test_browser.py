@@ -129,6 +129,9 @@ def test_a_run_shows_its_verdict_flow_tracks_and_tables(page: Page, served: Serv
     expect(page.get_by_text("missed: latency_ms_p99<10")).to_be_visible()
     for title in ("Faults", "Messages per second", "Latency from", "Lanes", "Brokers", "CPU of"):
         expect(page.get_by_role("img", name=re.compile(title)).first).to_be_visible()
+    moved = page.get_by_role("region", name="How far messages moved")
+    expect(moved).to_contain_text("30 places in all, 0.03 on average over 999 messages")
+    expect(moved.locator(".bar")).to_have_count(1)
     captions = page.locator("details.data summary").all_text_contents()
     assert len(captions) >= 6
     page.get_by_text("Table: lanes").click()
@@ -188,6 +191,10 @@ def test_a_message_is_followed_to_where_it_was_last_seen(page: Page, served: Ser
     open_place(page, served, LIFE, "Message 7 of lane 1")
     expect(page.get_by_text("not seen after this", exact=True)).to_be_visible()
     expect(page.locator(".life .unseen")).to_have_count(1)
+    lanes = page.locator(".life svg")
+    for text in ("source leader", "broker 2", "followers", "in sync: 3", "mirror", "target leader"):
+        expect(lanes.get_by_text(text, exact=True)).to_be_visible()
+    expect(page.locator(".life line.neighbour")).to_have_count(6)
     page.get_by_role("link", name="8", exact=True).click()
     expect(page.get_by_text("was received by group g")).to_be_visible()
     expect(page.locator(".life .unseen")).to_have_count(0)
@@ -212,6 +219,9 @@ def test_numbers_move_while_a_run_goes(page: Page, served: Served, runs_dir: Pat
         expect(page.get_by_text("So far 3,000 sent, 3,000 acknowledged")).to_be_visible()
         running.end()
         expect(page.get_by_text("All 1,000 were delivered.")).to_be_visible()
+        # It has no page.json, so its charts are those of its events; they are whole now.
+        expect(page.get_by_role("heading", name="Over time", exact=True)).to_be_visible()
+        expect(page.get_by_text("so far")).to_have_count(0)
     finally:
         shutil.rmtree(running.folder)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shoal.model.findings import Finding
 from support.web_browser import open_browser
 from support.web_modules import Modules, open_modules
 
@@ -103,6 +104,16 @@ def test_findings_belong_to_stages(
     assert modules.call("stages", "isFindingOf", stage, finding) is is_of_it
 
 
+def test_every_finding_belongs_to_a_stage(modules: Modules) -> None:
+    stages = modules.call("stages", "STAGES")
+    homeless = {
+        finding.value
+        for finding in Finding
+        if not any(modules.call("stages", "isFindingOf", stage, finding.value) for stage in stages)
+    }
+    assert homeless == set()
+
+
 def test_a_stage_filters_lanes_states_and_processes(modules: Modules) -> None:
     lanes = [{"findings": {"lost: not-mirrored": 1}}, {"findings": {}}, {"findings": {"torn": 2}}]
     assert modules.call("stages", "lanesOf", "mirror", lanes) == lanes[:1]
@@ -161,6 +172,13 @@ def test_lanes_are_the_worst_with_the_share_that_is_affected(modules: Modules) -
     first, second = rows[0]["spans"]
     assert (first["from"], first["to"], first["share"]) == (100, 101, 29 / 50)
     assert second["share"] == 0
+
+
+def test_only_time_without_messages_is_a_gap_of_a_lane(modules: Modules) -> None:
+    stretches = [[0, 900_000, 10, 0], [1_000_000, 1_900_000, 10, 1], [5_000_000, 5_900_000, 10, 0]]
+    lane = {"topic": "t", "lane": 0, "due": 30, "affected": 1, "findings": {}}
+    (row,) = modules.call("model", "laneRows", [{**lane, "stretches": stretches}], 0)
+    assert [(span["from"], span["to"]) for span in row["spans"]] == [(0, 1), (1, 1.9), (5, 5.9)]
 
 
 def test_lanes_that_moved_are_listed_by_how_far(modules: Modules) -> None:

@@ -135,9 +135,11 @@ def test_the_records_that_differ_are_side_by_side(page: Page, served: Served) ->
     expect(table.get_by_role("row", name="value").locator("mark")).to_have_text(["5", "7"])
     expect(page.locator(".records .here")).to_have_count(2)
     expect(page.locator(".records span").get_by_text(HOSTILE, exact=True)).to_be_visible()
-    expect(page.locator(".records code").get_by_text(HOSTILE, exact=True)).to_have_count(11)
+    expect(page.locator(".records code").get_by_text(HOSTILE, exact=True)).to_have_count(9)
     for field in ("key", "header"):
-        expect(table.get_by_role("row", name=re.compile(f"^{field}"))).to_contain_text(HOSTILE)
+        row = table.get_by_role("row", name=re.compile(f"^{field}"))
+        # Of long values that are equal the end is shown.
+        expect(row).to_contain_text(HOSTILE[-22:])
     assert page.locator("main img").count() == 0
     assert "owned" not in page.title()
     assert f"differs={PLANTED}-0" in page.url

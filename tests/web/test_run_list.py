@@ -125,7 +125,10 @@ def test_a_malformed_sweep_is_listed(tmp_path: Path, plan: str) -> None:
     assert read_sweep_result(sweep) is None
 
 
-def test_a_run_of_a_sweep_is_followed_while_it_goes(tmp_path: Path) -> None:
+def test_a_run_of_a_sweep_is_followed_while_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     sweep = write_sweep(tmp_path / "sweep-x", is_done=False)
     RunningRun(sweep / "going").tick()
     part = sweep / "going" / "source"
@@ -167,3 +170,24 @@ def test_replicas_are_those_of_the_time_of_a_message(tmp_path: Path) -> None:
     assert find_replicas(tmp_path, {**life, "sent_us": 5}) == {}
     write_json(tmp_path / "source" / "events.jsonl", ["partition t-1"])
     assert find_replicas(tmp_path, life) == {}
+
+
+def test_a_file_that_has_ended_is_read_again_if_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    running = RunningRun(tmp_path / "runs" / "r")
+    path = running.folder / "events.jsonl"
+    started = path.read_bytes()
+
+    def list_running() -> list[str]:
+        return [thing.id for thing in find_things(tmp_path / "runs")]
+
+    assert list_running() == ["run:r"]
+    running.end()
+    assert list_running() == list_running() == []
+    # A process that continues the file replaces it.
+    draft = path.with_name("draft")
+    draft.write_bytes(started)
+    draft.replace(path)
+    assert list_running() == ["run:r"]

@@ -22,6 +22,7 @@ _SHOWN: Final = (
     *("run", "verdict", "sentence", "worst_group", "thresholds", "promises", "foreign"),
     *("faults", "missing_scans", "mirror"),
 )
+_MOST_MOVED: Final = 100
 _MARGIN_BYTES: Final = 20_000  # title, lead and what else is not data
 
 
@@ -54,10 +55,20 @@ def _select_result(result: Result) -> Json:
     whole = result.to_json()
     groups = {
         name: {key: value for key, value in group.items() if key not in _LEFT_OUT}
-        | {"series": {"start_s": group["series"]["start_s"]}}
+        | {
+            "series": {"start_s": group["series"]["start_s"]},
+            "lanes": _select_moved(group["lanes"]),
+        }
         for name, group in whole["groups"].items()
     }
     return {name: whole[name] for name in _SHOWN} | {"groups": groups}
+
+
+def _select_moved(lanes: Sequence[Json]) -> list[Json]:
+    """Return the lanes in which messages moved from their place, the farthest first."""
+    moved = [lane for lane in lanes if lane.get("F")]
+    moved.sort(key=lambda lane: lane["F"] / max(1, lane.get("delivered", 0)), reverse=True)
+    return moved[:_MOST_MOVED]
 
 
 def _fit(content: Json) -> Json:

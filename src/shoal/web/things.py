@@ -20,6 +20,7 @@ Json = dict[str, Any]
 PARTS: Final = ("source", "target", "mirror")
 # An older file of a living process is one that it no longer writes to.
 MOST_THINGS: Final = 200
+_MOST_ENDED: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,43 @@ class Thing:
         }
 
 
+class EndedFiles:
+    """Event files that nothing writes any more, by what identifies their content.
+
+    A page asks each second, and a folder may have thousands of runs: such a file is read once, and
+    again only if it is written or replaced.
+    """
+
+    def __init__(self) -> None:
+        self._stamps: dict[Path, tuple[int, int, int]] = {}
+
+    def is_known(self, path: Path) -> bool:
+        kept = self._stamps.get(path)
+        return kept is not None and kept == _read_stamp(path)
+
+    def add(self, path: Path, stamp: tuple[int, int, int] | None) -> None:
+        if len(self._stamps) >= _MOST_ENDED:
+            self._stamps.clear()
+        if stamp is not None:
+            self._stamps[path] = stamp
+
+
+_ended = EndedFiles()
+
+
 def find_things(runs_dir: Path) -> list[Thing]:
     """All event files of things that may run now, those of running processes only."""
     found = []
     for id_, path in _event_files(runs_dir):
+        if _ended.is_known(path):
+            continue
+        # Before it is read: what is written meanwhile makes it another file.
+        stamp = _read_stamp(path)
         meta = read_meta(path)
         if meta is not None and _is_writer_alive(meta) and not has_ended(path):
             found.append(Thing(id_, path, meta, is_alive=True))
+        elif meta is not None:
+            _ended.add(path, stamp)
     found.sort(key=lambda thing: (thing.meta["t"], thing.id), reverse=True)
     return found[:MOST_THINGS]
 
@@ -95,6 +126,14 @@ def _is_writer_alive(meta: Json) -> bool:
             return ProcessIdentity(pid, mark).is_alive()
         case _:
             return False
+
+
+def _read_stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _read_mtime_us(path: Path) -> int:

@@ -181,8 +181,17 @@ export function laneRows(lanes, start) {
   return [...lanes].sort((a, b) => share(b) - share(a)).slice(0, MOST_LANES).map((lane) => ({
     label: `${lane.topic} ${lane.lane}`,
     lane,
-    spans: lane.stretches.map(([from, to, due, affected]) => ({ from: start + from / 1e6, to: start + to / 1e6, color: "--lane", share: shareOf(affected, due), affected, due })),
+    spans: lane.stretches.map(([from, to, due, affected], place) => ({ from: start + from / 1e6, to: start + endOf(lane.stretches, place, to) / 1e6, color: "--lane", share: shareOf(affected, due), affected, due })),
   }));
+}
+
+// A stretch ends at its last message. It is drawn up to the next one if that is as near as messages
+// are to each other, so that only time without messages is a gap.
+function endOf(stretches, place, to) {
+  const [from, , due] = stretches[place];
+  const next = place + 1 < stretches.length ? stretches[place + 1][0] : to;
+  const step = due > 1 ? (to - from) / (due - 1) : 0;
+  return next > to && next - to <= 2 * step ? next : to;
 }
 
 function shareOf(affected, due) {

@@ -3,11 +3,11 @@
 export const STAGES = ["sent", "source", "mirror", "target", "received"];
 
 const STAGE_FINDINGS = {
-  sent: /aborted|reused|unexpected/,
-  source: /never-stored|^lost: expired$|source|torn|inconsistent/,
+  sent: /reused|unexpected/,
+  source: /never-stored|^lost: expired$|source|superseded|torn|inconsistent/,
   mirror: /not-mirrored|altered|corrupted|unreadable|batch/,
-  target: /target|vanished/,
-  received: /undelivered|unlocated|pending|poll|reordered$|read|tail/,
+  target: /target|superseded|vanished/,
+  received: /undelivered|unlocated|pending|poll|reordered$| read$|tail/,
 };
 const STAGE_PARTS = { sent: /\bproducer/, source: /\bsource\b/, mirror: /\bmirror\b/, target: /\btarget\b/, received: /\bconsumer/ };
 const STAGE_RATES = { sent: ["due"], source: ["acknowledged"], mirror: [], target: [], received: ["received"] };

@@ -402,8 +402,17 @@ function laneRows(lanes, start) {
   return [...lanes].sort((a, b) => share(b) - share(a)).slice(0, MOST_LANES).map((lane) => ({
     label: `${lane.topic} ${lane.lane}`,
     lane,
-    spans: lane.stretches.map(([from, to, due, affected]) => ({ from: start + from / 1e6, to: start + to / 1e6, color: "--lane", share: shareOf(affected, due), affected, due })),
+    spans: lane.stretches.map(([from, to, due, affected], place) => ({ from: start + from / 1e6, to: start + endOf(lane.stretches, place, to) / 1e6, color: "--lane", share: shareOf(affected, due), affected, due })),
   }));
+}
+
+// A stretch ends at its last message. It is drawn up to the next one if that is as near as messages
+// are to each other, so that only time without messages is a gap.
+function endOf(stretches, place, to) {
+  const [from, , due] = stretches[place];
+  const next = place + 1 < stretches.length ? stretches[place + 1][0] : to;
+  const step = due > 1 ? (to - from) / (due - 1) : 0;
+  return next > to && next - to <= 2 * step ? next : to;
 }
 
 function shareOf(affected, due) {
@@ -1338,11 +1347,11 @@ function flowOfLog(log) {
 const STAGES = ["sent", "source", "mirror", "target", "received"];
 
 const STAGE_FINDINGS = {
-  sent: /aborted|reused|unexpected/,
-  source: /never-stored|^lost: expired$|source|torn|inconsistent/,
+  sent: /reused|unexpected/,
+  source: /never-stored|^lost: expired$|source|superseded|torn|inconsistent/,
   mirror: /not-mirrored|altered|corrupted|unreadable|batch/,
-  target: /target|vanished/,
-  received: /undelivered|unlocated|pending|poll|reordered$|read|tail/,
+  target: /target|superseded|vanished/,
+  received: /undelivered|unlocated|pending|poll|reordered$| read$|tail/,
 };
 const STAGE_PARTS = { sent: /\bproducer/, source: /\bsource\b/, mirror: /\bmirror\b/, target: /\btarget\b/, received: /\bconsumer/ };
 const STAGE_RATES = { sent: ["due"], source: ["acknowledged"], mirror: [], target: [], received: ["received"] };
