@@ -6,34 +6,36 @@
 | case | shape | figure |
 |---|---|---|
 | tiny | one 100-byte record a batch, 8 partitions | CPU per record |
-| partitions | 500 partitions, 200 records/s | share of a core |
+| partitions | 500 partitions, 200 records/s | share of a core; p99 of the latency beside it |
 | idle | 5,000 partitions without records, on Kafka Lite | share of a core, memory |
-| old | records three days old | offsets at the target / records |
+| old | records three days old | offsets at the target / records; time until idempotent |
 | transactional | a source with transactions of ten records | CPU per record |
 | slow | each write to the target takes 100 ms more, on Kafka Lite | CPU per record |
 | floor | compare-and-append to Kafka Lite, uncompressed | times the kernel's copy floor |
 
 Both mirrors are started by their command lines and copy the same topics in one run. What counts is
-the CPU of the whole process tree: of a copy between the first record at the target and the last, of
-a steady load in a time in which it runs. The kernel's copy floor is a relay between two sockets
-with reads and sends of 1 MiB, measured in the same run.
+the CPU of the whole process tree: of a copy between half of the records at the target and the last,
+so that a virtual machine has compiled what it runs; of a steady load in a time in which it runs,
+after a warm-up. Copies are repeated in pairs, in turn: the median counts, with the range of the
+pairs' ratios. The kernel's copy floor (`copy_floor.py`) is measured in the same run.
 """
 
 import argparse
 import asyncio
-import resource
-import socket
+import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
+from benchmarks.copy_floor import copy_floor
 from benchmarks.harness import GB, MB, Claim, machine, read_result, store
 from benchmarks.mirror import (
     PARTITIONS,
@@ -47,6 +49,8 @@ from benchmarks.mirror import (
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
+from shoal.mirror.copy.delivery.names import IDEMPOTENT
+from shoal.mirror.offsets.checkpoints import CheckpointTopic
 from shoal.model.topics import TopicPartition
 from shoal.systems.apache.apache import ApacheCluster
 from shoal.systems.mirror_kinds import MirrorOptions, MirrorRoute, make_mirror
@@ -56,22 +60,24 @@ CLAIM = Claim(
     name="mirror_shapes",
     sentence="Tiny batches take at most 0.6 of MirrorMaker 2's CPU per record, 500 slow partitions "
     "0.3 of its CPU, 5,000 idle partitions 2 % of a core and 150 MB; old records take at most 1.02 "
-    "offsets each; compare-and-append takes twice the kernel's copy floor.",
+    "offsets each and are idempotent a minute after the last; compare-and-append takes twice the "
+    "kernel's copy floor.",
     packages=("crc32c", "confluent-kafka"),
 )
 # Enough for some seconds of copying: what is done before the first look at the target is not seen.
-TINY_RECORDS = 400_000
-TRANSACTIONAL_RECORDS = 200_000
+TINY_RECORDS = 800_000
+TRANSACTIONAL_RECORDS = 400_000
 OLD_RECORDS = 40_000
-SLOW_RECORDS = 20_000
+SLOW_RECORDS = 40_000
+PAIRS = 3
 MANY = 500
 RATE = 200
 IDLE = 5_000
 STEADY_S = 20.0
-SETTLE_S = 5.0
+WARM_UP_S = 30.0
+SLOW_COPIES = 2  # replicas of a slow topic, one of them behind the slow link
+IDEMPOTENT_WITHIN_S = 60.0
 DAY_MS = 86_400_000
-FLOOR_BYTES = 1_000_000_000
-FLOOR_READ_BYTES = 1 << 20
 FLOOR_RECORDS = 400_000
 PATIENCE_S = 240.0
 RECORD = b"x" * 100
@@ -80,8 +86,10 @@ Produce = Callable[[Producer, int], None]
 
 
 @contextmanager
-def _started(kind: str, clusters: Clusters, topic: str, *more: str) -> Iterator[tuple[Mirror, str]]:
-    """A mirror that is about to start, and the name of its target topic."""
+def _started(
+    kind: str, clusters: Clusters, topic: str, *more: str, copies: int = 1
+) -> Iterator[tuple[Mirror, str, str]]:
+    """A mirror that is about to start, its name, and the name of its target topic."""
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         prefix = f"{kind}-{time.time_ns()}."
         route = MirrorRoute(
@@ -89,14 +97,16 @@ def _started(kind: str, clusters: Clusters, topic: str, *more: str) -> Iterator[
             {"bootstrap.servers": clusters.target.bootstrap},
             (topic,),
             Path(folder),
+            copies=copies,
         )
         options = mirror_options(kind, "none", prefix)
-        if more:
+        if kind == "shoal":
+            more = ("--replication-factor", str(copies), *more)
             options = MirrorOptions(prefix=prefix, arguments=more)
         mirror = make_mirror(kind, route, options)
         assert mirror is not None
         try:
-            yield mirror, f"{prefix}{topic}"
+            yield mirror, route.run, f"{prefix}{topic}"
         finally:
             mirror.close()
 
@@ -131,10 +141,13 @@ async def _create(bootstrap: str, topic: str, partitions: int) -> None:
         await client.admin.create_topics([NewTopic(topic, partitions)])
 
 
-def _copy(kind: str, clusters: Clusters, topic: str, count: int) -> dict[str, Any]:
+def _copy(
+    kind: str, clusters: Clusters, topic: str, count: int, *, copies: int = 1
+) -> dict[str, Any]:
     """The CPU per record of a copy of a full topic."""
-    with _started(kind, clusters, topic) as (mirror, target_topic):
-        window = asyncio.run(measure_copy(clusters, mirror, target_topic, count))
+    with _started(kind, clusters, topic, copies=copies) as (mirror, _, target_topic):
+        copying = measure_copy(clusters, mirror, target_topic, count, warm_up=count // 2)
+        window = asyncio.run(copying)
         usage = mirror.usage()
     return {
         "mirror": kind,
@@ -144,25 +157,98 @@ def _copy(kind: str, clusters: Clusters, topic: str, count: int) -> dict[str, An
     }
 
 
+def _copies(
+    clusters: Clusters, topic: str, count: int, *, with_mm2: bool, copies: int = 1
+) -> list[dict[str, Any]]:
+    """Copies by both mirrors, in turn."""
+    runs = []
+    for _ in range(PAIRS):
+        for kind in _kinds(with_mm2):
+            runs.append(_copy(kind, clusters, topic, count, copies=copies))
+            print("  ", runs[-1], flush=True)
+    return runs
+
+
 def _steady(
-    kind: str, clusters: Clusters, topic: str, load: Callable[[float], None]
+    kind: str,
+    clusters: Clusters,
+    topic: str,
+    load: Callable[[float], None],
+    partitions: int,
+    *,
+    has_records: bool = True,
 ) -> dict[str, Any]:
-    """The share of a core while a load runs."""
-    with _started(kind, clusters, topic) as (mirror, target_topic):
+    """The share of a core while a load runs, once all partitions are copied."""
+    with _started(kind, clusters, topic) as (mirror, name, target_topic):
         mirror.start()
-        asyncio.run(_await_topic(clusters.target.bootstrap, target_topic))
-        load(SETTLE_S)
-        before, began = cpu_seconds(mirror.pids()[0]), time.perf_counter()
-        load(STEADY_S)
-        wall_s = time.perf_counter() - began
-        cpu_s = cpu_seconds(mirror.pids()[0]) - before
+        bootstrap = clusters.target.bootstrap
+        asyncio.run(_await_topic(bootstrap, target_topic))
+        if kind == "shoal":
+            asyncio.run(_await_checkpoints(bootstrap, name, partitions))
+        load(WARM_UP_S)
+        reading: AbstractContextManager[list[float]] = nullcontext([])
+        if has_records:
+            reading = _latencies(bootstrap, target_topic, partitions)
+        with reading as delays_ms:
+            before, began = cpu_seconds(mirror.pids()[0]), time.perf_counter()
+            load(STEADY_S)
+            wall_s = time.perf_counter() - began
+            cpu_s = cpu_seconds(mirror.pids()[0]) - before
         usage = mirror.usage()
         mirror.check()
+    p99 = statistics.quantiles(delays_ms, n=100)[98] if len(delays_ms) > 100 else None
     return {
         "mirror": kind,
         "core_percent": round(cpu_s / wall_s * 100, 2),
+        "p99_ms": p99,
+        "messages": len(delays_ms),
         "peak_memory_mb": round(usage.peak_memory_bytes / MB, 1) if usage else None,
     }
+
+
+@contextmanager
+def _latencies(bootstrap: str, topic: str, partitions: int) -> Iterator[list[float]]:
+    """How long after its creation each record is read at the target, in ms, until the end.
+
+    The clock is the same on both sides. Most of it is the clients' own waiting.
+    """
+    delays_ms: list[float] = []
+    is_over = threading.Event()
+    settings = {"bootstrap.servers": bootstrap, "group.id": "latency", "fetch.wait.max.ms": 20}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.assign([ConfluentPartition(topic, n, OFFSET_END) for n in range(partitions)])
+    consumer.consume(1, timeout=2.0)  # its positions are known then
+
+    def read() -> None:
+        while not is_over.is_set():
+            messages = consumer.consume(500, timeout=0.1)
+            now_ms = time.time() * 1000
+            delays_ms.extend(now_ms - m.timestamp()[1] for m in messages if m.error() is None)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        yield delays_ms
+        time.sleep(1)
+    finally:
+        is_over.set()
+        reading.join()
+        consumer.close()
+
+
+async def _await_checkpoints(
+    bootstrap: str, name: str, partitions: int, delivery: str | None = None
+) -> float:
+    """Wait until our mirror has claimed all partitions, with this delivery; returns how long."""
+    began = time.perf_counter()
+    async with asyncio.timeout(PATIENCE_S), Client({"bootstrap.servers": bootstrap}) as client:
+        topic = CheckpointTopic(client, name)
+        while True:
+            await topic.read_decided()
+            found = [one for one in topic.found.values() if delivery in (None, one.delivery)]
+            if len(found) >= partitions:
+                return time.perf_counter() - began
+            await asyncio.sleep(0.2)
 
 
 async def _await_topic(bootstrap: str, topic: str) -> None:
@@ -188,13 +274,16 @@ def _kinds(with_mm2: bool) -> list[str]:
 
 
 def _compare(name: str, runs: list[dict[str, Any]], key: str, bar: float | None) -> dict[str, Any]:
-    """The figure of our mirror beside that of MirrorMaker 2."""
-    ours = runs[0][key]
-    theirs = runs[1][key] if len(runs) > 1 else None
-    ratio = None if theirs is None else round(ours / max(theirs, 1e-9), 3)
+    """The median figure of our mirror beside that of MirrorMaker 2."""
+    ours = [run[key] for run in runs if run["mirror"] == "shoal"]
+    theirs = [run[key] for run in runs if run["mirror"] == "mm2"]
+    ratios = [one / max(other, 1e-9) for one, other in zip(ours, theirs, strict=False)]
+    ratio = round(statistics.median(ratios), 3) if ratios else None
     holds = bar is None or (ratio is not None and ratio <= bar)
     return {
-        "case": name, "figure": key, "ours": ours, "mm2": theirs, "of_mm2": ratio,
+        "case": name, "figure": key, "ours": statistics.median(ours),
+        "mm2": statistics.median(theirs) if theirs else None, "of_mm2": ratio,
+        "of_mm2_interval": [round(min(ratios), 3), round(max(ratios), 3)] if ratios else None,
         "bar": bar, "holds": holds, "runs": runs,
     }  # fmt: skip
 
@@ -202,7 +291,7 @@ def _compare(name: str, runs: list[dict[str, Any]], key: str, bar: float | None)
 def measure_tiny(*, with_mm2: bool) -> dict[str, Any]:
     with _apache() as clusters:
         _produce(clusters.source.bootstrap, "tiny", TINY_RECORDS)
-        runs = [_copy(kind, clusters, "tiny", TINY_RECORDS) for kind in _kinds(with_mm2)]
+        runs = _copies(clusters, "tiny", TINY_RECORDS, with_mm2=with_mm2)
     return _compare("tiny", runs, "cpu_us_per_record", 0.6)
 
 
@@ -212,7 +301,7 @@ def measure_transactional(*, with_mm2: bool) -> dict[str, Any]:
             clusters.source.bootstrap, "txn", TRANSACTIONAL_RECORDS,
             per_transaction=10, **{"transactional.id": "bench", "batch.num.messages": 10_000},
         )  # fmt: skip
-        runs = [_copy(kind, clusters, "txn", TRANSACTIONAL_RECORDS) for kind in _kinds(with_mm2)]
+        runs = _copies(clusters, "txn", TRANSACTIONAL_RECORDS, with_mm2=with_mm2)
     return _compare("transactional", runs, "cpu_us_per_record", None)
 
 
@@ -221,7 +310,7 @@ def measure_slow(*, with_mm2: bool) -> dict[str, Any]:
         _produce(clusters.source.bootstrap, "slow", SLOW_RECORDS, **{"batch.num.messages": 20})
         assert isinstance(clusters.target, LiteCluster)
         clusters.target.slow_link(1, 2, delay_ms=100)
-        runs = [_copy(kind, clusters, "slow", SLOW_RECORDS) for kind in _kinds(with_mm2)]
+        runs = _copies(clusters, "slow", SLOW_RECORDS, with_mm2=with_mm2, copies=SLOW_COPIES)
     return _compare("slow", runs, "cpu_us_per_record", None)
 
 
@@ -234,15 +323,24 @@ def measure_old(*, with_mm2: bool) -> dict[str, Any]:
             **{"batch.num.messages": 100, "linger.ms": 5},
         )  # fmt: skip
         for kind in _kinds(with_mm2):
-            with _started(kind, clusters, "old") as (mirror, target_topic):
+            bootstrap, after_s = clusters.target.bootstrap, None
+            with _started(kind, clusters, "old") as (mirror, name, target_topic):
                 asyncio.run(measure_copy(clusters, mirror, target_topic, OLD_RECORDS))
-                offsets = asyncio.run(_settled(clusters.target.bootstrap, target_topic))
+                if kind == "shoal":
+                    waiting = _await_checkpoints(bootstrap, name, PARTITIONS, IDEMPOTENT)
+                    after_s = round(asyncio.run(waiting), 1)
+                offsets = asyncio.run(_settled(bootstrap, target_topic))
             ratio = round(offsets / OLD_RECORDS, 4)
-            runs.append({"mirror": kind, "offsets_per_record": ratio})
+            runs.append(
+                {"mirror": kind, "offsets_per_record": ratio, "idempotent_after_s": after_s}
+            )
     return {
         "case": "old", "figure": "offsets_per_record", "ours": runs[0]["offsets_per_record"],
         "mm2": runs[1]["offsets_per_record"] if with_mm2 else None, "of_mm2": None, "bar": 1.02,
-        "holds": runs[0]["offsets_per_record"] <= 1.02, "runs": runs,
+        "idempotent_after_s": runs[0]["idempotent_after_s"],
+        "holds": runs[0]["offsets_per_record"] <= 1.02
+        and runs[0]["idempotent_after_s"] <= IDEMPOTENT_WITHIN_S,
+        "runs": runs,
     }  # fmt: skip
 
 
@@ -274,14 +372,16 @@ def measure_partitions(*, with_mm2: bool) -> dict[str, Any]:
                     producer.produce("many", RECORD, partition=next(sent) % MANY)
                     producer.poll(0)
 
-            runs = [_steady(kind, clusters, "many", load) for kind in _kinds(with_mm2)]
-    return _compare("partitions", runs, "core_percent", 0.3)
+            runs = [_steady(kind, clusters, "many", load, MANY) for kind in _kinds(with_mm2)]
+    return _compare("partitions", runs, "core_percent", 0.3) | {
+        "p99_ms": {run["mirror"]: run["p99_ms"] for run in runs}
+    }
 
 
 def measure_idle(*, with_mm2: bool) -> dict[str, Any]:
     with _lite() as clusters:
         asyncio.run(_create(clusters.source.bootstrap, "idle", IDLE))
-        run = _steady("shoal", clusters, "idle", time.sleep)
+        run = _steady("shoal", clusters, "idle", time.sleep, IDLE, has_records=False)
     result = _compare("idle", [run], "core_percent", None)
     holds = run["core_percent"] <= 2 and run["peak_memory_mb"] <= 150
     return {**result, "bar": 2, "holds": holds}
@@ -292,7 +392,7 @@ def measure_floor(*, with_mm2: bool) -> dict[str, Any]:
         bootstrap = clusters.source.bootstrap
         count = asyncio.run(fill(bootstrap, "floor", "none", FLOOR_RECORDS))
         arguments = ("--delivery", "compare-and-append")
-        with _started("shoal", clusters, "floor", *arguments) as (mirror, target_topic):
+        with _started("shoal", clusters, "floor", *arguments) as (mirror, _, target_topic):
             window = asyncio.run(measure_copy(clusters, mirror, target_topic, count))
     floor = copy_floor()
     ours = window["cpu"] / (window["count"] * 1024 / GB)
@@ -302,40 +402,6 @@ def measure_floor(*, with_mm2: bool) -> dict[str, Any]:
         "bar": 2, "holds": times <= 2,
         "runs": [{"mirror": "shoal", "cpu_s_per_gb": round(ours, 3), "floor": round(floor, 3)}],
     }  # fmt: skip
-
-
-def copy_floor() -> float:
-    """CPU seconds per GB of a relay between two sockets; of the relay's thread alone."""
-    feed, entry = socket.socketpair()
-    way_out, drain = socket.socketpair()
-    chunk = bytes(FLOOR_READ_BYTES)
-
-    def send() -> None:
-        for _ in range(FLOOR_BYTES // FLOOR_READ_BYTES):
-            feed.sendall(chunk)
-        feed.close()
-
-    def receive() -> None:
-        buffer = bytearray(FLOOR_READ_BYTES)
-        while drain.recv_into(buffer):
-            pass
-
-    threads = [threading.Thread(target=each) for each in (send, receive)]
-    for each in threads:
-        each.start()
-    buffer = memoryview(bytearray(FLOOR_READ_BYTES))
-    before, copied = resource.getrusage(resource.RUSAGE_THREAD), 0
-    while size := entry.recv_into(buffer):
-        way_out.sendall(buffer[:size])
-        copied += size
-    after = resource.getrusage(resource.RUSAGE_THREAD)
-    way_out.close()
-    for each in threads:
-        each.join()
-    for end in (entry, drain):
-        end.close()
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu_s / (copied / GB)
 
 
 CASES: dict[str, Callable[..., dict[str, Any]]] = {

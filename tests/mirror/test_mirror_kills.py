@@ -35,6 +35,17 @@ def test_a_mirror_that_is_killed_again_and_again_goes_on(
     assert outcome.kills.total() == 4
 
 
+def test_the_depth_changes_while_processes_are_killed(
+    source: LiteCluster, target: LiteCluster, tmp_path: Path
+) -> None:
+    kills = MirrorKills(
+        source, target, tmp_path, *THROTTLE, batch_records=60, depths=("auto",), alternates=True
+    )
+    outcome = kills.run("switched", 2 * RECORDS, [MIRROR, TARGET, MIRROR])
+    assert outcome.problems == []
+    assert outcome.switches
+
+
 @pytest.mark.long
 def test_compare_and_append_goes_on_at_the_targets_end(
     source: LiteCluster, target: LiteCluster, tmp_path: Path

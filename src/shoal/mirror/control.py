@@ -137,18 +137,29 @@ def send_command(command: str, name: str | None) -> list[dict[str, Any]]:
     """Send a command to the mirror with this name, or to all; returns one response per process."""
     if command not in COMMANDS:
         raise UsageError(f"{command!r} is not a mirror command: use one of {', '.join(COMMANDS)}")
+    found = _find_addressed(name, is_for_all=command == "status")
+    return [_send_command(address, command, name) for address in found]
+
+
+def find_flows(name: str | None) -> list[str]:
+    """The flows that a command to this mirror concerns; without a name only one may run."""
+    found = _find_addressed(name, is_for_all=False)
+    return [name] if name is not None else list(found[0].flows)
+
+
+def _find_addressed(name: str | None, *, is_for_all: bool) -> list[Address]:
     found = find_running_mirrors(name)
     if not found:
         which = "no mirror" if name is None else f"no mirror named {name}"
         raise UnreachableError(
             f"{which} is running on this machine", remedy="start one with shoal mirror run"
         )
-    if command != "status" and len(found) > 1 and name is None:
+    if not is_for_all and len(found) > 1 and name is None:
         names = ", ".join(each for address in found for each in address.flows)
         raise UsageError(
             "several mirrors run on this machine", remedy=f"give --name, one of {names}"
         )
-    return [_send_command(address, command, name) for address in found]
+    return found
 
 
 def _send_command(address: Address, command: str, flow: str | None) -> dict[str, Any]:

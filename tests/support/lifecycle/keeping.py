@@ -28,6 +28,7 @@ def keep_result(path: Path, result: Result, code: str) -> None:
         "detail": result.verdict.detail,
         "is_good": result.is_good,
         "seconds": round(result.seconds, 1),
+        "switches": result.switches,
         "code": code,
     }
     with path.open("a") as file:
@@ -59,7 +60,8 @@ def _read_line(text: str) -> KeptResult:
     event, when, match, delivery = line["cell"]
     cell = Cell(event, When(when), Match(match), Delivery(delivery))
     verdict = Verdict(Outcome(line["outcome"]), line["detail"])
-    return KeptResult(Result(cell, verdict, line["is_good"], line["seconds"]), line["code"])
+    result = Result(cell, verdict, line["is_good"], line["seconds"], line.get("switches", 0))
+    return KeptResult(result, line["code"])
 
 
 def describe_codes(kept: Iterable[KeptResult]) -> str:

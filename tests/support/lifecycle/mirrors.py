@@ -33,6 +33,9 @@ class MirrorProcess:
     log: Path
     module: str = "shoal"  # or a wrapper around its command line
     environment: Mapping[str, str] = field(default_factory=dict)
+    # How often a partition changed its depth while it ran, as far as its status showed it.
+    depth_switches: int = 0
+    _depths: dict[str, str] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _log_start: int = 0
 
@@ -42,6 +45,7 @@ class MirrorProcess:
         command += ["--source-bootstrap-server", source, "--target-bootstrap-server", target]
         command += ["--topics", ",".join(self.topics), "--stop-with-parent", *self.options]
         path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        self._depths.clear()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -83,7 +87,17 @@ class MirrorProcess:
         except ShoalError:
             return None
         bodies = [answer["flows"].get(self.name) for answer in answers]
-        return next((body for body in bodies if body is not None), None)
+        found = next((body for body in bodies if body is not None), None)
+        if found is not None:
+            self._note_depths(found)
+        return found
+
+    def _note_depths(self, body: Mapping[str, Any]) -> None:
+        for each in body["partitions"]:
+            if depth := each.get("depth"):
+                source = str(each["source"])
+                self.depth_switches += self._depths.get(source, depth) != depth
+                self._depths[source] = depth
 
     def tell(self) -> str:
         """The log of the last start."""

@@ -49,7 +49,7 @@ from support.lifecycle.reading import Place, Unreadable, read_topics
 from support.lifecycle.sides import Side, SideFailed, wait_until
 from support.lifecycle.verifying import reconcile, run_verify
 from support.lifecycle.worlds import World
-from support.lifecycle.wrapped_mirror import HIDE_IDS, SKIP
+from support.lifecycle.wrapped_mirror import HIDE_IDS, QUICK_DEPTH, SKIP
 
 FIRST_RECORDS: Final = 60
 LAST_RECORDS: Final = 10
@@ -88,6 +88,8 @@ class Result:
     verdict: Verdict
     is_good: bool
     seconds: float = 0.0
+    # Changes of depth that its mirror showed; those of a mirror are at the first of its cells.
+    switches: int = 0
 
 
 class Play:
@@ -160,7 +162,7 @@ class Play:
     def _make_mirror(self, prefix: str, topics: list[str], delivery: Delivery) -> MirrorProcess:
         options = ["--delivery", delivery, "--sync-topic-configs-interval-seconds", "1"]
         options += ["--refresh-topics-interval-seconds", str(self.refresh_s)]
-        environment = {}
+        environment = {QUICK_DEPTH: "1"}
         if self.layout.hides_ids:
             environment[HIDE_IDS] = str(self._hidden)
         if self._sabotages:
@@ -170,7 +172,7 @@ class Play:
             topics=topics,
             options=[*options, *self.layout.options],
             log=self.folder / f"{delivery}.log",
-            module="support.lifecycle.wrapped_mirror" if environment else "shoal",
+            module="support.lifecycle.wrapped_mirror",
             environment=environment,
         )
 
@@ -203,7 +205,8 @@ class Play:
         if victim.cell is None:
             raise AssertionError("a victim belongs to a cell")
         is_good = verdict.outcome in allowed_outcomes(victim.cell)
-        return Result(victim.cell, verdict, is_good, seconds)
+        firsts = {team.victims[0].topic: team.mirror.depth_switches for team in self.teams}
+        return Result(victim.cell, verdict, is_good, seconds, firsts.get(victim.topic, 0))
 
     def _play(self) -> dict[str, Verdict]:
         self._prepare()
@@ -239,6 +242,7 @@ class Play:
 
     def _prepare(self) -> None:
         layout = self.layout
+        self.source.sends = self.target.sends = 0
         self.create(self.source, self.topics, layout.replicas, dict(layout.configs))
         names = [tracked.topic for tracked in self.healthy]
         self.create(self.source, names, (HEALTHY_BROKER,), {})

@@ -16,6 +16,9 @@ from support.lifecycle.plays import Result
 from support.lifecycle.reporting import Section, write_report
 from support.lifecycle.running import RunOptions, play_cells
 
+# A selection of fewer cells may have no mirror that changes its depth.
+WHOLE_CELLS = 50
+
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
@@ -112,4 +115,8 @@ def _sum_up(
         for text in planted.mistaken:
             _say(f"  not as planted: {text}")
     is_blind = planted is not None and not planted.is_good
-    return bool(results) and not failed and not is_blind
+    switches = sum(result.switches for result in results)
+    _say(f"{switches} changes of depth while partitions were copied")
+    # A whole run must have some: otherwise it does not show what adaptive depth does.
+    is_uniform = len(results) == planned and planned >= WHOLE_CELLS and not switches
+    return bool(results) and not failed and not is_blind and not is_uniform

@@ -65,6 +65,7 @@ def format_section(section: Section) -> str:
     """The results of one run as Markdown."""
     results = section.results
     failed = [result for result in results if not result.is_good]
+    switches = sum(result.switches for result in results)
     silent = sum(result.verdict.outcome is Outcome.SILENT for result in results)
     when_and_code = f"{datetime.now(UTC):%Y-%m-%d}, {section.code}"
     found = f"**{silent} silent**, {len(failed)} with an outcome that is not allowed"
@@ -73,6 +74,8 @@ def format_section(section: Section) -> str:
         "",
         f"{when_and_code}: {len(results)} of {section.planned} cells played, {found}.",
         *_planted_lines(section.planted),
+        "",
+        f"{switches} changes between raw and deep batches while partitions were copied were seen.",
         "",
         f"| event | what | {' | '.join(When)} |",
         "|---|---|---|---|---|",

@@ -27,7 +27,8 @@ from shoal.wire.batch import iter_batches
 PATIENCE_S: Final = 180.0
 _QUIET: Final = {"log_level": 0}
 _PAUSE_S: Final = 0.05
-BATCH_RECORDS: Final = 10
+# Of one call of `send` and the next: adaptive depth joins the first and passes on the second.
+BATCH_RECORDS: Final = (2, 100)
 
 
 class SideFailed(Exception):
@@ -47,6 +48,7 @@ class Side:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.sends = 0  # calls of `send` since the play began
 
     @property
     def bootstrap(self) -> str:
@@ -171,10 +173,15 @@ class Side:
         age_ms: int = 0,
         **more: str,
     ) -> None:
-        """Records by their places and identities, in batches of ten; all are acknowledged."""
+        """Records by their places and identities, in tiny or large batches, in turn.
+
+        All are acknowledged.
+        """
         create_ms = time.time_ns() // 1_000_000 - age_ms
         # Idempotent: a repetition would stand in the source twice, or in another order.
-        settings: dict[str, str | int] = {"linger.ms": 5, "batch.num.messages": BATCH_RECORDS}
+        batch_records = BATCH_RECORDS[self.sends % len(BATCH_RECORDS)]
+        self.sends += 1
+        settings: dict[str, str | int] = {"linger.ms": 20, "batch.num.messages": batch_records}
         settings["enable.idempotence"] = "true"
         settings |= {name.replace("_", "."): value for name, value in more.items()}
         failed: list[str] = []

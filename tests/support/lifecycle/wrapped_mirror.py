@@ -2,6 +2,7 @@
 
 LIFECYCLE_HIDE_IDS=FILE   as long as the file exists, the brokers on the ports that it lists
                           seem to be older than topic ids (Kafka 2.8)
+LIFECYCLE_QUICK_DEPTH=1   adaptive depth judges by each fetch alone, since a play has few records
 LIFECYCLE_SKIP=TOPIC      sabotage: every second batch of topics whose names begin so is
                           skipped as if it had never been there
 """
@@ -17,12 +18,14 @@ from shoal.client.config import ClientConfig
 from shoal.client.transport import handshake
 from shoal.client.transport.connection import Connection
 from shoal.client.transport.versions import BrokerVersions
+from shoal.mirror.copy import depth
 from shoal.mirror.copy.partition import PartitionCopier, PartitionMirror
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import iter_batches
 
 HIDE_IDS: Final = "LIFECYCLE_HIDE_IDS"
 SKIP: Final = "LIFECYCLE_SKIP"
+QUICK_DEPTH: Final = "LIFECYCLE_QUICK_DEPTH"
 # The newest versions without topic ids.
 _WITHOUT_IDS: Final = {ApiKey.METADATA: 9, ApiKey.FETCH: 12}
 
@@ -75,6 +78,8 @@ def _from(batches: Iterable[Any], position: int) -> list[Any]:
 if __name__ == "__main__":
     if path := os.environ.get(HIDE_IDS):
         hide_ids(Path(path))
+    if os.environ.get(QUICK_DEPTH):
+        depth._MEMORY_BATCHES = 1  # type: ignore[misc]
     if chosen := os.environ.get(SKIP):
         skip_batches(chosen)
     run()

@@ -10,6 +10,8 @@ once and in order; and `shoal mirror verify`.
 """
 
 import contextlib
+import math
+import os
 import random
 import signal
 import subprocess
@@ -25,6 +27,9 @@ from typing import Protocol
 import psutil
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from shoal.mirror.control import send_command
+from shoal.mirror.copy.depth import AUTO_DEPTH
+from shoal.model.errors import ShoalError
 from shoal.model.nodes import Node
 from support.client.topic_reader import SILENT
 from support.lite.clusters import admin_of, create_topic, partition_of
@@ -35,6 +40,14 @@ WORKER, MIRROR = "mirror worker", "mirror"
 SOURCE, TARGET = "source leader", "target leader"
 VICTIMS = (WORKER, MIRROR, SOURCE, TARGET)
 CODECS = ("none", "gzip", "lz4", "zstd")
+NAME = "killed"
+TESTS = Path(__file__).resolve().parents[2]
+SMALL_FETCHES = "support.mirror.small_fetches"
+# What alternates: as many batches of each kind as the mean over the last 64 needs to follow, to 20
+# records after the large ones, and from there to below 8.
+TINY, TINY_BATCHES = 2, 130
+LARGE_MEAN = 20
+LOOK_EVERY_S = 0.5
 # Under this size of a burst the throttle of a mirror means something.
 _LEAST_BYTES_PER_S = 2000
 
@@ -60,6 +73,8 @@ class Outcome:
 
     records: int
     kills: Counter[str] = field(default_factory=Counter)
+    # How often a partition changed its depth while the same processes ran, as far as it was seen.
+    switches: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -74,14 +89,24 @@ class MirrorKills:
         *options: str,
         batch_records: int = 20,
         depths: Sequence[str] = (),
+        alternates: bool = False,
     ) -> None:
-        """`depths` are those of the starts, one after the other and then from the beginning."""
+        """`depths` are those of the starts, one after the other and then from the beginning.
+
+        With `alternates` stretches of tiny batches and of large ones (`batch_records`) follow each
+        other, so that the depth `auto` changes while it copies.
+        """
         self._source = source
         self._target = target
         self._log = folder / "mirror.log"
         self._options = options
         self._batch_records = batch_records
         self._depths = cycle(depths) if depths else None
+        self._depth = AUTO_DEPTH  # of the last start
+        self._alternates = alternates
+        self._seen_depths: dict[str, str] = {}
+        self._switches = 0
+        self._look_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: Consumer | None = None
         self._seen = 0
@@ -120,6 +145,7 @@ class MirrorKills:
             self._stop(self._process)
         finally:
             self._end(self._process)
+        outcome.switches = self._switches
         outcome.problems += self.judge(topic, records)
         return outcome
 
@@ -181,23 +207,42 @@ class MirrorKills:
         factor = len(self._source.nodes())
         least = "2" if factor > 2 else "1"
         create_topic(self._source, topic, PARTITIONS, factor, min_insync_replicas=least)
-        settings = {"linger.ms": 5, "enable.idempotence": True}
-        settings |= {"batch.num.messages": self._batch_records}
+        stretches = self._stretches()
+        size, left = next(stretches)
         for number, codec in enumerate(CODECS):
-            properties = {"bootstrap.servers": self._source.bootstrap, "compression.type": codec}
-            with Producer({**properties, **settings, **SILENT}) as producer:
-                for each in range(number, records, len(CODECS)):
-                    place, value = _place(each), f"value {each}" * 3
-                    while True:
-                        try:
-                            producer.produce(
-                                topic, value, str(each), partition=place, timestamp=at_ms
-                            )
-                            break
-                        except BufferError:
-                            producer.poll(0.1)
-                    producer.poll(0)
-                assert producer.flush(PATIENCE_S) == 0
+            numbers = list(range(number, records, len(CODECS)))
+            while numbers:
+                self._send(topic, numbers[:left], size, codec, at_ms)
+                sent = min(left, len(numbers))
+                numbers, left = numbers[sent:], left - sent
+                if not left:
+                    size, left = next(stretches)
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        """Records of a batch, and how many records of such batches follow each other."""
+        size = self._batch_records
+        while not self._alternates:
+            yield size, 1 << 40
+        while True:
+            yield TINY, TINY * TINY_BATCHES * PARTITIONS
+            batches = round(-64 * math.log(1 - (LARGE_MEAN - TINY) / (size - TINY)))
+            yield size, size * batches * PARTITIONS
+
+    def _send(self, topic: str, numbers: Sequence[int], size: int, codec: str, at_ms: int) -> None:
+        """Records with these numbers, in batches of this size."""
+        settings = {"linger.ms": 5, "enable.idempotence": True, "batch.num.messages": size}
+        properties = {"bootstrap.servers": self._source.bootstrap, "compression.type": codec}
+        with Producer({**properties, **settings, **SILENT}) as producer:
+            for each in numbers:
+                place, value = _place(each), f"value {each}" * 3
+                while True:
+                    try:
+                        producer.produce(topic, value, str(each), partition=place, timestamp=at_ms)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+                producer.poll(0)
+            assert producer.flush(PATIENCE_S) == 0
 
     def _stored_bytes(self, topic: str) -> int:
         """What one copy of the topic takes in the logs."""
@@ -207,12 +252,18 @@ class MirrorKills:
 
     def _start(self, topic: str) -> subprocess.Popen[bytes]:
         # Nothing may be left when whoever kills here is killed.
-        command = [*self._command("run", topic), "--name", "killed", "--stop-with-parent"]
+        command = [*self._command("run", topic), "--name", NAME, "--stop-with-parent"]
         command += self._options
         if self._depths is not None:
-            command += ["--depth", next(self._depths)]
+            self._depth = next(self._depths)
+            command += ["--depth", self._depth]
+        self._seen_depths.clear()
+        if self._alternates:
+            command[command.index("shoal")] = SMALL_FETCHES
+        paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)}
         with self._log.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log)
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def _command(self, what: str, topic: str) -> list[str]:
         command = [sys.executable, "-m", "shoal", "mirror", what, "--topics", topic]
@@ -259,7 +310,8 @@ class MirrorKills:
         assert self._process is not None
         workers = _descendants(self._process.pid)
         if victim == WORKER and workers:
-            # The mirror itself sees to it that another takes its place.
+            # The mirror itself sees to it that another takes its place, which measures again.
+            self._seen_depths.clear()
             _kill_all([choice.choice(workers)])
             return
         self._process.kill()
@@ -276,11 +328,28 @@ class MirrorKills:
             code = self._process.poll()
             assert code is None, f"the mirror ended with {code}: {self._said()}"
             there = self._watch(topic)
+            self._note_depths()
             if there >= count:
                 return there
             if there > seen:
                 seen, deadline = there, time.monotonic() + PATIENCE_S
             assert time.monotonic() < deadline, f"{there} of {count} records: {self._said()}"
+
+    def _note_depths(self) -> None:
+        """Count the partitions whose depth has changed since the last look at the same start."""
+        now = time.monotonic()
+        if not self._alternates or self._depth != AUTO_DEPTH or now < self._look_at:
+            return
+        self._look_at = now + LOOK_EVERY_S
+        try:
+            answers = send_command("status", NAME)
+        except (ShoalError, OSError):
+            return
+        flows = [flow for answer in answers for flow in answer["flows"].values() if flow]
+        for each in (each for flow in flows for each in flow["partitions"] if each["depth"]):
+            source = str(each["source"])
+            self._switches += self._seen_depths.get(source, each["depth"]) != each["depth"]
+            self._seen_depths[source] = each["depth"]
 
     def _watch(self, topic: str) -> int:
         if self._watcher is None:

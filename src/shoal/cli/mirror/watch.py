@@ -30,7 +30,7 @@ def _name_option(command: Command) -> Command:
 @output_option
 def status_command(*, name: str | None, output: str) -> None:
     """Show position and lag of the mirrors on this machine, up to the last stable offsets."""
-    _run_command("status", name, output)
+    _show_status(name, output)
 
 
 @click.command("pause")
@@ -38,7 +38,7 @@ def status_command(*, name: str | None, output: str) -> None:
 @output_option
 def pause_command(*, name: str | None, output: str) -> None:
     """Pause a mirror until it is resumed; batches that it has fetched are still delivered."""
-    _run_command("pause", name, output)
+    _act("pause", name, output)
 
 
 @click.command("resume")
@@ -46,13 +46,23 @@ def pause_command(*, name: str | None, output: str) -> None:
 @output_option
 def resume_command(*, name: str | None, output: str) -> None:
     """Resume a paused mirror."""
-    _run_command("resume", name, output)
+    _act("resume", name, output)
 
 
-def _run_command(command: str, name: str | None, output: str) -> None:
+def _act(command: str, name: str | None, output: str) -> None:
+    """The same action as on the page, and what the mirror says then."""
+    from shoal.control.actions import Action, act
+    from shoal.mirror.control import find_flows
+
+    for flow in find_flows(name):
+        act(Action(f"mirror:{flow}", command))
+    _show_status(name, output)
+
+
+def _show_status(name: str | None, output: str) -> None:
     from shoal.mirror.control import send_command
 
-    answers = send_command(command, name)
+    answers = send_command("status", name)
     proofs = {flow: _read_proof(flow) for answer in answers for flow in answer["flows"]}
     if output == "json":
         for answer in answers:

@@ -2,7 +2,8 @@
 
     share of         who is in it                                 at most
     a broker         the partitions that it leads at the target   1.5 times its part of the queue
-    a limited topic  its partitions                               an eighth of the queue
+    a limited topic  its partitions                               an eighth of the queue, less if
+                                                                  more than four are limited
     transactions     partitions with transactional delivery       half of the queue
 
 Rules:
@@ -14,12 +15,13 @@ Rules:
 - A stuck partition counts nowhere, and is not fetched. If all of them hold more than the limit of
   the queue, those that are stuck later drop what was not sent (`must_drop`). Without an answer of
   the broker a partition stays in the broker's share: its other partitions do not answer either.
-- So all that waits is at most 4 times the limit, and one response of each source broker: the queue,
-  one and a half in full shares of brokers, the stuck ones, and half in transactions.
+- So all that waits is at most 4.5 times the limit, and one response of each source broker: the
+  queue, one and a half in full shares of brokers, the stuck ones, and half each for transactions
+  and limited topics. What may be at the target already is never dropped.
 """
 
 import math
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +33,7 @@ from shoal.model.topics import TopicPartition
 FULL_S: Final = 0.1
 _TRANSACTIONS: Final = "transactions"
 _TOPIC: Final = "topic"
+_FEW_TOPICS: Final = 4
 _BROKER: Final = "broker"
 _Key = tuple[str, int | str]
 
@@ -56,7 +59,7 @@ class Share:
 class QueueRoom:
     """Counts what is queued, by share."""
 
-    def __init__(self, limits: MirrorLimits, limited_topics: Container[str]) -> None:
+    def __init__(self, limits: MirrorLimits, limited_topics: Collection[str]) -> None:
         self._limits = limits
         self._limited_topics = limited_topics
         self._shares: dict[_Key, Share] = {}
@@ -99,7 +102,8 @@ class QueueRoom:
             if key is not None:
                 self._keys[tp] = key
                 self._join(key).members.add(tp)
-        is_stuck = key is None or (work.is_stuck and not work.is_unanswered)
+        is_waiting_for_broker = work.is_unanswered and mirror.parked is None
+        is_stuck = key is None or (work.is_stuck and not is_waiting_for_broker)
         queued = mirror.queued_bytes
         self._set(tp, (0, queued) if is_stuck else (queued, 0))
 
@@ -154,7 +158,8 @@ class QueueRoom:
                 share = Share(transactions_share(self._limits), room_at=1.0)
             else:
                 is_broker = key[0] == _BROKER
-                share = Share(None if is_broker else self._limits.queue_bytes // 8)
+                topics = max(_FEW_TOPICS, len(self._limited_topics))
+                share = Share(None if is_broker else self._limits.queue_bytes // (2 * topics))
             self._shares[key] = share
         return self._shares[key]
 
