@@ -2,16 +2,17 @@
 
 The ledgers are those of long runs: 10,000 streams of 10 producers, a tenth of the messages in
 transactions, times with jitter, 20 faults, and planted losses that each audit must find exactly
-(`audit_ledgers`). Each size is generated, audited three times on a fresh Spark session, and
+(`audit_ledgers`). Each size is generated, audited several times, each on a fresh Spark session, and
 removed. Reported are the bytes that tasks sent to the driver, the time, and the peak memory of the
 driver's Python, of the JVM, of all Python workers together, and of the whole tree: proportional
 set sizes (PSS), sampled. The growth exponent from one size to the next is an interval: from the
 lowest of the larger size over the highest of the smaller one, to the opposite. A claim holds if
 the whole interval does.
 
-    python -m benchmarks.audit_huge [MESSAGES…, 1e6 4e6 1e7 1e8 by default]
+    python -m benchmarks.audit_huge [--repeats 3] [MESSAGES…, 1e6 4e6 1e7 1e8 by default]
 """
 
+import argparse
 import math
 import os
 import sys
@@ -51,7 +52,7 @@ CLAIM = Claim(
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class MemoryWatch(threading.Thread):
     """Samples the memory of the driver's Python, the JVM and the Python workers; keeps peaks."""
 
@@ -128,7 +129,7 @@ def check(result: Result, messages: int) -> None:
     assert result.metrics.attempts == result.metrics.ok == messages
 
 
-def measure_size(folder: Path, messages: int) -> dict[str, Any]:
+def measure_size(folder: Path, messages: int, repeats: int) -> dict[str, Any]:
     """Generate a run, audit it and remove it; the lowest and the highest of each measure."""
     began_s = time.monotonic()
     run = write_run(
@@ -140,7 +141,7 @@ def measure_size(folder: Path, messages: int) -> dict[str, Any]:
     generated_s = time.monotonic() - began_s
     size = sum(path.stat().st_size for path in run.rglob("*.parquet"))
     try:
-        runs = [measure(run, messages) for _ in range(REPEATS)]
+        runs = [measure(run, messages) for _ in range(repeats)]
     finally:
         rmtree(run)
     intervals = {name: [min(r[name] for r in runs), max(r[name] for r in runs)] for name in runs[0]}
@@ -168,12 +169,12 @@ def grow(small: Mapping[str, Any], large: Mapping[str, Any]) -> dict[str, list[f
     return found
 
 
-def main(sizes: Sequence[int]) -> int:
+def main(sizes: Sequence[int], repeats: int = REPEATS) -> int:
     print(CLAIM.sentence, flush=True)
     measured: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         for messages in sizes:
-            measured.append(measure_size(Path(folder), messages))
+            measured.append(measure_size(Path(folder), messages, repeats))
             store_part(CLAIM, sizes=measured)
     growth = [
         {"from": a["messages"], "to": b["messages"], "exponents": grow(a, b)}
@@ -190,4 +191,8 @@ def main(sizes: Sequence[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main([int(float(text)) for text in sys.argv[1:]] or SIZES))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("messages", nargs="*", type=float)
+    given = parser.parse_args()
+    sys.exit(main([int(number) for number in given.messages] or SIZES, given.repeats))

@@ -155,15 +155,16 @@ def describe_cluster(parts: dict[str, Any]) -> str:
         return "The second part, on a cluster without shoal, was not finished in this run."
     result = json.loads(next(iter(parts["results"].values())))
     judged = "\n".join(f"- {name}" for name in parts["results"])
+    kinds = len(set(parts["results"].values()))
+    found = "always with the same result" if kinds == 1 else f"with {kinds} different results"
     metrics = result["metrics"]
     return f"""Then the same on a standalone cluster of two workers without shoal, in an environment
 that was packed and sent there (`spark.archives`). One executor was killed under load. The run was
 {result["verdict"]}: {metrics["attempts"]:,} attempts, {metrics["ok"]:,} acknowledged,
-{metrics["unknown"]:,} unknown, {metrics["delivered"]:,} delivered, {metrics["lost"]:,} lost; lines
-of ended workers in its commit log: {parts["ends"]}.
+{metrics["unknown"]:,} unknown, {metrics["delivered"]:,} delivered, {metrics["lost"]:,} lost. The
+ends of workers in its commit log: {parts["ends"]}.
 
-Its ledgers were judged {len(parts["results"])} times, with {len(set(parts["results"].values()))}
-different result:
+Its ledgers were judged {len(parts["results"])} times, {found}:
 
 {judged}"""
 

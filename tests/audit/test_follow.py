@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from shoal.audit.follow import CERTAIN, Follower, find_certain
 from shoal.audit.history.lines import parse_line
 from shoal.audit.history.store import import_lines
+from shoal.audit.increments import Increments
 from shoal.audit.read.folder import Ledger
+from shoal.audit.read.read import Piece
 from shoal.audit.self_test.plantings import PLANTINGS
 from shoal.audit.self_test.synthetic_run import (
     Line,
@@ -162,9 +164,15 @@ def test_a_follower_raises_what_is_new() -> None:
     follower, seen = Follower(), []
     for end in range(len(whole) + 1):
         follower.position = -1
-        seen += follower.judge(ledger_of(run, whole[:end], whole), end)
+        follower.increments = Increments()  # these ledgers are all new
+        ledger = ledger_of(run, whole[:end], whole)
+        seen += follower.judge(ledger, end, receipts=receipts_of(ledger))
     assert {event.finding for event in seen} == {"non-monotonic poll"}
     assert [event.count for event in seen] == list(range(1, len(seen) + 1))
     assert all(event.is_certain and event.witness for event in seen)
     follower.position = sum(len(f.commits) for f in ledger_of(run, whole, whole).folders)
-    assert follower.judge(ledger_of(run, whole, whole), 0) == []
+    assert follower.judge(ledger_of(run, whole, whole), 0, receipts=()) == []
+
+
+def receipts_of(ledger: Ledger) -> list[Piece]:
+    return [group.piece for group in ledger.tables["receipts"]]

@@ -166,7 +166,7 @@ def examine(
 
     totals, streams, summaries = _add_first_round(of_cells, of_walks)
     assignments = ledger.small_table("assignments")
-    polls = gather_steps(of_walks, GroupReader, _assignment_starts(assignments))
+    polls = gather_steps(of_walks, GroupReader, find_assignment_starts(assignments))
     interleaved = find_interleaved_units(summaries)
     by_range = [cell for cell in cells if isinstance(cell, MessageCell)]
     second = _Round(
@@ -270,7 +270,7 @@ def _settle_offsets(
     return known
 
 
-def _assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupReader, int]:
+def find_assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupReader, int]:
     """Return the start offset of each assignment; of two for one reader, the higher one."""
     begins: dict[GroupReader, int] = {}
     for row in assignments:

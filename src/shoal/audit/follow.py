@@ -16,7 +16,8 @@ back (`docs/guides/follow.md` gives the reason for each kind):
 
 Rules:
 - `Follower` is pure: it gets ledgers and a time, and returns events. Its state is the number of
-  lines that it has judged and the counts that it has raised.
+  lines that it has judged, the answers about their rows (`increments`), and the counts that it has
+  raised. A look judges what new rows touch; its result is that of `find_certain`.
 - Counts only rise. An event has the count of the finding in the group with the most.
 """
 
@@ -25,10 +26,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.audit.audit import Runner, examine, run_here
-from shoal.audit.context import AuditContext
+from shoal.audit.audit import Runner, examine, find_assignment_starts, run_here
+from shoal.audit.context import AuditContext, build_context
+from shoal.audit.increments import Increments
+from shoal.audit.parts import PartKind
 from shoal.audit.read.folder import Ledger
-from shoal.audit.result.conclude import conclude
+from shoal.audit.read.read import Piece
+from shoal.audit.read.walk import GroupReader
+from shoal.audit.result.conclude import Evidence, conclude
+from shoal.audit.result.latencies import Latencies
+from shoal.audit.result.merge import Sinks, Summaries, Totals, add_cell
+from shoal.audit.result.settle import settle_polls
+from shoal.audit.result.streams import StreamTotals, reduce_streams
+from shoal.audit.rules.polls import gather_steps
 from shoal.model.events import FindingSeen
 from shoal.model.findings import Finding
 from shoal.model.result import FindingResult
@@ -56,13 +66,25 @@ class Follower:
     runner: Runner = run_here
     position: int = 0  # lines of the commit logs that are judged
     raised: dict[str, int] = field(default_factory=dict)
+    increments: Increments = field(default_factory=Increments)
 
-    def judge(self, ledger: Ledger, now_us: int, scratch: Path | None = None) -> list[FindingSeen]:
-        """Return an event for each finding whose count has risen; `scratch` is for `examine`."""
+    def judge(
+        self,
+        ledger: Ledger,
+        now_us: int,
+        *,
+        receipts: Sequence[Piece],
+        scratch: Path | None = None,
+    ) -> list[FindingSeen]:
+        """Return an event for each finding whose count has risen.
+
+        `receipts` are row groups with all receipts that were not there at the last look, in the
+        order in which they were committed; `scratch` is for `examine`.
+        """
         position = sum(len(folder.commits) for folder in ledger.folders)
         if position == self.position:
             return []
-        found = find_certain(ledger, self.runner, scratch)
+        found = self.find(ledger, receipts, scratch)
         self.position = position
         events = []
         for name, result in found.items():
@@ -72,6 +94,38 @@ class Follower:
                 events.append(FindingSeen(now_us, name, result.count, True, witness))
         return events
 
+    def find(
+        self, ledger: Ledger, receipts: Sequence[Piece], scratch: Path | None = None
+    ) -> dict[str, FindingResult]:
+        """Return what `find_certain` does, from what is known and what is new."""
+        known = _without_scans(ledger)
+        if not (known.rows_of("attempts") or known.rows_of("receipts")):
+            return {}
+        context = replace(build_context(known), scratch=None if scratch is None else str(scratch))
+        increments, run = self.increments, self.runner
+        answers, lean = increments.judge_cells(known, context, run)
+        walks = increments.walk(receipts, run, lean)
+        begins = find_assignment_starts(known.small_table("assignments"))
+        steps = gather_steps(walks, GroupReader, begins)
+        if any(part.kind is PartKind.UNSETTLED for parts in answers for part in parts):
+            # What an offset proves depends on transactions in other cells: rare, and none of ours.
+            whole = examine(known, run, scratch=scratch)
+            polls = replace(settle_polls(steps, ()), contested=whole.polls.contested)
+            return _choose_certain(known, replace(whole, polls=polls))
+        totals, streams, summaries = Totals(), StreamTotals(), Summaries()
+        for parts in answers:
+            add_cell(parts, Sinks(totals, streams, summaries))
+        of_offsets = increments.judge_offsets(known, summaries, run, lean)
+        polls = settle_polls(steps, of_offsets)
+        add_cell(reduce_streams(streams, lean, groups=lean.groups), Sinks(totals))
+        return _choose_certain(known, Evidence(lean, totals, polls, Latencies()))
+
+
+def _without_scans(ledger: Ledger) -> Ledger:
+    tables = ledger.tables.items()
+    kept = {table: groups if table in READ_TABLES else () for table, groups in tables}
+    return replace(ledger, tables=kept)
+
 
 def find_certain(
     ledger: Ledger, runner: Runner = run_here, scratch: Path | None = None
@@ -79,13 +133,11 @@ def find_certain(
     """Return the findings that the ledgers show and no longer ledgers of this run take back."""
     if not (ledger.rows_of("attempts") or ledger.rows_of("receipts")):
         return {}
-    known = replace(
-        ledger,
-        tables={
-            table: groups if table in READ_TABLES else () for table, groups in ledger.tables.items()
-        },
-    )
-    evidence = examine(known, runner, scratch=scratch)
+    known = _without_scans(ledger)
+    return _choose_certain(known, examine(known, runner, scratch=scratch))
+
+
+def _choose_certain(known: Ledger, evidence: Evidence) -> dict[str, FindingResult]:
     result = conclude(known, evidence)
     ruled_out = _rule_out(known, evidence.context)
     certain: dict[str, FindingResult] = {}

@@ -1,9 +1,10 @@
-"""Judges a run while it runs, every two seconds, and appends what is certain to its events.
+"""Judges a run while it runs, every second, and appends what is certain to its events.
 
 Rules:
 - A run of up to `MOST_ROWS_HERE` rows is judged in this process, from rows in memory. A larger one
   is judged by tasks of the runner that the caller gives, which read its segments.
-- Judging takes at most a quarter of one core: after a long step comes a long pause.
+- A step judges what new rows touch (`shoal.audit.increments`), so its cost does not grow with the
+  run. Judging takes at most a quarter of one core: after a long step comes a long pause.
 - The last step follows the end of the run, so that everything committed is judged.
 - Findings that an earlier follower of this run has raised are not raised again.
 """
@@ -16,7 +17,7 @@ from typing import Final
 
 from shoal.audit.audit import Runner
 from shoal.audit.follow import READ_TABLES, Follower
-from shoal.audit.read.folder import open_ledger
+from shoal.audit.plan import ROWS_PER_CELL
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.errors import LedgerError
 from shoal.model.events import FindingSeen
@@ -24,7 +25,7 @@ from shoal.model.run_folder import RUN_FILE
 from shoal.pipeline.audit_job import scratch_folder
 from shoal.telemetry.events import EventReader, append_event, now_us
 
-PERIOD_S: Final = 2.0
+PERIOD_S: Final = 1.0
 WAIT_FOR_RUN_S: Final = 0.5
 MOST_SHARE: Final = 0.25
 MOST_ROWS_HERE: Final = 5_000_000
@@ -62,12 +63,14 @@ def _look(
 ) -> list[FindingSeen]:
     """Judge what is committed now: in this process, or with the runner for large runs."""
     if large_runner is None or growing.count_committed() <= MOST_ROWS_HERE:
-        return follower.judge(growing.read(), now_us())
-    growing.forget()
+        ledger = growing.read(follower.increments.cuts)
+        return follower.judge(ledger, now_us(), receipts=growing.new_receipts)
     follower.runner = large_runner()
+    follower.increments.rows_per_cell = ROWS_PER_CELL
     # Tasks write what is large into the scratch folder: nothing of it comes to this process.
     with scratch_folder(growing.directory) as scratch:
-        return follower.judge(open_ledger([growing.directory]), now_us(), scratch)
+        ledger = growing.open_segments()
+        return follower.judge(ledger, now_us(), receipts=growing.new_receipts, scratch=scratch)
 
 
 def find_raised(run_dir: Path) -> dict[str, int]:

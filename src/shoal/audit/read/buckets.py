@@ -1,8 +1,8 @@
 """Stream buckets: every stream has a fixed bucket, so that streams can be divided among tasks.
 
 The bucket is a hash of producer, incarnation, topic and source partition. Lanes that share a source
-partition share a bucket, because their batches are counted together. A compacted segment has a row
-group for each of some ranges of buckets (`compaction`).
+partition share a bucket, because their batches are counted together. No writer sorts its rows by
+bucket: a row group of a ledger may have rows of all buckets, of which tasks take their own.
 """
 
 import zlib

@@ -7,11 +7,14 @@ Rules:
 - Only the tables that the caller names are read.
 - Rows are in the order of the commit log. That of each worker is the ledger order; workers follow
   one another as they committed.
-- Small pieces are joined, so that there are few, however many segments a run has.
+- Rows are divided by ranges of sequences, so that new rows touch few of them. Small pieces of a
+  range are joined, so that there are few, however many segments a run has.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,15 +22,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.arrays import Rows
-from shoal.audit.read.folder import RANGED, Ledger, RowGroup
-from shoal.audit.read.read import MemoryPiece, RowGroupPiece, Vocabulary, read_rows
+from shoal.audit.arrays import Ints, Rows, ints
+from shoal.audit.read.folder import RANGED, Ledger, RowGroup, open_ledger
+from shoal.audit.read.read import MemoryPiece, Piece, RowGroupPiece, Vocabulary, read_rows
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import TABLES
 from shoal.model.run_folder import RunFolder
 
-# More pieces of a table than this are joined to one.
+# More pieces of one block of a table than this are joined to one.
 _MOST_PIECES: Final = 16
+
+
+@dataclass
+class _Block:
+    """The rows of one table in one range of sequences, in a few pieces."""
+
+    pieces: list[MemoryPiece] = field(default_factory=list)
+    groups: list[RowGroup] = field(default_factory=list)
 
 
 class GrowingLedger:
@@ -35,69 +46,115 @@ class GrowingLedger:
 
     def __init__(self, directory: Path, tables: Iterable[str]) -> None:
         self.directory = directory
+        # The receipts that the last read has added, in the order in which they were committed.
+        self.new_receipts: list[Piece] = []
         self._words = Vocabulary()
-        self._pieces: dict[str, list[Rows]] = {table: [] for table in tables}
+        self._tables = tuple(tables)
+        self._blocks: dict[tuple[str, int], _Block] = {}
+        self._rows: Counter[str] = Counter()  # by table
         self._read: set[Path] = set()
+        self._names = count()
 
     def count_committed(self) -> int:
         """Return the rows of these tables up to the last complete line of the commit log."""
         folder = RunFolder.open(self.directory)
-        return sum(each.rows for table in self._pieces for each in folder.segments(table))
+        return sum(each.rows for table in self._tables for each in folder.segments(table))
 
-    def forget(self) -> None:
-        """Free the memory; the next read is one of everything."""
-        self._pieces = {table: [] for table in self._pieces}
-        self._read.clear()
+    def open_segments(self) -> Ledger:
+        """Return the ledgers as row groups of their segments, and free what is in memory."""
+        self._blocks.clear()
+        ledger = open_ledger([self.directory])
+        self.new_receipts = []
+        for group in ledger.tables["receipts"]:
+            if Path(group.piece.path) not in self._read:
+                self.new_receipts.append(group.piece)
+        self._read.update(Path(piece.path) for piece in self.new_receipts)
+        return ledger
 
-    def read(self) -> Ledger:
-        """Return the ledgers up to the last complete line of the commit log."""
+    def read(self, cuts: Sequence[int] = ()) -> Ledger:
+        """Return the ledgers up to the last complete line of the commit log.
+
+        The row groups of new rows do not cross these sequences; a row group never changes.
+        """
         folder = RunFolder.open(self.directory)
-        for table, pieces in self._pieces.items():
+        self.new_receipts = []
+        for table in self._tables:
             new = [each for each in folder.segments(table) if each.path not in self._read]
             if new:
-                pieces.append(self._read_segments(table, [segment.path for segment in new]))
-                if len(pieces) > _MOST_PIECES:
-                    joined = {
-                        name: np.concatenate([piece[name] for piece in pieces])
-                        for name in pieces[0]
-                    }
-                    pieces[:] = [joined]
+                self._add(
+                    table, self._read_segments(table, [segment.path for segment in new]), cuts
+                )
         # The pieces no longer know whose clock their times are of; the caller considers that.
         plan = {**folder.plan, "one_clock": True}
-        tables = {table: tuple(self._groups(table)) for table in TABLES}
+        tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
+        for (table, _), block in sorted(self._blocks.items()):
+            tables[table] += block.groups
         return Ledger([replace(folder, plan=plan)], tables)
+
+    def _add(self, table: str, rows: Rows, cuts: Sequence[int]) -> None:
+        """Add new rows of a table to their blocks."""
+        size = len(next(iter(rows.values())))
+        positions = np.arange(self._rows[table], self._rows[table] + size, dtype=np.int64)
+        self._rows[table] += size
+        if table == "receipts" and size:
+            self.new_receipts.append(self._piece(table, rows, positions))
+        numbers = np.zeros(size, dtype=np.int64)
+        if "sequence" in rows:
+            # Sequences below 0 have a block of their own.
+            numbers = np.searchsorted(ints([0, *cuts]), rows["sequence"], side="right")
+        for number in np.unique(numbers).tolist():
+            own = np.flatnonzero(numbers == number)
+            piece = self._piece(
+                table, {n: column[own] for n, column in rows.items()}, positions[own]
+            )
+            block = self._blocks.setdefault((table, number), _Block())
+            block.pieces.append(piece)
+            if len(block.pieces) > _MOST_PIECES:
+                joined = {
+                    name: np.concatenate([each.columns[name] for each in block.pieces])
+                    for name in rows
+                }
+                order = np.concatenate([_positions(each) for each in block.pieces])
+                block.pieces[:] = [self._piece(table, joined, order)]
+                block.groups.clear()
+            block.groups += [self._group(each) for each in block.pieces[len(block.groups) :]]
+
+    def _piece(self, table: str, rows: Rows, positions: Ints) -> MemoryPiece:
+        """Name some rows: a name is never used twice."""
+        path = f"{self.directory}#{table}-{next(self._names)}"
+        return MemoryPiece(path, rows, self._words.names, int(positions[0]), positions)
 
     def _read_segments(self, table: str, paths: list[Path]) -> Rows:
         names = [name for name, _ in TABLES[table]]
         pieces = []
         for path in paths:
             try:
-                count = pq.read_metadata(path).num_row_groups
+                groups = pq.read_metadata(path).num_row_groups
             except (OSError, pa.ArrowException) as error:
                 raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
-            pieces += [RowGroupPiece(str(path), number, 0) for number in range(count)]
+            pieces += [RowGroupPiece(str(path), number, 0) for number in range(groups)]
         rows = read_rows(table, pieces, names, vocabulary=self._words)
         self._read.update(paths)
         return rows
 
-    def _groups(self, table: str) -> Iterable[RowGroup]:
-        position = 0
-        for rows in self._pieces.get(table, ()):
-            count = len(next(iter(rows.values())))
-            if not count:
-                continue
-            piece = MemoryPiece(str(self.directory), rows, self._words.names, position)
-            ranges: dict[str, tuple[int, int]] = {
-                name: _range(rows[name]) for name in RANGED if name in rows
-            }
-            yield RowGroup(piece, count, ranges, self._only_group(rows))
-            position += count
+    def _group(self, piece: MemoryPiece) -> RowGroup:
+        rows = piece.columns
+        ranges: dict[str, tuple[int, int]] = {
+            name: _range(rows[name]) for name in RANGED if name in rows
+        }
+        size = len(next(iter(rows.values())))
+        return RowGroup(piece, size, ranges, self._only_group(rows))
 
     def _only_group(self, rows: Rows) -> str | None:
         groups = rows.get("group")
         if groups is None or groups.min() != groups.max():
             return None
         return self._words.names[int(groups[0])]
+
+
+def _positions(piece: MemoryPiece) -> Ints:
+    assert piece.positions is not None  # noqa: S101 - every piece made here has them
+    return piece.positions
 
 
 def _range(values: Any) -> tuple[int, int]:
