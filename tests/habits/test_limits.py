@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
-MOST_WORDS = 700
+MOST_WORDS = 750
 LONGEST_LINE = 110
 
 

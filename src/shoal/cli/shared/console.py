@@ -54,7 +54,7 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """What is printed, whatever prints it: text, tables and bars of progress."""
+        """Everything that is printed: text, tables and bars of progress."""
         for segment in super().render(renderable, options):
             if segment.control or not _UNSAFE.search(segment.text):
                 yield segment
