@@ -254,7 +254,7 @@ class _Settings:
         text = self.text(name, str(default), aliases)
         if not text.isdecimal():
             raise ConfigError(
-                f"{name} in {self.reader.name} is {text!r}, which is no whole number of 0 or more",
+                f"{name} must be a whole number, 0 or more, and is {text!r} in {self.reader.name}",
                 remedy=f"write digits only, such as {name} = {default}",
             )
         return int(text)
