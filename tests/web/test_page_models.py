@@ -187,12 +187,12 @@ def test_lanes_that_moved_are_listed_by_how_far(modules: Modules) -> None:
         {"topic": "t", "lane": 1, "delivered": 100, "F": 10, "K": 5, "F_limit": 5000},
         {"topic": "t", "lane": 2, "delivered": 10, "F": 20, "K": 9, "reordered": 3},
     ]
-    moved = modules.call("model", "movedLanes", lanes)
+    moved = modules.call("model", "listMovedLanes", lanes)
     assert [(lane["name"], lane["mean"], lane["pairs"]) for lane in moved] == [
         ("t 2", 2, 9),
         ("t 1", 0.1, 5),
     ]
-    assert modules.call("model", "movedLanes", None) == []
+    assert modules.call("model", "listMovedLanes", None) == []
 
 
 # The life of a message

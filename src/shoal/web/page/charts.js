@@ -16,7 +16,7 @@ export function Track(props) {
   latest.current = props;
   const shape = JSON.stringify([props.series.map((each) => [each.label, each.color]), props.height, props.isLast, props.yKind]);
   useEffect(() => {
-    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), drawnColumns(props, host.current.clientWidth), host.current);
+    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), pickColumns(props, host.current.clientWidth), host.current);
     host.current.querySelectorAll("canvas").forEach((canvas) => canvas.setAttribute("aria-hidden", "true"));
     const drawn = chart.current;
     const observer = new ResizeObserver(() => resize(drawn, host.current, latest.current));
@@ -39,7 +39,7 @@ export function Track(props) {
     const u = chart.current;
     // One draw for all three: uPlot draws at the end of a batch.
     u.batch(() => {
-      u.setData(drawnColumns(props, u.width), false);
+      u.setData(pickColumns(props, u.width), false);
       u.setScale("x", { min: props.range[0], max: props.range[1] });
       u.redraw(false, true);
     });
@@ -50,12 +50,12 @@ export function Track(props) {
 function resize(chart, host, props) {
   if (!host.clientWidth || host.clientWidth === chart.width) return;
   chart.setSize({ width: host.clientWidth, height: props.height });
-  chart.setData(drawnColumns(props, host.clientWidth), false);
+  chart.setData(pickColumns(props, host.clientWidth), false);
   chart.redraw(true, true);
 }
 
 // The table behind a chart has all values; the chart has those that its pixels can show.
-function drawnColumns({ columns, range }, width) {
+function pickColumns({ columns, range }, width) {
   return decimate(columns, range[0], range[1], Math.max(100, width - AXIS_WIDTH) * devicePixelRatio);
 }
 

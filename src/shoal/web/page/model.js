@@ -199,7 +199,7 @@ function shareOf(affected, due) {
 }
 
 // How far messages moved from their place, for each lane in which any did: the largest mean first.
-export function movedLanes(lanes) {
+export function listMovedLanes(lanes) {
   return (lanes || []).filter((lane) => lane.F > 0).map((lane) => ({
     name: `${lane.topic} ${lane.lane}`, sum: lane.F, pairs: lane.K || 0, delivered: lane.delivered || 0, reordered: lane.reordered || 0,
     mean: lane.delivered ? lane.F / lane.delivered : null, order: lane.F_limit ? lane.F / lane.F_limit : null,

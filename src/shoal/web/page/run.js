@@ -7,7 +7,7 @@ import { FaultTable, Groups, Latencies, Metrics, Stages, Thresholds, Throughput,
 import { FlowDiagram, PercentileCurves, STAGE_NAMES } from "./flow.js";
 import { describeValue, formatCount, formatTime, formatUs, plural } from "./format.js";
 import { binsOfPage, binsOfTicks, curveOfBins } from "./model.js";
-import { Moved } from "./moved.js";
+import { Displacement } from "./displacement.js";
 import { DataTable, Notes, Problem, Verdict } from "./parts.js";
 import { Player, useReplay } from "./player.js";
 import { cutLog, flowOfLog } from "./replay.js";
@@ -79,7 +79,7 @@ export function RunBody({ run, page, logs, address, link }) {
     <${Tracks} bins=${bins} lanes=${drawn ? drawn.lanes : []} laneStart=${drawn ? drawn.bins.start_us / 1e6 : 0} logs=${logs} resultFaults=${result && result.faults} windows=${judged && judged.windows} thresholds=${result && result.thresholds}
       times=${times} stage=${stage.value} moment=${replay.at === null ? null : start + replay.at} onZoom=${({ from, to }) => set({ from, to })} isSoFar=${isRunning}>
       ${canReplay ? html`<${Player} replay=${replay} log=${past} />` : null}</${Tracks}>
-    ${judged && (!stage.value || stage.value === "received") ? html`<${Moved} group=${judged} />` : null}
+    ${judged && (!stage.value || stage.value === "received") ? html`<${Displacement} group=${judged} />` : null}
     ${judged ? html`<${FaultTable} result=${result} group=${judged} stage=${stage.value} />` : null}
     <${Curves} curves=${drawn ? drawn.curves : curveOfBins(bins, isRunning ? "so far" : "whole")} />
     ${judged ? html`<${Metrics} group=${judged} /><${Latencies} group=${judged} /><${Throughput} group=${judged} />` : null}

@@ -420,7 +420,7 @@ function shareOf(affected, due) {
 }
 
 // How far messages moved from their place, for each lane in which any did: the largest mean first.
-function movedLanes(lanes) {
+function listMovedLanes(lanes) {
   return (lanes || []).filter((lane) => lane.F > 0).map((lane) => ({
     name: `${lane.topic} ${lane.lane}`, sum: lane.F, pairs: lane.K || 0, delivered: lane.delivered || 0, reordered: lane.reordered || 0,
     mean: lane.delivered ? lane.F / lane.delivered : null, order: lane.F_limit ? lane.F / lane.F_limit : null,
@@ -1092,7 +1092,7 @@ function Track(props) {
   latest.current = props;
   const shape = JSON.stringify([props.series.map((each) => [each.label, each.color]), props.height, props.isLast, props.yKind]);
   useEffect(() => {
-    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), drawnColumns(props, host.current.clientWidth), host.current);
+    chart.current = new uPlot(buildOptions(latest, host.current.clientWidth), pickColumns(props, host.current.clientWidth), host.current);
     host.current.querySelectorAll("canvas").forEach((canvas) => canvas.setAttribute("aria-hidden", "true"));
     const drawn = chart.current;
     const observer = new ResizeObserver(() => resize(drawn, host.current, latest.current));
@@ -1115,7 +1115,7 @@ function Track(props) {
     const u = chart.current;
     // One draw for all three: uPlot draws at the end of a batch.
     u.batch(() => {
-      u.setData(drawnColumns(props, u.width), false);
+      u.setData(pickColumns(props, u.width), false);
       u.setScale("x", { min: props.range[0], max: props.range[1] });
       u.redraw(false, true);
     });
@@ -1126,12 +1126,12 @@ function Track(props) {
 function resize(chart, host, props) {
   if (!host.clientWidth || host.clientWidth === chart.width) return;
   chart.setSize({ width: host.clientWidth, height: props.height });
-  chart.setData(drawnColumns(props, host.clientWidth), false);
+  chart.setData(pickColumns(props, host.clientWidth), false);
   chart.redraw(true, true);
 }
 
 // The table behind a chart has all values; the chart has those that its pixels can show.
-function drawnColumns({ columns, range }, width) {
+function pickColumns({ columns, range }, width) {
   return decimate(columns, range[0], range[1], Math.max(100, width - AXIS_WIDTH) * devicePixelRatio);
 }
 
@@ -2847,14 +2847,14 @@ function PercentileCurves({ curves }) {
   </svg>`;
 }
 
-// moved.js
+// displacement.js
 // How far messages moved from their place, by lane.
 
 
 const MOST_BARS = 20;
 
-function Moved({ group }) {
-  const lanes = movedLanes(group.lanes);
+function Displacement({ group }) {
+  const lanes = listMovedLanes(group.lanes);
   const { F: sum, K: pairs, delivered } = group.metrics;
   if (!sum) return null;
   const most = Math.max(1e-9, ...lanes.map((lane) => lane.mean ?? 0));
@@ -2982,7 +2982,7 @@ function RunBody({ run, page, logs, address, link }) {
     <${Tracks} bins=${bins} lanes=${drawn ? drawn.lanes : []} laneStart=${drawn ? drawn.bins.start_us / 1e6 : 0} logs=${logs} resultFaults=${result && result.faults} windows=${judged && judged.windows} thresholds=${result && result.thresholds}
       times=${times} stage=${stage.value} moment=${replay.at === null ? null : start + replay.at} onZoom=${({ from, to }) => set({ from, to })} isSoFar=${isRunning}>
       ${canReplay ? html`<${Player} replay=${replay} log=${past} />` : null}</${Tracks}>
-    ${judged && (!stage.value || stage.value === "received") ? html`<${Moved} group=${judged} />` : null}
+    ${judged && (!stage.value || stage.value === "received") ? html`<${Displacement} group=${judged} />` : null}
     ${judged ? html`<${FaultTable} result=${result} group=${judged} stage=${stage.value} />` : null}
     <${Curves} curves=${drawn ? drawn.curves : curveOfBins(bins, isRunning ? "so far" : "whole")} />
     ${judged ? html`<${Metrics} group=${judged} /><${Latencies} group=${judged} /><${Throughput} group=${judged} />` : null}

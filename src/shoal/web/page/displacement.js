@@ -2,13 +2,13 @@
 
 import { html } from "./vendor.js";
 import { formatCount, formatRatio, plural } from "./format.js";
-import { movedLanes } from "./model.js";
+import { listMovedLanes } from "./model.js";
 import { DataTable } from "./parts.js";
 
 const MOST_BARS = 20;
 
-export function Moved({ group }) {
-  const lanes = movedLanes(group.lanes);
+export function Displacement({ group }) {
+  const lanes = listMovedLanes(group.lanes);
   const { F: sum, K: pairs, delivered } = group.metrics;
   if (!sum) return null;
   const most = Math.max(1e-9, ...lanes.map((lane) => lane.mean ?? 0));
