@@ -174,8 +174,8 @@ def _steady(
     clusters: Clusters,
     topic: str,
     load: Callable[[float], None],
-    partitions: int,
     *,
+    partitions: int,
     has_records: bool = True,
 ) -> dict[str, Any]:
     """The share of a core while a load runs, once all partitions are copied."""
@@ -372,7 +372,9 @@ def measure_partitions(*, with_mm2: bool) -> dict[str, Any]:
                     producer.produce("many", RECORD, partition=next(sent) % MANY)
                     producer.poll(0)
 
-            runs = [_steady(kind, clusters, "many", load, MANY) for kind in _kinds(with_mm2)]
+            runs = [
+                _steady(kind, clusters, "many", load, partitions=MANY) for kind in _kinds(with_mm2)
+            ]
     return _compare("partitions", runs, "core_percent", 0.3) | {
         "p99_ms": {run["mirror"]: run["p99_ms"] for run in runs}
     }
@@ -381,7 +383,7 @@ def measure_partitions(*, with_mm2: bool) -> dict[str, Any]:
 def measure_idle(*, with_mm2: bool) -> dict[str, Any]:
     with _lite() as clusters:
         asyncio.run(_create(clusters.source.bootstrap, "idle", IDLE))
-        run = _steady("shoal", clusters, "idle", time.sleep, IDLE, has_records=False)
+        run = _steady("shoal", clusters, "idle", time.sleep, partitions=IDLE, has_records=False)
     result = _compare("idle", [run], "core_percent", None)
     holds = run["core_percent"] <= 2 and run["peak_memory_mb"] <= 150
     return {**result, "bar": 2, "holds": holds}
