@@ -106,6 +106,19 @@ def test_several_slow_brokers_leave_room_after_a_moment(room: QueueRoom) -> None
     assert [parts[node][0].has_room for node in range(4)] == [False, False, False, True]
 
 
+def test_brokers_that_are_busy_alike_are_left_alone(room: QueueRoom) -> None:
+    parts = _make(room, 3, 20)
+    for number in range(20):
+        for node in range(3):
+            if not room.is_full:
+                parts[node][number].hold(150)
+    for now in (10.0, 10.0 + FULL_S, 20.0):
+        room.compare_shares(now)
+    assert room.is_full
+    assert room.take_changed() == set()
+    assert all(part.has_room for node in parts.values() for part in node)
+
+
 def test_one_broker_may_use_all(room: QueueRoom) -> None:
     parts = _make(room, 1, 20)[0]
     for part in parts:

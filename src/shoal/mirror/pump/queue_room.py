@@ -11,7 +11,7 @@ Rules:
   there: they wait on purpose, and have limits of their own.
 - A share that is full is not fetched until it is empty enough, and does not count either: a broker
   that is slow, or does not answer, delays its own partitions only. A share is full at its limit, or
-  above its part of the queue if the queue has been full for a moment.
+  above its part of the queue if the queue has been full for a moment and another is nearly empty.
 - A stuck partition counts nowhere, and is not fetched. If all of them hold more than the limit of
   the queue, those that are stuck later drop what was not sent (`must_drop`). Without an answer of
   the broker a partition stays in the broker's share: its other partitions do not answer either.
@@ -129,8 +129,10 @@ class QueueRoom:
             return
         brokers = self._broker_shares()
         part_bytes = self._limits.queue_bytes / max(1, len(brokers))
-        for share in brokers:
-            if len(brokers) > 1 and share.queued_bytes >= part_bytes:
+        # If all are busy alike nobody waits for another, and a change would only cost time.
+        is_held_back = any(share.queued_bytes < part_bytes / 2 for share in brokers)
+        for share in brokers if is_held_back else ():
+            if share.queued_bytes >= part_bytes:
                 self._set_full(share, is_full=True)
 
     @property
