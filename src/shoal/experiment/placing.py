@@ -56,7 +56,7 @@ def find_location(
     placement = SparkPlacement(spark)
     placement.wait_for_executors(wanted.executors, timeout_s)
     placement.wait_for_slots(slots, timeout_s)
-    session.wait_until_warm(timeout_s)
+    session.wait_until_warm()
     host = wanted.host or placement.host
     return WorkerLocation(placement, host, wanted.port, SparkScanner(spark))
 

@@ -37,8 +37,10 @@ from shoal.runtime.tasks import log_only, start_thread
 
 JVM_END_TIMEOUT_S: Final = 30.0
 REACH_TIMEOUT_S: Final = 5.0
-# A cluster that is busy may let an application wait for as long as others run.
-START_TIMEOUT_S: Final = 300.0
+# A cluster that is busy may let an application wait for as long as others run. On a machine that is
+# busy itself, a start and a first task take minutes.
+START_TIMEOUT_S: Final = 600.0
+WARM_TIMEOUT_S: Final = 600.0
 FEWEST_PARTITIONS: Final = 2
 MOST_PARTITIONS: Final = 4000  # every task of the stage before writes a block for each
 # Enough for a producer, a consumer and two scans on a machine with one core.
@@ -228,7 +230,7 @@ class SessionFuture:
             )
         return self._future.result()
 
-    def wait_until_warm(self, timeout_s: float) -> SparkSession:
+    def wait_until_warm(self, timeout_s: float = WARM_TIMEOUT_S) -> SparkSession:
         """Wait until the session has run a first task, so that it disturbs no load; return it."""
         session = self.result()
         thread = self._begin()

@@ -292,7 +292,7 @@ def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
 
     def open_segment(number: int) -> list[RowGroup]:
         segment, aliases = segments[number]
-        return list(_footer(segment, table, starts[number], aliases=aliases))
+        return list(read_footer(segment, table, starts[number], aliases=aliases))
 
     if len(segments) < _FEWEST_IN_PARALLEL:
         return [group for n in range(len(segments)) for group in open_segment(n)]
@@ -301,9 +301,10 @@ def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
         return [group for groups in opened for group in groups]
 
 
-def _footer(
-    segment: LedgerSegment, table: str, position: int, *, aliases: tuple[NameAlias, ...]
+def read_footer(
+    segment: LedgerSegment, table: str, position: int, *, aliases: tuple[NameAlias, ...] = ()
 ) -> Iterator[RowGroup]:
+    """Return the row groups of a segment; the first row is at this position in the ledger."""
     path, rows = segment.path, segment.rows
     try:
         with pq.ParquetFile(path) as file:

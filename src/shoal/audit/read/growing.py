@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.arrays import Ints, Rows, ints
-from shoal.audit.read.folder import RANGED, Ledger, RowGroup, open_ledger
+from shoal.audit.read.folder import RANGED, Ledger, RowGroup, read_footer
 from shoal.audit.read.read import MemoryPiece, Piece, RowGroupPiece, Vocabulary, read_rows
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import TABLES
@@ -53,6 +53,8 @@ class GrowingLedger:
         self._blocks: dict[tuple[str, int], _Block] = {}
         self._rows: Counter[str] = Counter()  # by table
         self._read: set[Path] = set()
+        self._footers: dict[Path, list[RowGroup]] = {}
+        self._positions: Counter[str] = Counter()  # of the next footer, by table
         self._names = count()
 
     def count_committed(self) -> int:
@@ -61,15 +63,25 @@ class GrowingLedger:
         return sum(each.rows for table in self._tables for each in folder.segments(table))
 
     def open_segments(self) -> Ledger:
-        """Return the ledgers as row groups of their segments, and free what is in memory."""
+        """Return the ledgers as row groups of their segments, and free what is in memory.
+
+        The footer of a segment is read once.
+        """
         self._blocks.clear()
-        ledger = open_ledger([self.directory])
+        folder = _with_one_clock(RunFolder.open(self.directory))
         self.new_receipts = []
-        for group in ledger.tables["receipts"]:
-            if Path(group.piece.path) not in self._read:
-                self.new_receipts.append(group.piece)
-        self._read.update(Path(piece.path) for piece in self.new_receipts)
-        return ledger
+        tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
+        for table in self._tables:
+            for segment in folder.segments(table):
+                if segment.path not in self._footers:
+                    groups = list(read_footer(segment, table, self._positions[table]))
+                    self._footers[segment.path] = groups
+                    self._positions[table] += segment.rows
+                tables[table] += self._footers[segment.path]
+                if table == "receipts" and segment.path not in self._read:
+                    self.new_receipts += [group.piece for group in self._footers[segment.path]]
+                self._read.add(segment.path)
+        return Ledger([folder], tables)
 
     def read(self, cuts: Sequence[int] = ()) -> Ledger:
         """Return the ledgers up to the last complete line of the commit log.
@@ -84,12 +96,10 @@ class GrowingLedger:
                 self._add(
                     table, self._read_segments(table, [segment.path for segment in new]), cuts
                 )
-        # The pieces no longer know whose clock their times are of; the caller considers that.
-        plan = {**folder.plan, "one_clock": True}
         tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
         for (table, _), block in sorted(self._blocks.items()):
             tables[table] += block.groups
-        return Ledger([replace(folder, plan=plan)], tables)
+        return Ledger([_with_one_clock(folder)], tables)
 
     def _add(self, table: str, rows: Rows, cuts: Sequence[int]) -> None:
         """Add new rows of a table to their blocks."""
@@ -150,6 +160,15 @@ class GrowingLedger:
         if groups is None or groups.min() != groups.max():
             return None
         return self._words.names[int(groups[0])]
+
+
+def _with_one_clock(folder: RunFolder) -> RunFolder:
+    """Return the folder as one of workers with one clock; the caller considers whether they have.
+
+    Pieces in memory do not know whose clock their times are of, and bounds between clocks change
+    with every line about them, so that all rows would be judged again.
+    """
+    return replace(folder, plan={**folder.plan, "one_clock": True})
 
 
 def _positions(piece: MemoryPiece) -> Ints:
