@@ -59,7 +59,7 @@ PROPERTIES: dict[str, dict[str, str]] = {"lite": {}, "apache": {"min.insync.repl
 # Between stretches of large ones come stretches of tiny ones.
 BATCH_RECORDS = {"lite": 40, "apache": 100}
 # Of the starts of the mirror, one after the other: each kill of it changes the depth.
-DEPTHS = ("raw", "deep", "auto", "deep", "raw", "auto")
+DEPTHS = ("auto", "raw", "deep", "auto", "deep", "raw")
 # For brokers that run for minutes and are killed: little memory, and a fast start.
 JVM_OPTIONS = "-Xms64m -Xmx384m -XX:TieredStopAtLevel=1"
 
