@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from shoal.model.errors import ConfigError, SystemFailure, UsageError
 from shoal.runtime.processes import ProcessIdentity
 from shoal.systems.apache.apache import ApacheCluster
+from shoal.systems.apache.cluster_file import ClusterFile
 from shoal.systems.apache.files import NodePlan, server_properties, zookeeper_properties
 from shoal.systems.clusters import make_cluster
 from shoal.systems.probe import ClusterView, ask_metadata
@@ -192,7 +193,7 @@ def test_properties_of_addresses_are_refused() -> None:
 
 
 def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cluster.json").write_text('{"ports": [[20001, 20002]], "cluster_id": "x"}')
+    ClusterFile("4.3.0", "x", [[20001, 20002]]).write(tmp_path)
     cluster = ApacheCluster(brokers=3, directory=tmp_path)
     cluster._directory = tmp_path
     with pytest.raises(ConfigError, match="holds a cluster of 1 brokers, not 3"):
