@@ -128,7 +128,7 @@ async def test_a_refusal_for_good_is_failed_and_the_next_batch_takes_its_number(
 async def test_time_is_over_failed_if_it_never_left_and_unknown_otherwise() -> None:
     async with (
         ScriptedCluster() as cluster,
-        client_of(cluster, delivery_timeout_ms=150, request_timeout_ms=100) as client,
+        client_of(cluster, delivery_timeout_ms=1500, request_timeout_ms=1000) as client,
         IdempotentSession(client) as session,
     ):
         await session.produce({T0: batch()})
@@ -144,7 +144,7 @@ async def test_time_is_over_failed_if_it_never_left_and_unknown_otherwise() -> N
 async def test_after_an_unknown_outcome_numbering_begins_anew_under_another_id() -> None:
     async with ScriptedCluster() as cluster:
         async with (
-            client_of(cluster, delivery_timeout_ms=150, request_timeout_ms=100) as client,
+            client_of(cluster, delivery_timeout_ms=1500, request_timeout_ms=1000) as client,
             IdempotentSession(client) as session,
         ):
             await session.produce({T0: batch("first")})

@@ -188,7 +188,10 @@ def test_the_same_ledgers_give_the_same_verdict_again(demo: Finished) -> None:
     assert json.loads(again.stdout) == before
 
 
-@pytest.mark.parametrize(("option", "least_s"), [("--page", 10.0), ("--no-page", 2.0)])
+@pytest.mark.parametrize(
+    ("option", "least_s"),
+    [pytest.param("--page", 10.0, marks=pytest.mark.long), ("--no-page", 2.0)],
+)
 def test_on_a_server_the_address_is_printed_and_the_button_presses_itself(
     option: str, least_s: float, tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def test_the_events_of_a_failed_run_end_with_the_reason(
     assert isinstance(end, End)
     assert end.outcome == "failed"
     assert "the mirror exited before the run ended" in end.text
+    assert execute(["clean", "failed", "--runs-dir", str(tmp_path / "runs")]) == 0
 
 
 def read_events(folder: Path) -> list[Event]:

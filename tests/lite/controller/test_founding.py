@@ -117,7 +117,7 @@ def test_a_draft_is_what_was_written(tmp_path: Path) -> None:
     proposed = FoundingState(1, first.directory, ((1, first.directory), (2, uuid4())))
     proposed.save(tmp_path)
     assert FoundingState.open(tmp_path, 1) == proposed
-    with pytest.raises(SystemFailure, match="disk of controller 1"):
+    with pytest.raises(SystemFailure, match="is the folder of controller 1, not of 2"):
         FoundingState.open(tmp_path, 2)
     (tmp_path / "founding.json").write_text("{")
     with pytest.raises(DamagedFile):
