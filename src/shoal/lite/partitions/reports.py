@@ -28,8 +28,8 @@ _logger = logging.getLogger(__name__)
 
 Submit = Callable[[requests.ControllerRequest[Any], Callable[[Reply], object]], None]
 Gather = Callable[[Callable[[], None]], object]
-# The controller handles a request in one piece.
-MOST_CHANGES: Final = 500
+# A controller handles a request in one piece, and a broker its reply: neither may hold up its loop.
+MOST_CHANGES: Final = 100
 
 
 class ReportingBroker(Protocol):
