@@ -8,7 +8,7 @@ import pytest
 from shoal.audit.audit import Sizes, audit
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.result.sentences import compose_sentence, finish_sentences
-from shoal.audit.result.verdict import broken_promises, decide
+from shoal.audit.result.verdict import decide, select_violating_findings
 from support.audit.ledgers import History, clean_run, put, receive, scan, send
 
 IF_MESSAGES = "if messages were lost independently of each other"
@@ -214,14 +214,14 @@ GOLDEN: list[tuple[dict[str, Any], dict[str, int], str]] = [
 @pytest.mark.parametrize(("promises", "counts", "wanted"), GOLDEN, ids=[row[2] for row in GOLDEN])
 def test_a_sentence(promises: dict[str, Any], counts: dict[str, int], wanted: str) -> None:
     counts = {"attempts": counts.get("ok", 0), **counts}
-    violating = broken_promises(promises)
+    violating = select_violating_findings(promises)
     clause = compose_sentence(decide(counts, promises), counts, promises, violating)
     assert finish_sentences({"g": clause}) == {"g": wanted}
 
 
 def test_every_finding_that_can_violate_has_a_singular_and_a_plural() -> None:
     promises = {"delivery": "exactly_once", "fidelity": ["bytes", "partition"]}
-    for finding in broken_promises(promises):
+    for finding in select_violating_findings(promises):
         for count in (1, 2):
             counts = {"ok": 9, finding: count}
             clause = compose_sentence(

@@ -225,7 +225,7 @@ class FaultRunner:
         if fault.name in LINK_FAULTS:
             return self._apply_link_fault(running)
         if fault.name == "heal":
-            self._end_others(lambda other: other.fault.name in LINK_FAULTS)
+            self._end_running_faults(lambda other: other.fault.name in LINK_FAULTS)
             return None
         cluster = fault.target.partition("/")[0]
         if fault.name in {"recreate_topic", "grow", "purge"}:
@@ -274,7 +274,7 @@ class FaultRunner:
                 break
             nodes.restart(node_id)
             restarted = f"{cluster}/{node_id}"
-            self._end_others(
+            self._end_running_faults(
                 lambda other, name=restarted: (
                     other.fault.name == "kill"  # type: ignore[misc]
                     and other.target == name
@@ -317,9 +317,10 @@ class FaultRunner:
         else:
             admin.purge(topic, fault.keep)
 
-    def _end_others(
+    def _end_running_faults(
         self, concerns: Callable[[_ActiveFault], bool], *, is_undone: bool = False
     ) -> None:
+        """End earlier faults that the present one heals or replaces."""
         with self._lock:
             for other in filter(concerns, self._running):
                 other.is_undone = is_undone

@@ -152,7 +152,10 @@ def request_answer(port: int, request: Json, *, timeout_s: float) -> Json:
         with connection.makefile("rb") as answers:
             line = answers.readline(ANSWER_LIMIT_BYTES)
     if not line.endswith(b"\n"):
-        raise ControlError("the connection ended before the answer")
+        raise ControlError(
+            f"the process at port {port} closed the connection before its answer",
+            remedy="see whether it still runs, with shoal cluster status or shoal mirror status",
+        )
     return decode_object(line)
 
 

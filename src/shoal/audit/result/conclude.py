@@ -20,7 +20,7 @@ from shoal.audit.result.sentences import compose_sentence, finish_sentences, upp
 from shoal.audit.result.settle import CountedStep, PollFindings
 from shoal.audit.result.streams import Lane, LaneTable
 from shoal.audit.result.thresholds import worst_group
-from shoal.audit.result.verdict import broken_promises, decide, decide_stages
+from shoal.audit.result.verdict import decide, decide_stages, select_violating_findings
 from shoal.audit.stages import STAGE_COUNT_NAMES, STAGE_COUNTS, STAGE_OF_CLUSTER, StageCount
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow, all_faults
@@ -138,7 +138,7 @@ class _GroupConclusion:
         counts, promises = self.counts, self.context.promises
         all_counts = {**counts, "acks_0": int(not self.context.acknowledged)}
         return compose_sentence(
-            decide(counts, promises), all_counts, promises, broken_promises(promises)
+            decide(counts, promises), all_counts, promises, select_violating_findings(promises)
         )
 
     def result(self, sentence: str) -> GroupResult:

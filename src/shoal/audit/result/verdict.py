@@ -32,7 +32,7 @@ def fidelity_to_keep(promises: Mapping[str, Any]) -> frozenset[str]:
     return kept | {*DEFAULT_FIDELITY, "timestamps"} if "bytes" in kept else kept
 
 
-def broken_promises(promises: Mapping[str, Any]) -> frozenset[Finding]:
+def select_violating_findings(promises: Mapping[str, Any]) -> frozenset[Finding]:
     """The findings that violate a run with these promises."""
     violating = set(ALWAYS_VIOLATES)
     if promises.get("order", True):
@@ -45,7 +45,7 @@ def broken_promises(promises: Mapping[str, Any]) -> frozenset[Finding]:
 
 
 def decide(counts: Counts, promises: Mapping[str, Any]) -> Verdict:
-    if any(counts.get(finding, 0) for finding in broken_promises(promises)):
+    if any(counts.get(finding, 0) for finding in select_violating_findings(promises)):
         return Verdict.VIOLATED
     if counts.get(Finding.PENDING, 0) or not counts.get("ok", 0):
         return Verdict.INCONCLUSIVE
@@ -107,7 +107,7 @@ def decide_stages(
     in it, or if nothing was acknowledged. Without a mirror, messages that expired did so between
     the log and the consumers.
     """
-    violating = broken_promises(promises)
+    violating = select_violating_findings(promises)
     against: dict[StageName, _Against] = {StageName.SOURCE: _AGAINST_SOURCE}
     pending = {StageName.SOURCE: 0}
     at_mirror = counts.get(StageCount.PENDING_MIRROR, 0)

@@ -97,7 +97,10 @@ def statistics(
     undelivered: int = 0,
     skew_us: tuple[int, int] | None = (0, 0),
 ) -> Latency:
-    """Return the exact statistics of samples, given the sample of each rank."""
+    """Return the exact statistics of samples, given the sample of each rank.
+
+    Messages that were owed and not delivered rank above all samples; a rank among them is None.
+    """
     if summary is None:
         return Latency(undelivered=undelivered, skew_us=skew_us)
     owed: dict[str, int | None] = {}

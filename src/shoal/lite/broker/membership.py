@@ -47,7 +47,11 @@ async def drain_broker(controller: ControllerClient, broker_id: int) -> None:
     answers = await controller.submit(Reassign(targets))
     for answer in answers:
         if answer.code != Code.NONE:
-            raise SystemFailure(f"cannot move partition {answer.partition}: {answer.message}")
+            raise SystemFailure(
+                f"cannot move partition {answer.partition} away from broker {broker_id}: "
+                f"{answer.message}",
+                remedy="correct that, then remove the broker again",
+            )
     try:
         async with asyncio.timeout(MOVE_PATIENCE_S):
             while controller.state.replica_counts[broker_id]:  # noqa: ASYNC110 - no event exists for it

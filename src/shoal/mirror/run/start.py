@@ -220,6 +220,7 @@ class Starter:
         return dict(mirrors)
 
     async def _begin_with_checkpointer(self, delivery: str, routes: list[Route]) -> Begun:
+        """Begin partitions with the checkpointer of their delivery; none are transactional."""
         resume = self._resume
         begun: Begun
         if delivery == COMPARE_AND_APPEND:

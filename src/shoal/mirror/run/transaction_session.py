@@ -432,7 +432,7 @@ class TransactionWriter:
                 if self._session is None:
                     await self._reopen()
                 await self._readmit_available()
-                size_bytes = await self._one_transaction()
+                size_bytes = await self._send_one_transaction()
                 await self._finish_backfill()
             except (ClientError, TimeoutError) as error:
                 _log.warning("a transaction of %s failed, retrying: %r", self._id, error)
@@ -449,7 +449,7 @@ class TransactionWriter:
             self._backoff.reset()
         return max(0, size_bytes)
 
-    async def _one_transaction(self) -> int:
+    async def _send_one_transaction(self) -> int:
         session = self._session
         if session is None:
             return 0  # all partitions are taken over by others

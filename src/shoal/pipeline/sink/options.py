@@ -97,5 +97,6 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
             )
     if "headers" in columns and columns["headers"].simpleString() != _HEADERS:
         raise ConfigError(
-            f"the column headers is {columns['headers'].simpleString()}, not {_HEADERS}"
+            f"the column headers is {columns['headers'].simpleString()}, not {_HEADERS}",
+            remedy="build it with array(struct(key, value)), or leave it out",
         )
