@@ -400,3 +400,22 @@ def test_a_zoom_shows_all_points_of_its_stretch(modules: Modules) -> None:
     uneven = [[*TIMES, TIMES[-1] + 1e6], [*values, 1]]
     times, _ = modules.call("decimate", "decimate", uneven, TIMES[0], TIMES[-1] + 1e6, 1000)
     assert times == sorted(set(times))
+
+
+@pytest.mark.parametrize(
+    ("places", "sides"),
+    [
+        ([100], ["above"]),
+        ([100, 110], ["above", "below"]),
+        ([100, 100, 130], ["above", "below", "beside"]),
+        # Beside an event that another one follows there is no room, nor beside one at the end.
+        ([100, 100, 130, 140], ["above", "below", "beside"]),
+        ([740, 742, 790], ["above", "below"]),
+    ],
+)
+def test_labels_stand_above_below_or_beside(
+    modules: Modules, places: list[int], sides: list[str]
+) -> None:
+    events = [{"lane": "producer", "x": x, "label": "acknowledged"} for x in places]
+    placed = modules.call("lifemodel", "placeLabels", events, 880)
+    assert [label["side"] for label in placed] == sides

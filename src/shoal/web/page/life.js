@@ -11,6 +11,8 @@ import { buildAddress } from "./router.js";
 // A phone gets a narrower picture, so that its text stays readable.
 const [LIFE_WIDTH, LANE_HEIGHT, LABEL_WIDTH, TOP] = [innerWidth < 500 ? 470 : 900, 56, innerWidth < 500 ? 100 : 130, 44];
 
+const LABEL_OFFSET = { above: -11, below: 20, beside: 4 };
+
 export function Life({ address }) {
   const [life, setLife] = useState(null);
   const [problem, setProblem] = useState("");
@@ -53,7 +55,7 @@ function SwimLanes({ life }) {
     ${placed.filter((event) => byId.has(event.from)).map((event) => html`<line class="path" x1=${byId.get(event.from).x} y1=${y(byId.get(event.from).lane)} x2=${event.x} y2=${y(event.lane)} />`)}
     ${last ? html`<line class="missing" x1=${last.x} y1=${y(last.lane)} x2=${ringPlace(last, left, right)} y2=${y(lost.lane)} />` : null}
     ${placed.map((event) => html`<circle class=${event.t === null ? "event undated" : "event"} cx=${event.x} cy=${y(event.lane)} r="6"><title>${describeEvent(event)}</title></circle>`)}
-    ${placeLabels(placed, LIFE_WIDTH - 10).map((event) => html`<text class="small" x=${event.x + (event.isLeft ? 4 : -4)} y=${y(event.lane) + (event.side === "above" ? -11 : 20)} text-anchor=${event.isLeft ? "end" : "start"}>${event.label}</text>`)}
+    ${placeLabels(placed, LIFE_WIDTH - 10).map((event) => html`<text class="small" x=${event.x + (event.side === "beside" ? 11 : event.isLeft ? 4 : -4)} y=${y(event.lane) + LABEL_OFFSET[event.side]} text-anchor=${event.isLeft ? "end" : "start"}>${event.label}</text>`)}
     ${lost ? html`<circle class="unseen" cx=${ringPlace(last, left, right)} cy=${y(lost.lane)} r="9" /><${RingLabel} x=${ringPlace(last, left, right)} y=${y(lost.lane)} right=${right} />` : null}
   </svg><figcaption>Filled: recorded, at its time. Dashed: recorded without a time, placed in order. Hollow ring: not seen after this. Faint: messages before and after it in its lane.${life.faults.length ? " Behind: the fault that was active." : ""}</figcaption></figure>`;
 }

@@ -92,12 +92,17 @@ export function placeEvents(events, range, left, right) {
   return placed;
 }
 
-// Where the labels of events stand: above or below their lane; those without room have none.
+// Where the labels of events stand: above or below their lane, or beside the last event of it; those
+// without room have none.
 export function placeLabels(placed, width) {
   const free = new Map();
   return [...placed].sort((a, b) => a.x - b.x).flatMap((event) => {
     const side = ["above", "below"].find((each) => (free.get(`${event.lane} ${each}`) ?? -Infinity) <= event.x);
-    if (!side) return [];
+    if (!side) {
+      const end = event.x + 12 + event.label.length * 7;
+      const isLast = placed.every((other) => other === event || other.lane !== event.lane || other.x <= event.x);
+      return isLast && end <= width ? [{ ...event, side: "beside", isLeft: false }] : [];
+    }
     const isLeft = event.x + event.label.length * 7 > width;
     free.set(`${event.lane} ${side}`, isLeft ? Infinity : event.x + event.label.length * 7 + 6);
     return [{ ...event, side, isLeft }];

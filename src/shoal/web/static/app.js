@@ -2281,12 +2281,17 @@ function placeEvents(events, range, left, right) {
   return placed;
 }
 
-// Where the labels of events stand: above or below their lane; those without room have none.
+// Where the labels of events stand: above or below their lane, or beside the last event of it; those
+// without room have none.
 function placeLabels(placed, width) {
   const free = new Map();
   return [...placed].sort((a, b) => a.x - b.x).flatMap((event) => {
     const side = ["above", "below"].find((each) => (free.get(`${event.lane} ${each}`) ?? -Infinity) <= event.x);
-    if (!side) return [];
+    if (!side) {
+      const end = event.x + 12 + event.label.length * 7;
+      const isLast = placed.every((other) => other === event || other.lane !== event.lane || other.x <= event.x);
+      return isLast && end <= width ? [{ ...event, side: "beside", isLeft: false }] : [];
+    }
     const isLeft = event.x + event.label.length * 7 > width;
     free.set(`${event.lane} ${side}`, isLeft ? Infinity : event.x + event.label.length * 7 + 6);
     return [{ ...event, side, isLeft }];
@@ -2319,6 +2324,8 @@ function neighbourWays(life, lanes) {
 
 // A phone gets a narrower picture, so that its text stays readable.
 const [LIFE_WIDTH, LANE_HEIGHT, LABEL_WIDTH, TOP] = [innerWidth < 500 ? 470 : 900, 56, innerWidth < 500 ? 100 : 130, 44];
+
+const LABEL_OFFSET = { above: -11, below: 20, beside: 4 };
 
 function Life({ address }) {
   const [life, setLife] = useState(null);
@@ -2362,7 +2369,7 @@ function SwimLanes({ life }) {
     ${placed.filter((event) => byId.has(event.from)).map((event) => html`<line class="path" x1=${byId.get(event.from).x} y1=${y(byId.get(event.from).lane)} x2=${event.x} y2=${y(event.lane)} />`)}
     ${last ? html`<line class="missing" x1=${last.x} y1=${y(last.lane)} x2=${ringPlace(last, left, right)} y2=${y(lost.lane)} />` : null}
     ${placed.map((event) => html`<circle class=${event.t === null ? "event undated" : "event"} cx=${event.x} cy=${y(event.lane)} r="6"><title>${describeEvent(event)}</title></circle>`)}
-    ${placeLabels(placed, LIFE_WIDTH - 10).map((event) => html`<text class="small" x=${event.x + (event.isLeft ? 4 : -4)} y=${y(event.lane) + (event.side === "above" ? -11 : 20)} text-anchor=${event.isLeft ? "end" : "start"}>${event.label}</text>`)}
+    ${placeLabels(placed, LIFE_WIDTH - 10).map((event) => html`<text class="small" x=${event.x + (event.side === "beside" ? 11 : event.isLeft ? 4 : -4)} y=${y(event.lane) + LABEL_OFFSET[event.side]} text-anchor=${event.isLeft ? "end" : "start"}>${event.label}</text>`)}
     ${lost ? html`<circle class="unseen" cx=${ringPlace(last, left, right)} cy=${y(lost.lane)} r="9" /><${RingLabel} x=${ringPlace(last, left, right)} y=${y(lost.lane)} right=${right} />` : null}
   </svg><figcaption>Filled: recorded, at its time. Dashed: recorded without a time, placed in order. Hollow ring: not seen after this. Faint: messages before and after it in its lane.${life.faults.length ? " Behind: the fault that was active." : ""}</figcaption></figure>`;
 }
