@@ -2688,7 +2688,7 @@ function SweepReport({ content }) {
 function Effect({ id, parameter, levels, effects }) {
   const cells = effects.map((effect) => [effect.measure.name, ...effect.values.map((values) => formatMeasure(effect.measure, meanOf(values))), describeJudgement(effect.judged), effect.judged.smallest || "–"]);
   return html`<section aria-labelledby=${id}><h2 id=${id}>The effect of ${parameter}</h2>
-    <p class="quiet">A dot for each run, over all values of the other parameters; a line for the mean. Metrics that are equal everywhere are left out.</p>
+    <p class="quiet">A dot for each run, over all values of the other parameters; a line for the mean. Metrics that are judged equal are left out.</p>
     <${Panels} rows=${effects} levels=${levels} />
     <${DataTable} caption=${`the effect of ${parameter}`} columns=${["metric", ...levels, "effect", "could have shown"]} rows=${cells} /></section>`;
 }
