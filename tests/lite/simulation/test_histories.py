@@ -26,6 +26,11 @@ def test_no_history_breaks_a_promise(histories: int) -> None:
         assert reached in outcome.stdout
 
 
+def test_what_was_committed_is_acknowledged_though_more_copies_are_asked_for_since() -> None:
+    """`min.insync.replicas` was raised while the followers learned the high watermark."""
+    assert Kind().play(28131).violation is None
+
+
 @pytest.mark.parametrize("sabotage", SABOTAGE_NAMES)
 def test_a_broken_rule_is_found(sabotage: str) -> None:
     kind = Kind(sabotage=sabotage)

@@ -55,6 +55,8 @@ class PartitionJudge:
         # because a leader out of sync had deleted it.
         self.committed: list[SimulatedBatch | None] = []
         self.acknowledged_batches: dict[int, SimulatedBatch] = {}
+        # By number of a batch: how many copies were promised when it was committed.
+        self._promised_copies: dict[int, int] = {}
         self._start_offset = 0
         self._leaders: dict[int, str] = {}
         self._places: dict[tuple[int, int], SimulatedBatch] = {}
@@ -244,10 +246,11 @@ class PartitionJudge:
             )
             raise Violation("ConsistentRead", detail)
         if high_watermark > end_offset:
-            self._commit(log, high_watermark)
+            # A leader that has not heard of a higher number yet goes by the one it knows.
+            self._commit(log, high_watermark, min(self._min_insync, hosted.min_insync))
             self._check_candidates()
 
-    def _commit(self, log: SimulatedLog, high_watermark: int) -> None:
+    def _commit(self, log: SimulatedLog, high_watermark: int, promised: int) -> None:
         offset = len(self.committed)
         if log.base_offset > offset:
             if not self.given_up:
@@ -261,6 +264,7 @@ class PartitionJudge:
             # Where a log starts within a batch, so may its high watermark be: it was counted then.
             if batch.base_offset >= offset:
                 self._world.counters["committed"] += batch.count
+                self._promised_copies[batch.number] = promised
                 if batch.header.producer_id >= 0:
                     self._check_sequence(batch)
             offset = batch.end_offset
@@ -381,8 +385,9 @@ class PartitionJudge:
                 log.start_offset >= batch.end_offset or log.at(batch.base_offset) is batch
                 for log in logs
             )
-            # A leader that has not heard of a higher number yet goes by the one it knows.
-            if count < min(self._min_insync, hosted.min_insync):
+            # What was committed is acknowledged, even if more copies are asked for since then.
+            promised = self._promised_copies.get(batch.number, hosted.min_insync)
+            if count < min(self._min_insync, hosted.min_insync, promised):
                 detail = f"{batch} is acknowledged with {count} copies"
                 raise Violation("NoCommittedRecordLost", detail)
 
