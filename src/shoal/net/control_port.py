@@ -153,7 +153,7 @@ def request_answer(port: int, request: Json, *, timeout_s: float) -> Json:
             line = answers.readline(ANSWER_LIMIT_BYTES)
     if not line.endswith(b"\n"):
         raise ControlError(
-            f"the process at port {port} closed the connection before its answer",
+            f"the connection to port {port} ended before the answer",
             remedy="see whether it still runs, with shoal cluster status or shoal mirror status",
         )
     return decode_object(line)
