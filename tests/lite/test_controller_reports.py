@@ -118,17 +118,21 @@ def test_a_partition_that_is_left_out_of_the_reply_is_told() -> None:
     assert [answer.code for answer in partition.answers] == [Code.UNKNOWN_SERVER_ERROR]
 
 
-def test_a_partition_that_fails_holds_no_other_back() -> None:
+def test_partitions_that_fail_hold_no_other_back() -> None:
     world = World()
-    first, broken, last = world.propose(3)
-    broken.is_broken = True
+    first, *broken, last = world.propose(4)
+    for partition in broken:
+        partition.is_broken = True
     world.make_due_calls()
     [(request, on_reply)] = world.sent
     with pytest.raises(RuntimeError):
         on_reply(accepting(request))
+    assert [len(each.answers) for each in (first, *broken, last)] == [1, 0, 0, 1]
     # What production does when a report fails with a defect.
-    on_reply(Reply(None, ApiError(Code.UNKNOWN_SERVER_ERROR, "internal error"), 0))
-    assert [len(each.answers) for each in (first, broken, last)] == [1, 0, 1]
+    broken[1].is_broken = False
+    with pytest.raises(RuntimeError):
+        on_reply(Reply(None, ApiError(Code.UNKNOWN_SERVER_ERROR, "internal error"), 0))
+    assert [len(each.answers) for each in (first, *broken, last)] == [1, 0, 1, 1]
 
 
 def test_later_proposals_are_gathered_again() -> None:

@@ -89,12 +89,19 @@ class ControllerReports:
         waiting = deque(proposals)
 
         def on_reply(reply: Reply) -> None:
-            # Called again with a failure if a partition cannot take its answer: the others can.
-            answer_of = _isr_answers(reply)
-            while waiting:
+            # Called again with a refusal for the partitions that could not take their answers.
+            answers, missing = _isr_answers(reply)
+            failures: list[Exception] = []
+            for _ in range(len(waiting)):
                 proposed = waiting.popleft()
                 key = proposed.change.topic_id, proposed.change.partition
-                proposed.answer(answer_of(key))
+                try:
+                    proposed.answer(answers.get(key, missing))
+                except Exception as error:  # noqa: BLE001 - it holds no other partition back
+                    failures.append(error)
+                    waiting.append(proposed)
+            if failures:
+                raise failures[0]
 
         self._submit(request, on_reply)
 
@@ -126,16 +133,12 @@ def _has_failed(reply: Reply) -> bool:
     return reply.refused is not None
 
 
-def _isr_answers(reply: Reply) -> Callable[[tuple[UUID, int]], IsrAnswer]:
-    """What the controller answers for a partition; the reply is in the order of topics."""
+def _isr_answers(reply: Reply) -> tuple[dict[tuple[UUID, int], IsrAnswer], IsrAnswer]:
+    """The controller's answers by partition, and the answer for those that have none."""
     if reply.refused is not None:
-        refused = IsrAnswer(reply.refused.code)
-        return lambda _: refused
-    found = {(answer.topic_id, answer.index): _isr_answer(answer) for answer in reply.answer}
-    return lambda key: found.get(key, _UNANSWERED)
-
-
-_UNANSWERED: Final = IsrAnswer(Code.UNKNOWN_SERVER_ERROR)
+        return {}, IsrAnswer(reply.refused.code)
+    answers = {(answer.topic_id, answer.index): _isr_answer(answer) for answer in reply.answer}
+    return answers, IsrAnswer(Code.UNKNOWN_SERVER_ERROR)
 
 
 def _isr_answer(answer: requests.InSyncAnswer) -> IsrAnswer:
