@@ -94,17 +94,7 @@ def _controllers(count: int) -> str:
 
 def _node_set(plan: ClusterPlan, kind: str, count: int, port: int) -> list[Manifest]:
     labels = {"app.kubernetes.io/name": "shoal", "app.kubernetes.io/component": kind}
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": f"{kind}s", "labels": labels},
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": labels,
-            "ports": [{"name": name, "port": number} for name, number in _ports(kind, port)],
-        },
-    }
+    service = kubernetes_jobs.make_headless_service(f"{kind}s", labels, _ports(kind, port))
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

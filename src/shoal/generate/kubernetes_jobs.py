@@ -3,6 +3,7 @@
 Each is a folder of its own (`kubectl apply -k mirror`), because not every cluster has them.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from shoal.generate.dockerfile import SPARK_JAVA_HOME
@@ -52,6 +53,23 @@ def list_folders(plan: ClusterPlan) -> dict[str, list[Manifest]]:
 
 def _labels(component: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "shoal", "app.kubernetes.io/component": component}
+
+
+def make_headless_service(
+    name: str, labels: dict[str, str], ports: Sequence[tuple[str, int]]
+) -> Manifest:
+    """A service without an address of its own: its name is that of its pods, ready or not."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels,
+            "ports": [{"name": each, "port": number} for each, number in ports],
+        },
+    }
 
 
 def _pod(component: str, container: Manifest, **spec: Any) -> Manifest:
@@ -122,17 +140,7 @@ def _mirror(plan: ClusterPlan) -> list[Manifest]:
         "volumeMounts": [{"name": "state", "mountPath": "/state"}],
     }
     pod = _pod("mirror", container, volumes=[{"name": "state", "emptyDir": {}}])
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "mirror", "labels": _labels("mirror")},
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": _labels("mirror"),
-            "ports": [{"name": "metrics", "port": MIRROR_METRICS_PORT}],
-        },
-    }
+    service = make_headless_service("mirror", _labels("mirror"), [("metrics", MIRROR_METRICS_PORT)])
     return [config, service, _deployment("mirror", 1, pod, strategy={"type": "Recreate"})]
 
 
@@ -184,20 +192,8 @@ def _spark(plan: ClusterPlan) -> list[Manifest]:
     The master's service has no address of its own: its name is that of the pod, to which Spark
     binds.
     """
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "spark-master", "labels": _labels("spark-master")},
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": _labels("spark-master"),
-            "ports": [
-                {"name": "master", "port": SPARK_PORT},
-                {"name": "page", "port": SPARK_PAGE_PORT},
-            ],
-        },
-    }
+    ports = [("master", SPARK_PORT), ("page", SPARK_PAGE_PORT)]
+    service = make_headless_service("spark-master", _labels("spark-master"), ports)
     env = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "JAVA_HOME", "value": SPARK_JAVA_HOME},
