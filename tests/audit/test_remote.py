@@ -50,7 +50,7 @@ def test_results_are_stored_beside_the_ledgers(tmp_path: Path) -> None:
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[fs.S3FileSystem]:
     """An S3 of this machine, with an empty bucket `runs`."""
     [port] = free_ports(1)
-    # Not the credentials of whoever runs the tests: any will do there.
+    # Not the credentials of the user who runs the tests: any will do there.
     settings = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
     settings |= {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
     for name, value in settings.items():

@@ -108,7 +108,7 @@ class Follower:
         begins = find_assignment_starts(known.small_table("assignments"))
         steps = gather_steps(walks, GroupReader, begins)
         if any(part.kind is PartKind.UNSETTLED for parts in answers for part in parts):
-            # What an offset proves depends on transactions in other cells: rare, and none of ours.
+            # What an offset proves depends on transactions in other cells. That is rare.
             whole = examine(known, run, scratch=scratch)
             polls = replace(settle_polls(steps, ()), contested=whole.polls.contested)
             return _choose_certain(known, replace(whole, polls=polls))

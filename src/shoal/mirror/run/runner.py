@@ -355,7 +355,7 @@ class MirrorRunner:
         return self._ends_when_parked and are_parked and not self._is_waiting()
 
     def _count_queued(self, work: PartitionWork, now: float) -> None:
-        """Count what is queued: no more than a limit is fetched."""
+        """Count what is queued: at most a limit is fetched."""
         mirror, tp = work.mirror, work.mirror.partition
         self._room.count(work)
         if self._room.must_drop(work):
