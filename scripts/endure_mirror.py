@@ -16,6 +16,7 @@ what `LIMITS` allow; in less than half an hour slopes are those of a start, and 
 
 import argparse
 import asyncio
+import csv
 import math
 import sys
 import tempfile
@@ -162,6 +163,8 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             load.stop()
             mirror.close()
+    if arguments.samples is not None:
+        _write_samples(arguments.samples, samples)
     return _report(arguments, sent, kills, faults, samples)
 
 
@@ -186,6 +189,15 @@ def _endure(
         for name, pid in pids.items():
             samples[name].take(pid, since_s)
     return kills, samples
+
+
+def _write_samples(path: Path, samples: dict[str, Samples]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["process", "pid", "hours", "memory_bytes", "open_files"])
+        for name, each in samples.items():
+            for pid, life in each.lives.items():
+                writer.writerows([name, pid, *sample] for sample in life)
 
 
 def _report(
@@ -232,6 +244,7 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=100)
     parser.add_argument("--kill-every-s", type=float, default=300.0)
     parser.add_argument("--report", type=Path)
+    parser.add_argument("--samples", type=Path, help="write every sample to this CSV file")
     return run(parser.parse_args())
 
 
