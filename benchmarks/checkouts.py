@@ -160,21 +160,26 @@ class Copy:
 
     def run(self) -> float:
         source, target = self._route
-        prefix = f"c{time.time_ns()}."
+        alias = f"c{time.time_ns()}"
         shoal = Path(sys.executable).with_name("shoal")
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
                 [
                     *(str(shoal), "mirror", "run"),
                     *("--source-bootstrap-server", source, "--target-bootstrap-server", target),
-                    *("--topics", self._topic, "--prefix", prefix),
+                    *("--topics", self._topic, "--source-alias", alias),
+                    *("--replication-policy", "default", "--name", alias),
                 ],
                 env={**os.environ, "PYTHONPATH": str(self._checkout / "src")},
                 stdout=log,
                 stderr=log,
             )
             try:
-                return asyncio.run(self._measure(process, target, f"{prefix}{self._topic}"))
+                return asyncio.run(self._measure(process, target, f"{alias}.{self._topic}"))
+            except AssertionError as error:
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip() or "it said nothing"
+                raise AssertionError(f"{error} ({self._checkout.name}): {said}") from error
             finally:
                 process.terminate()
                 process.wait(PATIENCE_S)

@@ -4,7 +4,8 @@
     python scripts/endure_mirror.py --hours 0.1 --kill-every-s 60
 
 Source and target are Kafka Lite. A producer sends numbered records to all partitions at a steady
-rate; the mirror is killed (SIGKILL) and started again. At the end all records are read from the
+rate; the target's broker, the source's broker and the mirror are killed (SIGKILL) one after the
+other, and started again. At the end all records are read from the
 target by librdkafka: each must be there once, in order. Memory and open files of the mirror and of
 both brokers are sampled every few seconds; their slopes are fitted by least squares, with one level
 for each life of a process and the 95 % interval of the slope. The samples of the first
@@ -41,6 +42,7 @@ TOPIC = "endured"
 SAMPLE_S = 2.0
 SETTLE_S = 20.0
 DRAIN_S = 120.0
+BROKER_DOWN_S = 5.0
 # Per hour: bytes, and open files. Page caches and logs are not in these numbers.
 LIMITS = {"memory": 16e6, "files": 2.0}
 NORMAL_95 = 1.96
@@ -174,12 +176,13 @@ def _endure(
     samples = {name: Samples() for name in ("mirror", "source", "target")}
     began = time.monotonic()
     next_kill, kills = arguments.kill_every_s, 0
+    source, target = clusters
+    victims: list[Mirror | LiteCluster] = [target, source, mirror]
     while (since_s := time.monotonic() - began) < arguments.hours * 3600:
         time.sleep(SAMPLE_S)
         if since_s >= next_kill:
             next_kill += arguments.kill_every_s
-            mirror.kill()
-            mirror.start()
+            _kill(victims[kills % len(victims)])
             kills += 1
             continue
         mirror.check()
@@ -189,6 +192,18 @@ def _endure(
         for name, pid in pids.items():
             samples[name].take(pid, since_s)
     return kills, samples
+
+
+def _kill(victim: Mirror | LiteCluster) -> None:
+    """Kill a mirror or the one broker of a cluster, and start it again."""
+    if isinstance(victim, LiteCluster):
+        node_id = victim.nodes()[0].id
+        victim.kill(node_id)
+        time.sleep(BROKER_DOWN_S)
+        victim.restart(node_id)
+    else:
+        victim.kill()
+        victim.start()
 
 
 def _write_samples(path: Path, samples: dict[str, Samples]) -> None:
@@ -219,7 +234,8 @@ def _report(
     verdict = "Nothing is lost, twice or out of order." if not faults else "; ".join(faults)
     head = (
         f"{datetime.now(UTC):%Y-%m-%d}: {arguments.hours:g} h at {arguments.rate:,} records/s over "
-        f"{arguments.partitions} partitions, {kills} kills, {sent:,} records. {verdict}"
+        f"{arguments.partitions} partitions, {kills} kills of target, source and mirror in turn, "
+        f"{sent:,} records. {verdict}"
     )
     text = "\n".join([head, "", *lines])
     print(text, flush=True)
