@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.audit.follow import CERTAIN, Follower, find_certain
+from shoal.audit.follow import CERTAIN, RunFollower, find_certain
 from shoal.audit.history.lines import parse_line
 from shoal.audit.history.store import import_lines
 from shoal.audit.increments import Increments
@@ -161,7 +161,7 @@ def test_a_follower_raises_what_is_new() -> None:
     while not planted or not has_plain_names(run):
         run, planted = planted_run(random, 1, names={"swap_at_the_consumer"})
     whole = list(in_order_of_commit(run, random))
-    follower, seen = Follower(), []
+    follower, seen = RunFollower(), []
     for end in range(len(whole) + 1):
         follower.position = -1
         follower.increments = Increments()  # these ledgers are all new

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.audit.audit import run_here
-from shoal.audit.follow import READ_TABLES, Follower, find_certain
+from shoal.audit.follow import READ_TABLES, RunFollower, find_certain
 from shoal.audit.increments import Increments
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.growing import GrowingLedger
@@ -92,7 +92,7 @@ def test_every_look_finds_what_a_whole_look_finds(seed: int, tmp_path: Path) -> 
     history = busy_run() if seed == 0 else troubled_run(seed)
     run = history.write(tmp_path / "run", rows_per_segment=9)
     growing = GrowingLedger(run, READ_TABLES)
-    follower = Follower(increments=Increments(rows_per_cell=40))
+    follower = RunFollower(increments=Increments(rows_per_cell=40))
     for number, lines in enumerate(in_steps(run, Random(seed))):
         (run / COMMITS_FILE).write_text("".join(lines))
         ledger = growing.read(follower.increments.cuts)
@@ -100,7 +100,7 @@ def test_every_look_finds_what_a_whole_look_finds(seed: int, tmp_path: Path) -> 
         assert found == find_certain(open_ledger([run])), number
     assert len(follower.increments.cuts) > 1
     # The same of the segments themselves, as tasks read them.
-    again = Follower(increments=Increments(rows_per_cell=40))
+    again = RunFollower(increments=Increments(rows_per_cell=40))
     ledger = growing.open_segments()
     assert growing.new_receipts == []
     receipts = [group.piece for group in ledger.tables["receipts"]]
@@ -137,7 +137,7 @@ def test_rows_are_judged_when_they_are_new(tmp_path: Path) -> None:
         for name in ("attempts", "receipts")
     ]
     growing, runner = GrowingLedger(run, READ_TABLES), CountingRunner()
-    follower = Follower(runner=runner, increments=Increments(rows_per_cell=200))
+    follower = RunFollower(runner=runner, increments=Increments(rows_per_cell=200))
     for end in range(1, len(tables[0]) + 1):
         own = [line for table in tables for line in table[:end]]
         (run / COMMITS_FILE).write_text("".join([*head, *own]))

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.client.admin import ConfigChange, NewTopic, Operation, Resource, ResourceType
 from shoal.client.client import Client
-from shoal.client.consume.consumer import Consumer, ConsumerRecord, RawConsumer
+from shoal.client.consume.consumer import Consumer, FetchedRecord, RawConsumer
 from shoal.client.errors import KafkaError, OffsetOutOfRange
 from shoal.client.produce.producer import Producer
 from shoal.client.produce.sessions import IdempotentSession
@@ -86,7 +86,7 @@ async def test_records_of_every_codec(lite: LiteCluster, codec: str) -> None:
         async with Producer(client) as producer:
             sent = [await producer.send(tps[0].topic, b"%d" % i, key=b"%d" % i) for i in range(300)]
         assert {future.result().outcome for future in sent} == {Outcome.OK}
-        received: list[ConsumerRecord] = []
+        received: list[FetchedRecord] = []
         async with Consumer(client, dict.fromkeys(tps, EARLIEST)) as consumer:
             while len(received) < 300:
                 received += await consumer.poll_records()

@@ -15,8 +15,8 @@ from shoal.mirror.copy.delivery.names import (
 from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
 from shoal.mirror.watch.generations import (
-    Action,
-    Decision,
+    GenerationAction,
+    GenerationDecision,
     SourceState,
     TargetState,
     adopt_ids,
@@ -35,11 +35,13 @@ EMPTY = TargetState("T2", 0, 0, holds_data=False)
 STOCK = (AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL)
 DELIVERIES = (*STOCK, COMPARE_AND_APPEND)
 
-BEGIN, CONTINUE, REFUSE = Action.BEGIN, Action.CONTINUE, Action.REFUSE
-NEW_SOURCE, NEW_TARGET = Action.COPY_NEW_SOURCE, Action.FILL_NEW_TARGET
+BEGIN, CONTINUE, REFUSE = GenerationAction.BEGIN, GenerationAction.CONTINUE, GenerationAction.REFUSE
+NEW_SOURCE, NEW_TARGET = GenerationAction.COPY_NEW_SOURCE, GenerationAction.FILL_NEW_TARGET
 
 
-def _decide(known: Checkpoint | None, source: SourceState, target: TargetState) -> Decision:
+def _decide(
+    known: Checkpoint | None, source: SourceState, target: TargetState
+) -> GenerationDecision:
     return decide(ROUTE, known, source, target, wanted_delivery=AUTO)
 
 
@@ -103,7 +105,7 @@ _FOLLOWS = {
 _OF_OTHERS = ("another cluster", "another topic")
 
 
-def _expected(source: str, target: str, delivery: str) -> Action:
+def _expected(source: str, target: str, delivery: str) -> GenerationAction:
     if target in ("another, foreign data", "id appears, shorter"):
         return REFUSE
     if target in ("another, empty", "another, only aborted", "another, own data"):
@@ -130,7 +132,7 @@ def test_every_situation_has_its_decision(source: str) -> None:
 
 
 @pytest.mark.parametrize(("holds_data", "action"), [(False, BEGIN), (True, REFUSE)])
-def test_a_target_that_no_checkpoint_tells_of(holds_data: bool, action: Action) -> None:
+def test_a_target_that_no_checkpoint_tells_of(holds_data: bool, action: GenerationAction) -> None:
     target = TargetState("T1", 0, 50, holds_data)
     assert _decide(None, SAME_SOURCE, target).action is action
 
@@ -151,7 +153,9 @@ def test_a_new_source_may_follow_at_kept_offsets_if_nothing_was_copied() -> None
         (IDEMPOTENT, AT_LEAST_ONCE, REFUSE),
     ],
 )
-def test_a_delivery_that_cannot_continue_another(wanted: str, used: str, action: Action) -> None:
+def test_a_delivery_that_cannot_continue_another(
+    wanted: str, used: str, action: GenerationAction
+) -> None:
     known = replace(KNOWN, delivery=used)
     decision = decide(ROUTE, known, SAME_SOURCE, SAME_TARGET, wanted_delivery=wanted)
     assert decision.action is action

@@ -13,7 +13,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror.offsets.checkpoints import Checkpoints, CheckpointTopic
 from shoal.mirror.routes import Route
 from shoal.mirror.run.copier import Copier
-from shoal.mirror.run.start import Starter
+from shoal.mirror.run.start import PartitionStarter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from support.client.topic_reader import SILENT
@@ -142,7 +142,7 @@ async def test_what_a_dead_one_left_open_is_not_waited_for(
         client(target.bootstrap) as writes,
         asyncio.timeout(60),
     ):
-        starter = Starter(reads, writes, replace(config, worker=worker))
+        starter = PartitionStarter(reads, writes, replace(config, worker=worker))
         if what == "own-place":
             await starter.load_state()
         elif what == "partition-of-another":
@@ -208,7 +208,7 @@ async def test_workers_that_take_each_others_partitions_over_all_begin(
 
     async def begin(worker: int, route: Route) -> None:
         async with client(source.bootstrap) as reads, client(target.bootstrap) as writes:
-            starter = Starter(reads, writes, replace(config, worker=worker))
+            starter = PartitionStarter(reads, writes, replace(config, worker=worker))
             await starter.load_state()
             assert list(await starter.begin([route])) == [route]
             starter.transaction_writers.stop()

@@ -15,7 +15,7 @@ from shoal.mirror.copy.delivery.choice import Chosen
 from shoal.mirror.copy.intake import Counts
 from shoal.mirror.metrics import collect_flow, collect_latencies
 from shoal.mirror.routes import Route
-from shoal.mirror.run.latencies import Latencies
+from shoal.mirror.run.latencies import MirrorLatencies
 from shoal.mirror.status import MirrorStatus, PartitionStatus
 from shoal.model.topics import TopicPartition
 from shoal.telemetry.definitions import METRICS
@@ -62,7 +62,7 @@ def test_a_status_becomes_series_and_what_is_unknown_is_left_out() -> None:
 
 
 def test_latencies_are_counted_by_partition_and_in_a_histogram() -> None:
-    latencies = Latencies(lambda: 10_000)
+    latencies = MirrorLatencies(lambda: 10_000)
     for timestamp_ms in (9_000, 9_500, 11_000, -1):  # the clock of a producer may be ahead
         latencies.on_copied(_ROUTE.source, timestamp_ms)
     latencies.on_fetched(_ROUTE.source, 9_990)

@@ -11,7 +11,7 @@ from shoal.mirror.config import MirrorConfig, MirrorLimits, TopicRules
 from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.offsets.checkpoints import Checkpoint, CheckpointTopic
 from shoal.mirror.run import resume
-from shoal.mirror.run.resume import Resume
+from shoal.mirror.run.resume import StartFinder
 from shoal.mirror.run.transaction_session import TransactionWriter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
@@ -214,7 +214,7 @@ async def test_aborted_records_in_the_place_of_committed_ones_are_a_loss(
         writer = TransactionWriter(
             connected,
             topic,
-            Resume(connected, connected, {}),
+            StartFinder(connected, connected, {}),
             limits=MirrorLimits(),
             throttle=Throttle(0),
         )
@@ -233,7 +233,7 @@ async def test_a_refused_start_names_the_partition(target: LiteCluster) -> None:
     tp = TopicPartition("short", 0)
     async with client(target.bootstrap) as connected:
         await connected.metadata(["short"])
-        found = Resume(connected, connected, {})
+        found = StartFinder(connected, connected, {})
         with pytest.raises(ConfigError, match="short-0 is not as this mirror left it"):
             await found.await_written(tp, _checkpoint(5))
         await found.await_written(tp, _checkpoint(0))

@@ -14,7 +14,7 @@ from shoal.client.produce.partitioner import murmur2, partition_for_key
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.pipeline.sink.options import parse_write
-from shoal.pipeline.sink.rows import Rows, StickyRows
+from shoal.pipeline.sink.rows import SinkRows, StickyRows
 from shoal.wire.batch import Batch
 from shoal.wire.records.columns import ByteColumn, hash_keys
 from shoal.wire.records.records import Record, decode_records
@@ -65,7 +65,7 @@ def encode(
     rows: Any, topic: str | None = None, *, batch_bytes: int = 200
 ) -> dict[Any, list[Record]]:
     """What the batches of these rows contain, by partition."""
-    columns = Rows(rows, topic)
+    columns = SinkRows(rows, topic)
     partitions = columns.choose_partitions(COUNTS, StickyRows(), batch_bytes)
     found: dict[TopicPartition, list[Record]] = {}
     for batch in columns.encode(partitions, codec=4, batch_bytes=batch_bytes, now_ms=77):
@@ -124,7 +124,7 @@ def test_a_key_outside_of_its_data_is_refused() -> None:
 
 def test_batches_have_their_size_and_large_rows_are_alone() -> None:
     values = [b"x" * 50] * 10 + [b"y" * 5000] + [b"x" * 50] * 3
-    rows = Rows(pa.table({"value": pa.array(values)}).to_batches()[0], "a")
+    rows = SinkRows(pa.table({"value": pa.array(values)}).to_batches()[0], "a")
     batches = list(rows.encode(np.zeros(len(values), int), codec=0, batch_bytes=200, now_ms=1))
     assert [batch.records for batch in batches] == [3, 2, 3, 2, 1, 2, 1]
 

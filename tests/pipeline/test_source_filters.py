@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from shoal.model.topics import TopicPartition
-from shoal.pipeline.source.filters import Limits, limits_of
+from shoal.pipeline.source.filters import FilterLimits, limits_of
 
 TOPICS = ("a", "b")
 numbers = st.integers(-3, 12)
@@ -94,5 +94,5 @@ def test_times_are_lower_bounds_and_batches_have_no_offsets() -> None:
         [GreaterThan(("timestamp",), time.replace(tzinfo=None))],
         [GreaterThan(("offset", "inner"), 5)],
     ):
-        assert limits_of(odd, has_records=True) == Limits()
-    assert limits_of([GreaterThan(("offset",), 5)], has_records=False) == Limits()
+        assert limits_of(odd, has_records=True) == FilterLimits()
+    assert limits_of([GreaterThan(("offset",), 5)], has_records=False) == FilterLimits()

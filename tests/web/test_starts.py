@@ -6,29 +6,29 @@ from typing import Any
 import pytest
 
 from shoal.model.errors import UsageError
-from shoal.web.starts import Starter
+from shoal.web.starts import RunStarter
 
 GOOD = {"kind": "preset", "name": "mirror-correctness", "settings": {}}
 
 
 @pytest.fixture
-def starter(tmp_path: Path) -> Starter:
+def starter(tmp_path: Path) -> RunStarter:
     folder = tmp_path / "experiments"
     folder.mkdir()
     (folder / "mine.toml").write_text('description = "my own"\n')
     (tmp_path / "outside.toml").write_text("")
     (folder / "link.toml").symlink_to(tmp_path / "outside.toml")
-    return Starter(tmp_path / "runs", folder)
+    return RunStarter(tmp_path / "runs", folder)
 
 
-def test_presets_and_files_of_the_folder_are_listed(starter: Starter) -> None:
+def test_presets_and_files_of_the_folder_are_listed(starter: RunStarter) -> None:
     listed = {(each["kind"], each["name"]): each for each in starter.list_experiments()}
     assert ("preset", "mirror-correctness") in listed
     assert listed["file", "mine.toml"]["description"] == "my own"
     assert ("file", "link.toml") not in listed
 
 
-def test_a_listed_experiment_becomes_arguments(starter: Starter) -> None:
+def test_a_listed_experiment_becomes_arguments(starter: RunStarter) -> None:
     settings = {"producer.acks": "all", "producer.messages": 500}
     command = starter.build_command({**GOOD, "settings": settings})
     assert command[1:4] == ["-m", "shoal", "run"]
@@ -62,6 +62,6 @@ def test_a_listed_experiment_becomes_arguments(starter: Starter) -> None:
         {"more": 1},
     ],
 )
-def test_anything_else_is_refused(starter: Starter, change: dict[str, Any]) -> None:
+def test_anything_else_is_refused(starter: RunStarter, change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         starter.build_command({**GOOD, **change})

@@ -13,7 +13,7 @@ from shoal.wire.batch import HEADER_SIZE, TIMESTAMP_TYPE_BIT, Batch, iter_batche
 from shoal.wire.errors import LimitExceeded, Malformed, WireError
 from shoal.wire.records.columns import (
     ByteColumn,
-    RecordColumns,
+    RecordArrays,
     decode_columns,
     encode_columns,
     header_section,
@@ -34,7 +34,7 @@ def view(batch: bytes | bytearray) -> Batch:
     return Batch(memoryview(batch))
 
 
-def all_records(columns: RecordColumns) -> list[Record]:
+def all_records(columns: RecordArrays) -> list[Record]:
     return [columns.record(index) for index in range(len(columns))]
 
 

@@ -21,7 +21,7 @@ from shoal.workers import mirror_team
 from shoal.workers.mirror_team import MirrorTeam
 from shoal.workers.processes import ProcessHandle, ProcessPlacement
 from shoal.workers.specs import Assignment
-from shoal.workers.supervision import Limits
+from shoal.workers.supervision import WorkerTimeouts
 from shoal.workers.supervisor import WorkerSupervisor
 from support.client.topic_reader import read_topic
 from support.mirror.copies import config_of, make_topic
@@ -113,7 +113,7 @@ class _OutOfReach(ProcessPlacement):
 def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
     source: str, target: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = partial(WorkerSupervisor, limits=Limits(silence_s=4.0))
+    impatient = partial(WorkerSupervisor, limits=WorkerTimeouts(silence_s=4.0))
     monkeypatch.setattr(mirror_team, "WorkerSupervisor", impatient)
     topic = f"team-zombie-{delivery}"
     config = prepared(source, target, topic, delivery=delivery)

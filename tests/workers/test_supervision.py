@@ -26,11 +26,11 @@ from shoal.workers.supervision import (
     Close,
     Interrupt,
     Kill,
-    Limits,
     Send,
     StartWorker,
     Supervision,
     WorkerPhase,
+    WorkerTimeouts,
 )
 
 
@@ -167,7 +167,7 @@ def test_an_end_is_written_acknowledged_and_final() -> None:
 
 
 def test_a_worker_that_ended_but_stays_is_killed() -> None:
-    core = _running(limits=Limits(exit_s=5.0))
+    core = _running(limits=WorkerTimeouts(exit_s=5.0))
     _say(core, 1, Commit(1, _ended()), now=10.0)
     assert _tick(core, 14.9) == []
     assert _tick(core, 15.0) == [Kill("p0", 1)]
@@ -196,7 +196,9 @@ def test_a_dead_mirror_comes_back_under_a_new_epoch_that_fences_the_old() -> Non
 
 
 def test_a_commit_of_the_old_epoch_does_not_count_after_a_restart() -> None:
-    core = _running(restart=RestartPolicy(limit=1, delay_s=0.0), limits=Limits(silence_s=5.0))
+    core = _running(
+        restart=RestartPolicy(limit=1, delay_s=0.0), limits=WorkerTimeouts(silence_s=5.0)
+    )
     assert [type(a) for a in _tick(core, 6.0)] == [Append, Close, Kill, StartWorker]
     _say(core, 2, _hello(epoch=2, instance="two"), now=6.5)
     stale = _say(core, 1, Commit(1, SEGMENT), now=7.0)
@@ -224,7 +226,7 @@ def test_a_failure_that_cannot_be_mended_by_trying_again_is_not_tried_again() ->
 
 
 def test_a_worker_that_never_says_hello_is_lost_without_a_line() -> None:
-    core = Supervision(limits=Limits(start_s=10.0))
+    core = Supervision(limits=WorkerTimeouts(start_s=10.0))
     core.launch(WorkerSpec("p0", Role.PRODUCE), now=0.0)
     assert _tick(core, 10.0) == []
     assert _tick(core, 10.1) == [Kill("p0", 1)]
@@ -232,14 +234,14 @@ def test_a_worker_that_never_says_hello_is_lost_without_a_line() -> None:
 
 
 def test_a_connection_that_stays_away_is_a_lost_worker() -> None:
-    core = _running(limits=Limits(detached_s=15.0, silence_s=100.0))
+    core = _running(limits=WorkerTimeouts(detached_s=15.0, silence_s=100.0))
     core.on_connection_closed(1, now=5.0)
     assert _tick(core, 20.0) == []
     assert [type(action) for action in _tick(core, 20.1)] == [Append, Kill]
 
 
 def test_a_stop_is_an_order_then_a_kill() -> None:
-    core = _running(limits=Limits(stop_s=10.0))
+    core = _running(limits=WorkerTimeouts(stop_s=10.0))
     core.launch(WorkerSpec("p1", Role.PRODUCE), now=0.0)
     actions = core.stop(["p0", "p1"], "enough", now=1.0)
     assert actions == [Send(1, Stop("enough")), Interrupt("p1", 1)]
@@ -284,14 +286,14 @@ def test_a_lane_is_drained_for_all_when_every_group_has_drained_it() -> None:
 
 
 def test_progress_is_kept_and_ends_silence() -> None:
-    core = _running(limits=Limits(silence_s=5.0))
+    core = _running(limits=WorkerTimeouts(silence_s=5.0))
     _say(core, 1, ProgressReport({"sent": 4}), now=4.0)
     assert core.workers["p0"].progress == {"sent": 4}
     assert _tick(core, 9.0) == []
 
 
 def test_probes_bound_the_clock_and_the_bounds_are_written() -> None:
-    core = _running(limits=Limits(silence_s=1000.0))
+    core = _running(limits=WorkerTimeouts(silence_s=1000.0))
     assert core.tick(now=1.0, clock_us=5_000) == [Send(1, Probe(5_000))]
     assert core.tick(now=1.5, clock_us=6_000) == []
     core.on_message(1, ProbeReply(5_000, 5_700), now=1.0, clock_us=5_400)  # 300 … 700 ahead

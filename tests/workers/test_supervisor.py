@@ -14,7 +14,7 @@ from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.run_folder import read_commits
 from shoal.workers import supervisor as supervisor_module
 from shoal.workers.specs import Assignment, RestartPolicy, Role, WorkerSpec
-from shoal.workers.supervision import Limits, WorkerPhase
+from shoal.workers.supervision import WorkerPhase, WorkerTimeouts
 from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import CommitLog, create_run, open_run
 from support.experiment.workers_driver import busy, task_placement
@@ -149,7 +149,7 @@ def test_errors_reach_the_driver_as_one_sentence(run_dir: Path) -> None:
 
 
 def test_one_that_hangs_is_killed_when_the_time_to_stop_is_over(run_dir: Path) -> None:
-    with _supervised(run_dir, limits=Limits(stop_s=0.5)) as supervisor:
+    with _supervised(run_dir, limits=WorkerTimeouts(stop_s=0.5)) as supervisor:
         supervisor.launch([_spec("w0", "hang")])
         assert supervisor.wait(busy, 30)
         began = time.monotonic()

@@ -28,7 +28,7 @@ from shoal.workload.record.ledger import (
     update_run,
 )
 from shoal.workload.record.recorder import Recorder
-from shoal.workload.record.rows import Names, Rows, read_segment, to_parquet
+from shoal.workload.record.rows import LedgerRows, Names, read_segment, to_parquet
 
 PLAN = {"run": "r1", "state": "running"}
 
@@ -79,7 +79,7 @@ async def test_rows_come_back_as_they_went_in(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_has_the_published_columns(table: str) -> None:
-    rows = Rows(table)
+    rows = LedgerRows(table)
     rows.append({name: "x" if kind == "dictionary" else 1 for name, kind in TABLES[table]})
     content = pq.read_table(pa.BufferReader(to_parquet(rows)))
     assert content.schema.names == [name for name, _ in TABLES[table]]
@@ -90,7 +90,7 @@ def test_incarnations_cost_next_to_nothing() -> None:
     """Also where one consumer reads several producers in turn."""
     sizes = []
     for several in (1, 4):
-        rows, count = Rows("attempts"), 100_000
+        rows, count = LedgerRows("attempts"), 100_000
         numbers = np.array([Random(n).getrandbits(32) for n in range(several)], np.int64)
         rows.append(attempts(np.arange(count), incarnation=numbers[np.arange(count) % several]))
         content = to_parquet(rows)
@@ -108,7 +108,7 @@ def test_a_ledger_has_one_writer(run_dir: Path) -> None:
 
 
 def test_rows_of_the_wrong_shape_are_refused() -> None:
-    rows = Rows("attempts")
+    rows = LedgerRows("attempts")
     for bad in (
         {"producer": "p"},
         attempts(np.arange(3), lane=np.arange(2)),
@@ -229,7 +229,7 @@ def test_the_state_of_a_run_is_replaced_whole(run_dir: Path) -> None:
 
 
 def test_bad_segments_are_refused(run_dir: Path) -> None:
-    rows = Rows("attempts")
+    rows = LedgerRows("attempts")
     rows.append(attempts(np.arange(3)))
     content = to_parquet(rows).to_pybytes()
     alien = pa.table({"a": [1]})
@@ -251,7 +251,7 @@ def test_bad_segments_are_refused(run_dir: Path) -> None:
 
 def test_a_flipped_bit_is_found(run_dir: Path) -> None:
     random = Random(1)
-    rows = Rows("attempts")
+    rows = LedgerRows("attempts")
     rows.append(attempts(np.array([random.getrandbits(60) for _ in range(5000)])))
     content = to_parquet(rows).to_pybytes()
     segment = run_dir / "segment.parquet"

@@ -33,7 +33,7 @@ from shoal.audit.plan import (
 )
 from shoal.audit.read.folder import Ledger
 from shoal.audit.read.seen_transactions import SeenLookup, SeenTransactions, look_up
-from shoal.audit.read.walk import GroupReader, LogReader, walk
+from shoal.audit.read.walk import GroupReaderKey, LogReaderKey, walk
 from shoal.audit.result.conclude import Evidence, conclude
 from shoal.audit.result.latencies import ROWS_READ_HERE, measure_latencies
 from shoal.audit.result.merge import (
@@ -166,7 +166,7 @@ def examine(
 
     totals, streams, summaries = _add_first_round(of_cells, of_walks)
     assignments = ledger.small_table("assignments")
-    polls = gather_steps(of_walks, GroupReader, find_assignment_starts(assignments))
+    polls = gather_steps(of_walks, GroupReaderKey, find_assignment_starts(assignments))
     interleaved = find_interleaved_units(summaries)
     by_range = [cell for cell in cells if isinstance(cell, MessageCell)]
     second = _Round(
@@ -270,11 +270,11 @@ def _settle_offsets(
     return known
 
 
-def find_assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupReader, int]:
+def find_assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupReaderKey, int]:
     """Return the start offset of each assignment; of two for one reader, the higher one."""
-    begins: dict[GroupReader, int] = {}
+    begins: dict[GroupReaderKey, int] = {}
     for row in assignments:
-        reader = GroupReader(*(row[name] for name in GroupReader._fields))
+        reader = GroupReaderKey(*(row[name] for name in GroupReaderKey._fields))
         begins[reader] = max(row["offset"], begins.get(reader, 0))
     return begins
 
@@ -299,10 +299,10 @@ def _plan_doubtful_offsets(
     ledger: Ledger,
     context: AuditContext,
     summaries: Summaries,
-    walked: tuple[OffsetSteps[GroupReader], list[list[TaskPart]], Sizes],
+    walked: tuple[OffsetSteps[GroupReaderKey], list[list[TaskPart]], Sizes],
 ) -> list[OffsetCell]:
     polls, of_walks, sizes = walked
-    scans = gather_steps(of_walks, LogReader, {})
+    scans = gather_steps(of_walks, LogReaderKey, {})
     cells: list[OffsetCell] = []
     for cluster in ("source", "target"):
         doubtful = as_ranges(np.concatenate([ints(), *map(np.ravel, summaries.doubtful[cluster])]))

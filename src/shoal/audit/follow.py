@@ -15,7 +15,7 @@ back (`docs/guides/follow.md` gives the reason for each kind):
   several, more workers may widen the bound between clocks.
 
 Rules:
-- `Follower` is pure: it gets ledgers and a time, and returns events. Its state is the number of
+- `RunFollower` is pure: it gets ledgers and a time, and returns events. Its state is the number of
   lines that it has judged, the answers about their rows (`increments`), and the counts that it has
   raised. A look judges what new rows touch; its result is that of `find_certain`.
 - Counts only rise. An event has the count of the finding in the group with the most.
@@ -32,7 +32,7 @@ from shoal.audit.increments import Increments
 from shoal.audit.parts import PartKind
 from shoal.audit.read.folder import Ledger
 from shoal.audit.read.read import Piece
-from shoal.audit.read.walk import GroupReader
+from shoal.audit.read.walk import GroupReaderKey
 from shoal.audit.result.conclude import Evidence, conclude
 from shoal.audit.result.latencies import Latencies
 from shoal.audit.result.merge import Sinks, Summaries, Totals, add_cell
@@ -60,7 +60,7 @@ READ_TABLES: Final = ("attempts", "receipts", "assignments", "transactions", "ma
 
 
 @dataclass
-class Follower:
+class RunFollower:
     """Judges the ledgers of one run again and again, and reports what is new and certain."""
 
     runner: Runner = run_here
@@ -106,7 +106,7 @@ class Follower:
         answers, lean = increments.judge_cells(known, context, run)
         walks = increments.walk(receipts, run, lean)
         begins = find_assignment_starts(known.small_table("assignments"))
-        steps = gather_steps(walks, GroupReader, begins)
+        steps = gather_steps(walks, GroupReaderKey, begins)
         if any(part.kind is PartKind.UNSETTLED for parts in answers for part in parts):
             # What an offset proves depends on transactions in other cells. That is rare.
             whole = examine(known, run, scratch=scratch)

@@ -126,7 +126,7 @@ class Increments:
         return kept
 
     def _forget(self, names: Sequence[Hashable], *, is_of_cells: bool) -> None:
-        """Forget answers of this kind that no task has any more."""
+        """Forget answers of this kind whose task is gone."""
         wanted = set(names)
         gone = [
             name
@@ -153,7 +153,7 @@ class Increments:
 
 
 def make_lean(context: AuditContext) -> AuditContext:
-    """Return the context without what changes as a run goes on and decides nothing certain."""
+    """Return the context without what changes while a run continues and decides nothing certain."""
     return replace(
         context,
         bins=Bins(),

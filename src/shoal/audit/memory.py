@@ -17,7 +17,7 @@ from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_LARGEST_KEPT_BYTES: Final = 32 << 20  # glibc allows no more
+_LARGEST_KEPT_BYTES: Final = 32 << 20  # the largest that glibc allows
 _MOST_KEPT_BYTES: Final = 1 << 30
 
 

@@ -30,7 +30,7 @@ _LATENCIES: Final = {
     "produce": "shoal_records_produce_latency_seconds",
     "end_to_end": "shoal_records_end_to_end_latency_seconds",
 }
-# OpenMetrics allows no more in the labels of an exemplar.
+# The most that OpenMetrics allows in the labels of an exemplar.
 MAX_EXEMPLAR_CHARS: Final = 128
 _COUNTERS: Final = ("produced", "acked", "failed", "unknown", "consumed")
 

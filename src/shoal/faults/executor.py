@@ -79,7 +79,7 @@ class FaultRunner:
         self._spawn(self._run_timeline)
 
     def stop(self) -> None:
-        """Begin no more faults, end the active ones, and wait for that."""
+        """Stop beginning faults, end the active ones, and wait for that."""
         self._is_stopping.set()
         with self._lock:
             for running in self._running:

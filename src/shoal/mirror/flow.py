@@ -25,7 +25,7 @@ from shoal.mirror.offsets.positions import write_positions
 from shoal.mirror.routes import Route
 from shoal.mirror.run.clients import open_clients
 from shoal.mirror.run.copier import Copier
-from shoal.mirror.run.latencies import Latencies
+from shoal.mirror.run.latencies import MirrorLatencies
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.mirror.watch.log_starts import LogStarts
@@ -75,7 +75,7 @@ class CopyBackend(Protocol):
     def status(self) -> MirrorStatus: ...
 
     @property
-    def latencies(self) -> Latencies | None: ...
+    def latencies(self) -> MirrorLatencies | None: ...
 
 
 MakeCopyBackend = Callable[[Client, Client, MirrorConfig], CopyBackend]
@@ -103,7 +103,7 @@ class Flow:
         return self._copier is not None
 
     @property
-    def latencies(self) -> Latencies | None:
+    def latencies(self) -> MirrorLatencies | None:
         """Those of this process; None before copying starts, and with workers."""
         return None if self._copier is None else self._copier.latencies
 

@@ -17,7 +17,7 @@ from typing import Final
 from shoal.mirror.copy.intake import Counts
 from shoal.mirror.flow import Flow
 from shoal.mirror.proof.files import Proof, read_proof
-from shoal.mirror.run.latencies import LATENCY, Latencies, Spread
+from shoal.mirror.run.latencies import LATENCY, MirrorLatencies, Spread
 from shoal.mirror.status import MirrorStatus, PartitionStatus
 from shoal.model.topics import TopicPartition
 from shoal.telemetry.dialects.strimzi_mirrors import make_strimzi_mirrors
@@ -74,7 +74,7 @@ def collect_flow(name: str, status: MirrorStatus) -> Iterator[Chunk]:
         yield from chunks_of(f"shoal_mirror_{metric}", samples)
 
 
-def collect_latencies(name: str, latencies: Latencies) -> Iterator[Chunk]:
+def collect_latencies(name: str, latencies: MirrorLatencies) -> Iterator[Chunk]:
     yield LATENCY, [((name,), latencies.histogram.value())]
     for metric, spreads in (
         ("replication_latency_seconds", latencies.replication),

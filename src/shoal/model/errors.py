@@ -21,7 +21,7 @@ Blame = Literal["local", "remote"]
 class ShoalError(Exception):
     """Base class of all errors. `str(error)` is for users: the message, and the remedy if any.
 
-    Where the remedy is passed on or shown by itself, use `message`.
+    Where the remedy is passed on or shown separately, use `message`.
     """
 
     blame: Blame = "local"

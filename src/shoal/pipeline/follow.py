@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.audit.audit import Runner
-from shoal.audit.follow import READ_TABLES, Follower
+from shoal.audit.follow import READ_TABLES, RunFollower
 from shoal.audit.plan import ROWS_PER_CELL
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.errors import LedgerError
@@ -44,7 +44,7 @@ def follow_run(
     while not (run_dir / RUN_FILE).exists():
         if is_over(WAIT_FOR_RUN_S):
             return
-    follower = Follower(raised=find_raised(run_dir))
+    follower = RunFollower(raised=find_raised(run_dir))
     growing = GrowingLedger(run_dir, READ_TABLES)
     has_ended = False
     while True:
@@ -59,7 +59,7 @@ def follow_run(
 
 
 def _look(
-    growing: GrowingLedger, follower: Follower, large_runner: Callable[[], Runner] | None
+    growing: GrowingLedger, follower: RunFollower, large_runner: Callable[[], Runner] | None
 ) -> list[FindingSeen]:
     """Judge what is committed now: in this process, or with the runner for large runs."""
     if large_runner is None or growing.count_committed() <= MOST_ROWS_HERE:

@@ -37,7 +37,7 @@ from shoal.workload.receive.scan import (
 from shoal.workload.record.recorder import Recorder
 from shoal.workload.specs import ScanSpec
 
-# At 11 million records a second and core a part takes seconds; a lost one costs no more.
+# At 11 million records a second and core a part takes seconds; so does a lost one.
 OFFSETS_PER_PART: Final = 2_000_000
 # Small logs share tasks, of which each slot gets about so many.
 TASKS_PER_SLOT: Final = 4

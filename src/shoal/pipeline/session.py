@@ -7,7 +7,7 @@ Rules:
 - `shoal.runtime.java` finds Java. Python workers use this interpreter; those of a cluster use the
   one in the archive that `shoal.pipeline.environment` packs, if the user names one.
 - The JVM ends with this process, however it ends: its launcher watches a pipe to it. One that is
-  not needed any more while it starts is killed at once.
+  no longer needed while it starts is killed at once.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """How many tasks of a session run at once, and how many should.
 
 A local Spark may have more slots than cores: workers wait for messages most of the time. The tasks
-of an audit compute, so no more of them than cores run at once.
+of an audit compute, so at most one for each core runs at once.
 
 A lost task of a local Spark is tried again, like that of a cluster; Spark itself does so only for
 masters of the form `local[CORES,TRIES]`.

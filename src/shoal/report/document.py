@@ -55,7 +55,7 @@ def render_document(title: str, lead: str, content: dict[str, Any]) -> str:
 
 
 def encode_data(content: dict[str, Any]) -> str:
-    """Return the data as JSON that cannot end its block, whatever texts are in it."""
+    """Return the data as JSON that cannot end its block, for any texts in it."""
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     # Half of a surrogate pair has no bytes in UTF-8, but an escape in JSON.

@@ -6,8 +6,8 @@ Rules:
   event stream.
 - The state of a broker is the first that holds: dead, paused (its process); fenced (it is not in
   the metadata); behind (not in sync for one of its replicas); leads; in sync; running.
-- Of an external cluster there are no processes and no dead brokers: a broker that is not in the
-  metadata any more is `missing`.
+- Of an external cluster there are no processes and no dead brokers: a broker that left the
+  metadata is `missing`.
 - Counters are left out: the metadata has none.
 - If no broker answers, the partitions keep their last state, and the log says so once.
 """

@@ -285,7 +285,7 @@ class NewEvents:
     """What a reader found since its last call."""
 
     events: list[Event]
-    # The events are all of the file: whatever was read before does not count.
+    # The events are all of the file: what was read before does not count.
     is_restarted: bool = False
 
 
@@ -313,7 +313,7 @@ class EventReader:
         events = self._read_lines()
         if events or is_restarted or not self._is_replaced():
             return NewEvents(events, is_restarted)
-        # Lines may have been added just before it was replaced; now it does not change any more.
+        # Lines may have been added just before it was replaced; now it no longer changes.
         events = self._read_lines()
         return NewEvents(events) if events else self._follow()
 

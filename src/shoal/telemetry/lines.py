@@ -11,7 +11,7 @@ from shoal.model.errors import LedgerError
 from shoal.model.events import KINDS, VERSION, Event, Meta
 from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 
-# A longer line is not one of ours.
+# This project writes no longer line.
 LONGEST_LINE: Final = 4 * 1024 * 1024
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _BEGIN: Final = re.compile(rb'\{"kind":"(\w+)","t":(\d+)')

@@ -50,8 +50,8 @@ from shoal.web.run_list import (
     read_result,
     read_sweep_result,
 )
-from shoal.web.starts import Starter
-from shoal.web.stream import MOST_FOLLOWED, Follower, StreamCount, stream
+from shoal.web.starts import RunStarter
+from shoal.web.stream import MOST_FOLLOWED, PageFollower, StreamCount, stream
 from shoal.web.things import Thing, find_thing, find_things
 from shoal.web.traces import read_trace
 
@@ -98,7 +98,7 @@ class Site:
 
     runs: RunList
     access: Access
-    starter: Starter
+    starter: RunStarter
     demo: Demo | None = None
     streams: StreamCount = field(default_factory=StreamCount)
     ledgers: ChildKind = field(
@@ -131,7 +131,7 @@ def build_app(
     runs_dir: Path, access: Access, *, experiments: Path | None = None, demo: Demo | None = None
 ) -> ASGIApp:
     """The application with all its rules."""
-    site = Site(RunList(runs_dir), access, Starter(runs_dir, experiments), demo)
+    site = Site(RunList(runs_dir), access, RunStarter(runs_dir, experiments), demo)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -310,7 +310,7 @@ async def _open_stream(site: Site, request: Request) -> Response:
     if len(ids) > MOST_FOLLOWED or len(places) not in (0, len(ids)):
         raise BadRequest(400, f"follow at most {MOST_FOLLOWED} things, each with a position")
     positions = dict(zip(ids, places or [""] * len(ids), strict=True))
-    follower = Follower(site.runs_dir, is_now=query.get("now") == "1", positions=positions)
+    follower = PageFollower(site.runs_dir, is_now=query.get("now") == "1", positions=positions)
     return EventSourceResponse(stream(follower, site.streams), headers=_NOT_KEPT)
 
 

@@ -4,7 +4,7 @@ Rules:
 - A child reads one request from its standard input, writes answers as lines of JSON, and ends. An
   answer with `error` is raised here.
 - Of each kind a limited number runs at a time; the next ones wait. A child that takes too long is
-  killed. A child with many answers is killed when nobody reads them any more.
+  killed. A child with many answers is killed when nobody reads them.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ SETTINGS: Final = (
 )
 
 
-class Starter:
+class RunStarter:
     """Starts runs, one at a time."""
 
     def __init__(self, runs_dir: Path, experiments: Path | None) -> None:

@@ -40,7 +40,7 @@ class StreamCount:
 
 
 @dataclass(slots=True)
-class Follower:
+class PageFollower:
     """What one page follows."""
 
     runs_dir: Path
@@ -76,7 +76,7 @@ class Follower:
         return [thing for thing in found if thing is not None]
 
 
-async def stream(follower: Follower, count: StreamCount) -> AsyncIterator[Message]:
+async def stream(follower: PageFollower, count: StreamCount) -> AsyncIterator[Message]:
     """The messages of a stream until the page closes it."""
     count.open += 1
     try:

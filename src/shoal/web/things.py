@@ -45,7 +45,7 @@ class Thing:
 
 
 class EndedFiles:
-    """Event files that nothing writes any more, by what identifies their content.
+    """Event files that are no longer written, by what identifies their content.
 
     A page asks each second, and a folder may have thousands of runs: such a file is read once, and
     again only if it is written or replaced.

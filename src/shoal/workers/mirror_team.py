@@ -31,8 +31,8 @@ from shoal.mirror.flow import COMPARE_IDS_EVERY_S
 from shoal.mirror.routes import Route
 from shoal.mirror.run.clients import open_clients
 from shoal.mirror.run.copier import Copier
-from shoal.mirror.run.latencies import Latencies
-from shoal.mirror.run.start import Starter
+from shoal.mirror.run.latencies import MirrorLatencies
+from shoal.mirror.run.start import PartitionStarter
 from shoal.mirror.status import MirrorStatus, total
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.topics import TopicPartition
@@ -65,7 +65,7 @@ class MirrorTeam:
         host: str = "127.0.0.1",
     ) -> None:
         self._config = config
-        self._starter = Starter(source, target, config)
+        self._starter = PartitionStarter(source, target, config)
         self._names = [f"mirror-{number}" for number in range(workers)]
         self._shares = MirrorShares(self._names)
         self._folder = Path(tempfile.mkdtemp(prefix="shoal-mirror-"))
@@ -116,7 +116,7 @@ class MirrorTeam:
         self._set_paused(paused=False)
 
     @property
-    def latencies(self) -> Latencies | None:
+    def latencies(self) -> MirrorLatencies | None:
         """None: each worker has its own."""
         return None
 

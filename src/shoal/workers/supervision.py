@@ -52,7 +52,7 @@ class WorkerPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkerTimeouts:
     """How long the supervisor waits, in seconds."""
 
     # From placement to the hello message. Imports can take a minute on a busy machine; a Spark
@@ -150,14 +150,14 @@ class Supervision:
         self,
         *,
         groups: Iterable[str] = (),
-        limits: Limits | None = None,
+        limits: WorkerTimeouts | None = None,
         last_epochs: dict[str, int] | None = None,
         host: str = "",
     ) -> None:
         """`last_epochs` are those that are already in the commit log; `host` is the driver's."""
         self.workers: dict[str, WorkerState] = {}
         self._groups = frozenset(groups)
-        self._limits = limits or Limits()
+        self._limits = limits or WorkerTimeouts()
         self._last_epochs = dict(last_epochs or {})
         self._host = host
         self._connections: dict[int, str] = {}

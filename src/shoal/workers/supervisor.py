@@ -5,7 +5,7 @@ Rules:
   from any other thread, and wait for it.
 - During a run only the supervisor writes the commit log. If it cannot be written, nothing can be
   proven: all workers are killed and `wait` raises.
-- `stop`, which the end of the `with` block calls, returns when no worker runs any more. If the
+- `stop`, which the end of the `with` block calls, returns when all workers have ended. If the
   driver dies without it, the workers end on their own (`shoal.workers.main`).
 """
 
@@ -36,11 +36,11 @@ from shoal.workers.supervision import (
     Close,
     Interrupt,
     Kill,
-    Limits,
     Send,
     StartWorker,
     Supervision,
     WorkerPhase,
+    WorkerTimeouts,
 )
 from shoal.workload.record.ledger import CommitLog
 
@@ -94,7 +94,7 @@ class WorkerSupervisor(StopsOnExit):
         placement: Placement,
         *,
         groups: Iterable[str] = (),
-        limits: Limits | None = None,
+        limits: WorkerTimeouts | None = None,
         address: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         """`address`: where workers connect to this driver; port 0 is any free port."""
@@ -102,7 +102,7 @@ class WorkerSupervisor(StopsOnExit):
         self._run_dir = run_dir
         self._placement = placement
         self._groups = tuple(groups)
-        self._limits = limits or Limits()
+        self._limits = limits or WorkerTimeouts()
         self._address = address
         self._token = secrets.token_urlsafe(32)
         self._handles: dict[tuple[str, int], Handle] = {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.model.errors import UsageError
 from shoal.model.runs import name_by_hash, run_hash
-from shoal.wire.records.columns import ByteColumn, RecordColumns
+from shoal.wire.records.columns import ByteColumn, RecordArrays
 from shoal.workload import kernels
 from shoal.workload.envelope import (
     BLOCK_START,
@@ -184,7 +184,7 @@ class MessageReader:
         self._producer_of_hash: dict[int, int] = {0: 0}
         self._known = (np.frombuffer(BLOCK_START, np.uint8), np.frombuffer(KEY_PREFIX, np.uint8))
 
-    def read(self, records: RecordColumns) -> DecodedMessages:
+    def read(self, records: RecordArrays) -> DecodedMessages:
         """Identify every record."""
         self.run = self.run or _first_run(records)
         count = len(records.value_start)
@@ -252,7 +252,7 @@ def _checks(column: ByteColumn) -> Ints:
     return checks
 
 
-def _first_run(records: RecordColumns) -> str:
+def _first_run(records: RecordArrays) -> str:
     """The run of the first message of shoal, or an empty string."""
     values = records.values()
     for i in range(len(records)):

@@ -5,7 +5,7 @@ Rules:
   outermost function, so a changed helper in another file would not be recompiled.
 - Signatures are explicit and inputs are read-only, so that each kernel is compiled once for all
   kinds of arrays.
-- A kernel never reads outside the ranges it is given, whatever the bytes contain.
+- A kernel never reads outside the ranges it is given, for any content of the bytes.
 - The checksum is CRC-32C: by a processor instruction if available (x86 with SSE 4.2: 10 GB/s),
   else by eight tables (1.8 GB/s).
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import Role, WorkerSpec
-from shoal.workers.supervision import Limits
+from shoal.workers.supervision import WorkerTimeouts
 from shoal.workers.supervisor import RunState, WorkerSupervisor
 
 TASK = Path(__file__).with_name("workers_task.py")
@@ -28,7 +28,7 @@ def busy(state: RunState) -> bool:
 
 def main() -> None:
     run_dir, modes = Path(sys.argv[1]), sys.argv[2].split(",")
-    limits = Limits(stop_s=2.0)
+    limits = WorkerTimeouts(stop_s=2.0)
     with WorkerSupervisor("r1", run_dir, task_placement(), limits=limits) as supervisor:
         supervisor.launch(
             WorkerSpec(f"w{number}", Role.PRODUCE, {"mode": mode})

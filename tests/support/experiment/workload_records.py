@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shoal.wire.batch import Batch
-from shoal.wire.records.columns import ByteColumn, RecordColumns, decode_columns
+from shoal.wire.records.columns import ByteColumn, RecordArrays, decode_columns
 from shoal.wire.records.records import Record, encode_batch
 from shoal.workload.envelope import Headers
 
@@ -15,7 +15,7 @@ def at(column: ByteColumn, row: int) -> bytes:
     return value
 
 
-def columns_of(records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> RecordColumns:
+def columns_of(records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> RecordArrays:
     """Key, value and headers of each record, packed into a batch and taken apart again."""
     rows = [
         Record(offset=offset, timestamp=0, key=key, value=value, headers=tuple(headers))

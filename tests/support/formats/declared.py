@@ -104,7 +104,7 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
     "mirror verify": (1, {"": PartitionReport}),
     "control lines of workers": (2, {**WORKER_MESSAGES, **DRIVER_MESSAGES}),
     "proof of a mirror": (proof_files.VERSION, {"": proof_files.Proof}),
-    "where a proof continues": (proof_files.VERSION, {"": proof_files.Resume}),
+    "where a proof continues": (proof_files.VERSION, {"": proof_files.ProofCheckpoint}),
     "assignment of a worker": (
         worker_specs.VERSION,
         {
@@ -126,7 +126,7 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
     "events.jsonl": (events.VERSION, dict(events.KINDS)),
     "decision of an atomic write": (
         decisions.VERSION,
-        {"decision": decisions.Decision, "transaction": decisions.OpenTransaction},
+        {"decision": decisions.CommitDecision, "transaction": decisions.OpenTransaction},
     ),
     "doctor": (1, {"check": Check}),
     "cluster status": (1, {"node": RemoteNode}),

@@ -31,7 +31,7 @@ from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import Role, WorkerSpec
-from shoal.workers.supervision import Limits, WorkerPhase
+from shoal.workers.supervision import WorkerPhase, WorkerTimeouts
 from shoal.workers.supervisor import RunState, WorkerSupervisor
 from shoal.workload.record.ledger import create_run
 from shoal.workload.specs import (
@@ -270,7 +270,7 @@ class Chaos:
         self._scan = ScanSpec(run, "source", (AUDITED,), starts)
         create_run(self._run_dir, _description(run))
         placement = ProcessPlacement()
-        limits = Limits(start_s=PATIENCE_S)
+        limits = WorkerTimeouts(start_s=PATIENCE_S)
         with WorkerSupervisor(
             run, self._run_dir, placement, groups=["consumers"], limits=limits
         ) as workers:

@@ -14,7 +14,7 @@ from shoal.cli.main import run
 from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
 from shoal.mirror.copy.delivery.names import IDEMPOTENT
 from shoal.mirror.run.checkpointer import Checkpointer
-from shoal.mirror.run.resume import Resume
+from shoal.mirror.run.resume import StartFinder
 from shoal.mirror.run.transaction_session import TransactionWriter
 
 KILL_AT: Final = "MIRROR_KILL_AT"
@@ -26,8 +26,8 @@ STEPS: Final[dict[str, tuple[type, str, bool]]] = {
     "the last stable offset has passed": (TransactionWriter, "_find_settled", False),
     "the checkpoint is written": (TransactionWriter, "_write", False),
     "the checkpoint is committed": (TransactionWriter, "_leave", True),
-    "the partition is released": (Resume, "find_starts", True),
-    "the end of the target is read": (Resume, "find_starts", False),
+    "the partition is released": (StartFinder, "find_starts", True),
+    "the end of the target is read": (StartFinder, "find_starts", False),
     "the partition is claimed": (Checkpointer, "claim", False),
     "the first batch is written": (IdempotentDelivery, "on_acknowledged", True),
 }

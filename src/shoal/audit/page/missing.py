@@ -1,6 +1,6 @@
 """Messages that a run has lost so far, from its ledgers, while it still runs.
 
-A message counts only if it cannot be on its way any more: it was acknowledged before a given time,
+A message counts only if it can no longer be on its way: it was acknowledged before a given time,
 some message of its lane that was acknowledged after that time has been received, and it has not.
 In one partition messages arrive in the order of the log, and receipts are recorded in the order of
 arrival. The audit decides in the end.

@@ -23,7 +23,7 @@ from shoal.audit.read.read import Vocabulary, read_rows
 from shoal.audit.tasks import LedgerWalk
 
 
-class GroupReader(NamedTuple):
+class GroupReaderKey(NamedTuple):
     """A consumer in one assignment of one partition: a reader of the table `receipts`."""
 
     group: str
@@ -33,7 +33,7 @@ class GroupReader(NamedTuple):
     partition: int
 
 
-class LogReader(NamedTuple):
+class LogReaderKey(NamedTuple):
     """A scan of one partition: a reader of the table `log`."""
 
     cluster: str
@@ -41,7 +41,10 @@ class LogReader(NamedTuple):
     partition: int
 
 
-READERS: dict[str, type[GroupReader | LogReader]] = {"receipts": GroupReader, "log": LogReader}
+READERS: dict[str, type[GroupReaderKey | LogReaderKey]] = {
+    "receipts": GroupReaderKey,
+    "log": LogReaderKey,
+}
 _NAMES = {"group", "consumer", "topic", "cluster"}
 _TABLE_SIZE = 1 << 22
 _RADIX = 1 << 16  # numpy sorts 16-bit numbers in linear time

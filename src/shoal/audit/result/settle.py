@@ -11,7 +11,7 @@ from shoal.audit.arrays import Ints
 from shoal.audit.columns import OrderColumn
 from shoal.audit.context import Log
 from shoal.audit.parts import PartKind, TaskPart
-from shoal.audit.read.walk import GroupReader
+from shoal.audit.read.walk import GroupReaderKey
 from shoal.audit.result.merge import Group, Summaries, Totals
 from shoal.audit.result.streams import StreamTotals
 from shoal.audit.rules.order import (
@@ -152,7 +152,9 @@ def _add(sinks: tuple[Totals, StreamTotals], unit: UnitName, count: int, found: 
 # ---------------------------------------------------------------- polls
 
 
-CountedStep = tuple[OffsetStep[GroupReader], int]  # with the skipped offset, or the number of falls
+CountedStep = tuple[
+    OffsetStep[GroupReaderKey], int
+]  # with the skipped offset, or the number of falls
 
 
 class ContestedOffsets(NamedTuple):
@@ -174,7 +176,7 @@ class PollFindings:
 
 
 def settle_polls(
-    steps: OffsetSteps[GroupReader], answers: Sequence[list[TaskPart]]
+    steps: OffsetSteps[GroupReaderKey], answers: Sequence[list[TaskPart]]
 ) -> PollFindings:
     polls = PollFindings()
     for reader, count in steps.falls.items():

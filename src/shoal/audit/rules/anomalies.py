@@ -87,7 +87,7 @@ class AnomalyRows:
             yield make_part(kind, [name, str(path), view.cell.low], [len(whole)])
 
 
-def received_times(view: CellView, deliveries: Deliveries) -> Ints:
+def find_receive_times(view: CellView, deliveries: Deliveries) -> Ints:
     """Return when each slot was first received; NONE if never."""
     times_us = full_ints(view.size)
     slots = np.flatnonzero(deliveries.delivered)
@@ -125,9 +125,12 @@ class _Columns:
             pa.array(view.index.sequence_of(slots)),
             pa.array(counts),
             pa.array([None if n == NEVER else OUTCOMES[n] for n in outcomes], pa.string()),
-            *(_known(column) for place in (source, target) for column in _place(place)),
-            *map(_known, (times.intended_us[slots], times.sent_us[slots], times.acked_us[slots])),
-            _known(received),
+            *(_to_nullable(column) for place in (source, target) for column in _place(place)),
+            *map(
+                _to_nullable,
+                (times.intended_us[slots], times.sent_us[slots], times.acked_us[slots]),
+            ),
+            _to_nullable(received),
         ]
         return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
@@ -136,6 +139,6 @@ def _place(places: Ints) -> tuple[Ints, Ints]:
     return np.where(places == NONE, NONE, partition_of(places)), offset_or_none(places)
 
 
-def _known(values: Ints) -> pa.Array:
+def _to_nullable(values: Ints) -> pa.Array:
     """Return the values; NONE becomes null."""
     return pa.array(values, pa.int64(), mask=values == NONE)

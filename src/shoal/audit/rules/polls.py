@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from shoal.audit.parts import PartKind, TaskPart
-from shoal.audit.read.walk import READERS, GroupReader, LogReader
+from shoal.audit.read.walk import READERS, GroupReaderKey, LogReaderKey
 from shoal.audit.tasks import Jump
 
-Reader = TypeVar("Reader", GroupReader, LogReader)
+Reader = TypeVar("Reader", GroupReaderKey, LogReaderKey)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def gather_steps(
     return steps
 
 
-def number_jumps(steps: OffsetSteps[GroupReader]) -> list[Jump]:
+def number_jumps(steps: OffsetSteps[GroupReaderKey]) -> list[Jump]:
     """Return the jumps of consumers; their number is their index in `steps.jumps`."""
     return [
         Jump(number, step.reader.topic, step.reader.partition, step.origin, step.landing)

@@ -112,7 +112,7 @@ class Core(ClosesOnExit):
         return self._cache.current
 
     async def metadata_of(self, topics: Iterable[str]) -> ClusterMetadata:
-        """Fresh metadata of these topics alone, whatever other topics are in use."""
+        """Fresh metadata of these topics alone, also while other topics are in use."""
         async with self._refreshing:
             return await self._ask_metadata(sorted(topics), is_part=True)
 

@@ -68,7 +68,7 @@ class RawBatch(NamedTuple):
     position: int
 
 
-class ConsumerRecord(NamedTuple):
+class FetchedRecord(NamedTuple):
     """One record with its topic and partition."""
 
     topic: str
@@ -269,10 +269,10 @@ class RawConsumer(ClosesOnExit):
             )
 
 
-def records_of(batches: Iterable[RawBatch]) -> list[ConsumerRecord]:
+def records_of(batches: Iterable[RawBatch]) -> list[FetchedRecord]:
     """The records of batches, without those before the position."""
     return [
-        ConsumerRecord(item.topic, item.partition, record)
+        FetchedRecord(item.topic, item.partition, record)
         for item in batches
         for record in decode_records(item.value)
         if record.offset >= item.position
@@ -310,7 +310,7 @@ class Consumer(ClosesOnExit):
             )
         return await self._raw.poll(timeout_ms)
 
-    async def poll_records(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[ConsumerRecord]:
+    async def poll_records(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[FetchedRecord]:
         """Records; needs `fetch.raw.bytes=false`, which is the default."""
         if self._is_raw:
             raise UsageError(

@@ -25,7 +25,7 @@ from typing import Final
 from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.cluster.router import Core
 from shoal.client.codes import Code
-from shoal.client.consume.consumer import ConsumerRecord, RawBatch, RawConsumer, records_of
+from shoal.client.consume.consumer import FetchedRecord, RawBatch, RawConsumer, records_of
 from shoal.client.errors import ClientError, KafkaError, error_for
 from shoal.client.groups.group_offsets import (
     GroupMember,
@@ -126,7 +126,7 @@ class GroupConsumer(ClosesOnExit):
             if batches or left_s <= 0:
                 return batches
 
-    async def poll_records(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[ConsumerRecord]:
+    async def poll_records(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[FetchedRecord]:
         return records_of(await self.poll_batches(timeout_ms))
 
     async def _read(self, timeout_s: float) -> list[RawBatch]:

@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it accepts no more requests."""
+        """Whether it refuses new requests."""
         return self._lost is not None or self._is_retired
 
     @property
@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort(ConnectionLost(f"the connection to {self.address} was reset", sent=True))
 
     def retire(self) -> None:
-        """Accept no more requests; close when those in flight are answered."""
+        """Refuse new requests; close when those in flight are answered."""
         self._is_retired = True
         self._close_if_done()
 

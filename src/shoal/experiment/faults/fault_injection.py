@@ -4,7 +4,7 @@ Rules:
 - Impossible faults are refused before anything is started (`check`): targets that will not exist,
   faults on processes of an external cluster, links with encrypted traffic.
 - With zones or link faults, every worker and the mirror connect through the proxy network. Scans
-  and admin requests never do, so that a run can be judged whatever state its links are in.
+  and admin requests never do, so that a run can be judged in any state of its links.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - Histories do not know of each other: each follows from its own seed, and the same seeds give
-  the same counts on any number of cores.
+  equal totals on any number of cores.
 - Workers get small shares, so that none waits for another at the end. They are spawned,
   not forked: a fork inherits the locks of threads.
 """

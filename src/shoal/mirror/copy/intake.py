@@ -168,7 +168,7 @@ class Intake:
         """Drop gathered records; returns the source offset of the first, or `position`."""
         return position if self.rebatcher is None else self.rebatcher.forget(position)
 
-    def queued_until(self, position: int) -> int:
+    def find_queue_end(self, position: int) -> int:
         """The source offset below which no gathered records wait; `position` if there are none."""
         if self.rebatcher is not None and self.rebatcher.is_filled:
             return self.rebatcher.source_offset

@@ -291,7 +291,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
     @property
     def queued_until(self) -> int:
         """The source offset below which everything is or was queued."""
-        return self.intake.queued_until(self.position)
+        return self.intake.find_queue_end(self.position)
 
     @property
     def waiting_bytes(self) -> int:

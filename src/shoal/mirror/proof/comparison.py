@@ -40,7 +40,7 @@ CHECKSUM_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two logs first differ; the offset is -1 on a side that has no more records."""
+    """Where two logs first differ; the offset is -1 on a side whose records have ended."""
 
     source_offset: Annotated[int, "source_offset"]
     target_offset: Annotated[int, "target_offset"]

@@ -54,7 +54,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumePoint:
+class PartitionCheckpoint:
     """Where the comparison of one partition continues, and what must be unchanged for that."""
 
     source: Annotated[str, "source"]
@@ -69,12 +69,12 @@ class ResumePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ProofCheckpoint:
     """Where a comparison continues."""
 
     source_cluster: Annotated[str | None, "source_cluster"]
     target_cluster: Annotated[str | None, "target_cluster"]
-    partitions: Annotated[list[ResumePoint], "partitions"] = field(default_factory=list)
+    partitions: Annotated[list[PartitionCheckpoint], "partitions"] = field(default_factory=list)
 
 
 def lock_folder(folder: Path) -> IO[str]:
@@ -91,7 +91,7 @@ def lock_folder(folder: Path) -> IO[str]:
     return file
 
 
-def write_file(path: Path, content: Proof | Resume) -> None:
+def write_file(path: Path, content: Proof | ProofCheckpoint) -> None:
     """Replace a file atomically."""
     fresh = path.with_name(path.name + ".new")
     body = {"version": VERSION, **to_plain(content)}
@@ -117,11 +117,11 @@ def read_proof(folder: Path) -> Proof | None:
         return None
 
 
-def read_resume(folder: Path) -> Resume | None:
+def read_resume(folder: Path) -> ProofCheckpoint | None:
     """Where to continue; None if that is not known."""
     body = _read(folder / RESUME_NAME)
     try:
-        return None if body is None else from_plain(Resume, body)
+        return None if body is None else from_plain(ProofCheckpoint, body)
     except FormatMismatch:
         return None
 

@@ -46,10 +46,10 @@ from shoal.mirror.proof.comparison import (
 from shoal.mirror.proof.files import (
     FILE_NAME,
     RESUME_NAME,
+    PartitionCheckpoint,
     PartitionProof,
     Proof,
-    Resume,
-    ResumePoint,
+    ProofCheckpoint,
     read_resume,
     write_file,
 )
@@ -122,10 +122,10 @@ class Followed:
             difference=self.difference,
         )
 
-    def to_resume(self) -> ResumePoint | None:
+    def to_resume(self) -> PartitionCheckpoint | None:
         if self.offsets is None or any(self.later) or self.difference is not None:
             return None
-        return ResumePoint(
+        return PartitionCheckpoint(
             str(self.route.source),
             str(self.route.target),
             *self.offsets,
@@ -447,7 +447,7 @@ class ProofFollower:
             partitions=self.partitions,
         )
         points = [each.to_resume() for each in self._followed.values()]
-        resume = Resume(
+        resume = ProofCheckpoint(
             source.cluster.cluster_id,
             target.cluster.cluster_id,
             [point for point in points if point is not None],

@@ -1,7 +1,7 @@
 """Which partitions have something to do now, and which later; pure.
 
 Rules:
-- Whatever changes the state of a partition touches it. `take` returns the touched partitions and
+- Every change of the state of a partition touches it. `take` returns the touched partitions and
   those whose time has come, each once; the others cost nothing.
 - A partition has at most one time; setting another replaces it.
 - Times that were replaced stay in the heap until they pass, and are ignored.

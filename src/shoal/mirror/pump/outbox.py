@@ -4,7 +4,7 @@ Rules:
 - A partition waits in the outbox of its leader from when it may have something to send until it has
   nothing, or cannot send it now. Then it must be touched to wait again. It also waits while the
   limit of its topic is reached.
-- Partitions are served in turn, so that none holds back others when requests are full.
+- Partitions are served round robin, so that none holds back others when requests are full.
 - If partitions with and without compare-and-append wait for one broker, their requests alternate.
 - Partitions with transactional delivery are not here: their writers look for batches themselves.
 """

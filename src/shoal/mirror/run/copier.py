@@ -26,9 +26,9 @@ from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copy.delivery.names import TRANSACTIONAL
 from shoal.mirror.copy.partition import PartitionMirror
 from shoal.mirror.routes import Route
-from shoal.mirror.run.latencies import Latencies
+from shoal.mirror.run.latencies import MirrorLatencies
 from shoal.mirror.run.runner import MirrorRunner
-from shoal.mirror.run.start import Starter
+from shoal.mirror.run.start import PartitionStarter
 from shoal.mirror.status import MirrorStatus, status_of_not_started
 from shoal.mirror.watch.readiness import probe_routes
 from shoal.mirror.watch.starts import RouteStarts
@@ -49,7 +49,7 @@ class Copier:
         self._source = source
         self._target = target
         self._config = config
-        self._starter = Starter(source, target, config)
+        self._starter = PartitionStarter(source, target, config)
         self._checkpointer = self._starter.checkpointer
         self._runner = MirrorRunner(
             source,
@@ -83,7 +83,7 @@ class Copier:
         self._own_ends: dict[TopicPartition, int] = {}
 
     @property
-    def latencies(self) -> Latencies | None:
+    def latencies(self) -> MirrorLatencies | None:
         """How long the copies of this process took."""
         return self._runner.latencies
 

@@ -37,7 +37,7 @@ class Spread:
         self.smallest_ms = duration_ms if is_least else self.smallest_ms
 
 
-class Latencies:
+class MirrorLatencies:
     """The latencies of one mirror, in this process."""
 
     def __init__(self, wall_ms: Callable[[], int] = _wall_ms) -> None:

@@ -43,8 +43,8 @@ from shoal.mirror.run.start_position import EarlierCopies, choose_start, start_o
 from shoal.mirror.watch.copies import topic_id
 from shoal.mirror.watch.divergence import truncate_epochs
 from shoal.mirror.watch.generations import (
-    Action,
-    Decision,
+    GenerationAction,
+    GenerationDecision,
     SourceState,
     TargetState,
     adopt_ids,
@@ -87,7 +87,7 @@ class Start:
     tail: Batch | None = None  # the target's last existing batch, as stored
 
 
-class Resume:
+class StartFinder:
     """Finds where the partitions of a mirror start or resume."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Resume:
         self._kept_starts: dict[TopicPartition, str] = {}
         # By target partition: where the source's log diverges from what was copied.
         self.diverged: dict[TopicPartition, Divergence] = {}
-        self._decisions: dict[Route, Decision] = {}
+        self._decisions: dict[Route, GenerationDecision] = {}
         self._resolved: dict[Route, Checkpoint | None] = {}
         self._own_ends: dict[TopicPartition, int] = {}
         self._own_data: dict[
@@ -163,16 +163,16 @@ class Resume:
             written = 0 if known is None else known.target_offset
             target = await self._read_target(tp, known, spans.get(tp, (written, written)))
             decision = decide(route, known, source, target, wanted_delivery=self._delivery)
-            if decision.action is Action.REFUSE:
+            if decision.action is GenerationAction.REFUSE:
                 raise ConfigError(decision.reason, remedy=decision.remedy)
             self._decisions[route] = decision
             self._resolved[route] = None
             self._own_data.pop(tp, None)
-            if decision.action is Action.FILL_NEW_TARGET and target.holds_data:
+            if decision.action is GenerationAction.FILL_NEW_TARGET and target.holds_data:
                 self._own_data[tp] = target.end
-            if known is not None and decision.action is Action.CONTINUE:
+            if known is not None and decision.action is GenerationAction.CONTINUE:
                 self._resolved[route] = adopt_ids(known, source, target)
-            elif known is not None and decision.action is Action.COPY_NEW_SOURCE:
+            elif known is not None and decision.action is GenerationAction.COPY_NEW_SOURCE:
                 if known.delivery == AT_LEAST_ONCE:
                     known = replace(known, target_offset=target.end)
                 new_sources[route] = known
@@ -316,7 +316,7 @@ class Resume:
         new: list[Route] = []
         again: list[Route] = []
         for route in routes:
-            is_again = self.decision(route).action is Action.FILL_NEW_TARGET
+            is_again = self.decision(route).action is GenerationAction.FILL_NEW_TARGET
             (again if is_again else new).append(route)
         first: dict[TopicPartition, int] = {}
         starts = {route.source: self._start_of(route) for route in new}
@@ -356,21 +356,21 @@ class Resume:
         """The checkpoint from which a partition resumes; None if it starts."""
         return self._resolved.get(route)
 
-    def decision(self, route: Route) -> Decision:
+    def decision(self, route: Route) -> GenerationDecision:
         """The last result of `decide`."""
-        return self._decisions.get(route, Decision(Action.BEGIN))
+        return self._decisions.get(route, GenerationDecision(GenerationAction.BEGIN))
 
     def needs_new_map(self, route: Route) -> bool:
         """Whether a partition starts with a new offset map."""
         return (
             self.checkpoint_of(route) is None
-            or self.decision(route).action is Action.COPY_NEW_SOURCE
+            or self.decision(route).action is GenerationAction.COPY_NEW_SOURCE
         )
 
     def _new_checkpoint(self, route: Route, source_offset: int, target_offset: int) -> Checkpoint:
         source_topic, target_topic = route.source.topic, route.target.topic
         decision, former = self.decision(route), self._found.get(route.target)
-        is_again = decision.action is Action.FILL_NEW_TARGET and former is not None
+        is_again = decision.action is GenerationAction.FILL_NEW_TARGET and former is not None
         return Checkpoint(
             source_cluster=self._source.cluster.cluster_id,
             source_topic_id=topic_id(self._source, source_topic),
@@ -392,7 +392,7 @@ class Resume:
 
     async def _resume_partition(self, route: Route, checkpoint: Checkpoint) -> Start:
         tp = route.target
-        is_new_source = self.decision(route).action is Action.COPY_NEW_SOURCE
+        is_new_source = self.decision(route).action is GenerationAction.COPY_NEW_SOURCE
         written, is_known = await self._await_settled(tp, checkpoint)
         if not is_known and (written or checkpoint.sequence):
             _log.warning(

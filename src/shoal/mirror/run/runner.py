@@ -47,7 +47,7 @@ from shoal.mirror.pump.reader import UNTIL_ROOM, SourceReader
 from shoal.mirror.pump.statuses import Statuses
 from shoal.mirror.pump.work import PartitionWork
 from shoal.mirror.run.clients import end_fetch_sessions
-from shoal.mirror.run.latencies import Latencies
+from shoal.mirror.run.latencies import MirrorLatencies
 from shoal.mirror.run.producers import last_sequence_of
 from shoal.mirror.run.remedies import remedy_for_reading
 from shoal.mirror.run.transaction_ids import TransactionWriters
@@ -95,7 +95,7 @@ class MirrorRunner:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._statuses = Statuses()
-        self.latencies = Latencies()
+        self.latencies = MirrorLatencies()
         # Called when a topic of either side is missing or was recreated.
         self.on_topic_changed: Callable[[], None] = lambda: None
         # Called with partitions whose resume point may have changed.

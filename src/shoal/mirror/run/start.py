@@ -30,13 +30,13 @@ from shoal.mirror.offsets.offset_map import OffsetMap
 from shoal.mirror.offsets.re_encoded import ReEncodedFile
 from shoal.mirror.routes import Route
 from shoal.mirror.run.checkpointer import Checkpointer
-from shoal.mirror.run.resume import Divergence, Resume, Start
+from shoal.mirror.run.resume import Divergence, Start, StartFinder
 from shoal.mirror.run.takeover import AppendStart, AppendTakeover
 from shoal.mirror.run.transaction_ids import TransactionWriters
 from shoal.mirror.run.transaction_session import TransactionWriter
 from shoal.mirror.watch.checkpoint_loss import CheckpointLoss
 from shoal.mirror.watch.divergence import ReadEpochs
-from shoal.mirror.watch.generations import Action, lineage_of
+from shoal.mirror.watch.generations import GenerationAction, lineage_of
 from shoal.mirror.watch.leader_epochs import ReadSoFar, epochs_unavailable, find_divergences
 from shoal.mirror.watch.source import check_cycles, find_origins
 from shoal.model.topics import TopicPartition
@@ -47,7 +47,7 @@ DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 _log = logging.getLogger(__name__)
 
 
-class Starter:
+class PartitionStarter:
     """Starts the partitions of one mirror; owns the writers of their checkpoints."""
 
     def __init__(self, source: Client, target: Client, config: MirrorConfig) -> None:
@@ -63,7 +63,7 @@ class Starter:
             target, config.name, replication_factor=config.rules.replication_factor
         )
         self._chooser = Chooser(source, target, wanted=config.delivery, start=config.start)
-        self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
+        self._resume = StartFinder(source, target, {}, delivery=config.delivery, start=config.start)
         self.checkpointer = Checkpointer(self._topic)
         self.throttle = Throttle(config.limits.max_bytes_per_s)
         limits = config.limits.topic_max_bytes_per_s
@@ -178,9 +178,9 @@ class Starter:
     def _announce(self, route: Route, mirror: PartitionMirror) -> None:
         """Log that a new generation of a partition starts, and where."""
         decision = self._resume.decision(route)
-        if decision.action is Action.COPY_NEW_SOURCE:
+        if decision.action is GenerationAction.COPY_NEW_SOURCE:
             where = "after the records of the earlier topic"
-        elif decision.action is Action.FILL_NEW_TARGET:
+        elif decision.action is GenerationAction.FILL_NEW_TARGET:
             where = "into the new topic"
         else:
             return

@@ -23,7 +23,7 @@ from shoal.client.errors import error_for
 from shoal.client.produce.compare_and_append import AppendRequest, AppendResult
 from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
-from shoal.mirror.run.resume import Resume
+from shoal.mirror.run.resume import StartFinder
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
@@ -43,7 +43,7 @@ class AppendStart(NamedTuple):
 class AppendTakeover:
     """Takes partitions over and finds where they start or resume."""
 
-    def __init__(self, target: Client, resume: Resume) -> None:
+    def __init__(self, target: Client, resume: StartFinder) -> None:
         self._target = target
         self._resume = resume
 

@@ -67,7 +67,7 @@ from shoal.mirror.routes import Route
 from shoal.mirror.run.checkpointer import epochs_below
 from shoal.mirror.run.fencing import await_decided, try_fence
 from shoal.mirror.run.remedies import remedy_for
-from shoal.mirror.run.resume import Resume
+from shoal.mirror.run.resume import StartFinder
 from shoal.mirror.watch.target_log import (
     await_visible,
     data_from,
@@ -121,7 +121,7 @@ class TransactionWriter:
         self,
         target: Client,
         topic: CheckpointTopic,
-        resume: Resume,
+        resume: StartFinder,
         *,
         limits: MirrorLimits,
         throttle: Throttle,
@@ -183,7 +183,7 @@ class TransactionWriter:
 
     @contextlib.asynccontextmanager
     async def _interrupt(self) -> AsyncIterator[None]:
-        """Use the session as soon as the open transaction ends, which does not grow any more."""
+        """Use the session as soon as the open transaction ends, which no longer grows."""
         self._interrupts += 1
         self._awake.set()
         try:

@@ -42,7 +42,7 @@ SOURCE_CREATED_AGAIN: Final = "the source topic was deleted and created again"
 TARGET_CREATED_AGAIN: Final = "the target's topic was deleted and created again"
 
 
-class Action(Enum):
+class GenerationAction(Enum):
     """How to proceed with one partition."""
 
     BEGIN = auto()
@@ -53,10 +53,10 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class GenerationDecision:
     """How to proceed, and why."""
 
-    action: Action
+    action: GenerationAction
     reason: str = ""
     remedy: str = ""
 
@@ -110,14 +110,18 @@ def decide(
     target: TargetState,
     *,
     wanted_delivery: str,
-) -> Decision:
+) -> GenerationDecision:
     """Decide how to proceed with a partition, from its checkpoint and the current state."""
     if known is None:
-        return _refuse_data(route, target) if target.holds_data else Decision(Action.BEGIN)
+        return (
+            _refuse_data(route, target)
+            if target.holds_data
+            else GenerationDecision(GenerationAction.BEGIN)
+        )
     is_other = _is_other_target(known, target)
     if is_other is None:
-        return Decision(
-            Action.REFUSE,
+        return GenerationDecision(
+            GenerationAction.REFUSE,
             f"the target partition {route.target} ends at offset {target.end}, below the written "
             f"offset {known.target_offset}: it has lost records or was created again",
             "compare both topics with `shoal mirror verify`, then delete the target topic: it is "
@@ -128,8 +132,8 @@ def decide(
     if (refusal := _refuse_other_owner(route, known, source, wanted_delivery)) is not None:
         return refusal
     if known.target_lost:
-        return Decision(
-            Action.REFUSE,
+        return GenerationDecision(
+            GenerationAction.REFUSE,
             f"the target partition {route.target} has lost records that it acknowledged; this "
             "mirror noticed it at an earlier start",
             "compare both topics with `shoal mirror verify`, then delete the target topic: it is "
@@ -149,20 +153,20 @@ def _is_other_target(known: Checkpoint, target: TargetState) -> bool | None:
 
 def _decide_other_target(
     route: Route, known: Checkpoint, source: SourceState, target: TargetState
-) -> Decision:
+) -> GenerationDecision:
     if target.holds_data and not target.is_own_data:
         return _refuse_data(route, target)
     is_same_source = known.source_cluster == source.cluster_id and (
         (known.source_topic or route.target.topic) == route.source.topic
     )
     if not is_same_source:
-        return Decision(Action.BEGIN)
-    return Decision(Action.FILL_NEW_TARGET, TARGET_CREATED_AGAIN)
+        return GenerationDecision(GenerationAction.BEGIN)
+    return GenerationDecision(GenerationAction.FILL_NEW_TARGET, TARGET_CREATED_AGAIN)
 
 
-def _refuse_data(route: Route, target: TargetState) -> Decision:
-    return Decision(
-        Action.REFUSE,
+def _refuse_data(route: Route, target: TargetState) -> GenerationDecision:
+    return GenerationDecision(
+        GenerationAction.REFUSE,
         f"the target partition {route.target} is not empty: it has "
         f"{target.end - target.start} offsets, and this mirror did not write them",
         "delete the target topic, mirror into another one, or give the --name of the mirror that "
@@ -172,24 +176,24 @@ def _refuse_data(route: Route, target: TargetState) -> Decision:
 
 def _refuse_other_owner(
     route: Route, known: Checkpoint, source: SourceState, wanted_delivery: str
-) -> Decision | None:
+) -> GenerationDecision | None:
     tp = route.target
     if known.source_cluster != source.cluster_id:
-        return Decision(
-            Action.REFUSE,
+        return GenerationDecision(
+            GenerationAction.REFUSE,
             f"the target partition {tp} was mirrored from another cluster, {known.source_cluster}",
             "mirror into another topic, or with another --name",
         )
     if (known.source_topic or tp.topic) != route.source.topic:
-        return Decision(
-            Action.REFUSE,
+        return GenerationDecision(
+            GenerationAction.REFUSE,
             f"the target partition {tp} was mirrored from another topic, "
             f"{known.source_topic or tp.topic}",
             "mirror each source topic into its own target topic",
         )
     if not can_continue(wanted_delivery, known.delivery):
-        return Decision(
-            Action.REFUSE,
+        return GenerationDecision(
+            GenerationAction.REFUSE,
             f"the target partition {tp} was mirrored with --delivery {known.delivery}",
             f"continue with --delivery {known.delivery}",
         )
@@ -198,15 +202,15 @@ def _refuse_other_owner(
 
 def _decide_by_source(
     route: Route, known: Checkpoint, source: SourceState, target: TargetState
-) -> Decision:
+) -> GenerationDecision:
     if has_other_id(known.source_topic_id, source.topic_id):
         return _copy_new_source(route, known, target)
     if source.end is None or known.source_offset <= source.end:
-        return Decision(Action.CONTINUE)
+        return GenerationDecision(GenerationAction.CONTINUE)
     if 0 <= source.leader_epoch < known.source_epoch:
         return _copy_new_source(route, known, target)
-    return Decision(
-        Action.REFUSE,
+    return GenerationDecision(
+        GenerationAction.REFUSE,
         f"the source partition {route.source} ends at offset {source.end}, below the copied offset "
         f"{known.source_offset}, and its topic had no id then: it was truncated, or deleted and "
         "created again",
@@ -214,15 +218,15 @@ def _decide_by_source(
     )
 
 
-def _copy_new_source(route: Route, known: Checkpoint, target: TargetState) -> Decision:
+def _copy_new_source(route: Route, known: Checkpoint, target: TargetState) -> GenerationDecision:
     if known.delivery == COMPARE_AND_APPEND and target.end > 0:
-        return Decision(
-            Action.REFUSE,
+        return GenerationDecision(
+            GenerationAction.REFUSE,
             f"{SOURCE_CREATED_AGAIN}: the target partition {route.target} has records of the "
             "earlier topic at offsets that compare-and-append needs for the new one",
             "delete the target topic: the new source topic is copied into it from its start",
         )
-    return Decision(Action.COPY_NEW_SOURCE, SOURCE_CREATED_AGAIN)
+    return GenerationDecision(GenerationAction.COPY_NEW_SOURCE, SOURCE_CREATED_AGAIN)
 
 
 def adopt_ids(known: Checkpoint, source: SourceState, target: TargetState) -> Checkpoint:

@@ -71,7 +71,7 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CommitDecision:
     """All transactions of one write: each must be committed."""
 
     write_id: Annotated[str, "write_id"]
@@ -104,7 +104,7 @@ class AtomicWrite:
                 self._raise_if_lost(decision, lost)
             return session.identity
 
-    async def commit(self, driver: ProducerIdentity, decision: Decision) -> None:
+    async def commit(self, driver: ProducerIdentity, decision: CommitDecision) -> None:
         """Decide that all transactions are committed, and commit them."""
         async with TransactionalSession(self._client, self._driver_id, identity=driver) as session:
             await self._store(session, decision)
@@ -137,7 +137,7 @@ class AtomicWrite:
             if error.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
 
-    async def _store(self, session: TransactionalSession, decision: Decision | None) -> None:
+    async def _store(self, session: TransactionalSession, decision: CommitDecision | None) -> None:
         """Write the decision, or delete it."""
         value = None
         if decision is not None:
@@ -151,7 +151,7 @@ class AtomicWrite:
             if not result.is_ok:
                 raise result.error(self._log)
 
-    async def _read_decision(self) -> Decision | None:
+    async def _read_decision(self) -> CommitDecision | None:
         """Return the last decision; waits until no transaction of a driver is open."""
         log = self._log
         ends = await self._client.list_offsets({log: LATEST}, isolation="read_uncommitted")
@@ -172,18 +172,18 @@ class AtomicWrite:
             ) from error
         return None if found is None else self._parse(found)
 
-    def _parse(self, value: bytes) -> Decision:
+    def _parse(self, value: bytes) -> CommitDecision:
         try:
             body = json.loads(value)
             version = check_version(body.pop("version", None), (VERSION,))
-            return from_plain(Decision, body, version=version)
+            return from_plain(CommitDecision, body, version=version)
         except (ValueError, AttributeError) as error:
             raise ConfigError(
                 f"the topic {self._log.topic} contains no valid decision: {error}",
                 remedy="choose another name, or find out what else writes to the topic",
             ) from error
 
-    async def _commit_all(self, decision: Decision) -> list[str]:
+    async def _commit_all(self, decision: CommitDecision) -> list[str]:
         """Commit each transaction; returns the ids of those that brokers had aborted."""
         lost: list[str] = []
 
@@ -208,7 +208,7 @@ class AtomicWrite:
 
         await _for_each(abort, await self._client.admin.list_open_transactions(prefix))
 
-    def _raise_if_lost(self, decision: Decision, lost: Sequence[str]) -> None:
+    def _raise_if_lost(self, decision: CommitDecision, lost: Sequence[str]) -> None:
         if lost:
             raise SystemFailure(
                 f"the atomic write {decision.write_id} of {self._name} is incomplete: brokers had"
@@ -223,8 +223,8 @@ async def _for_each(work: Callable[[T], Awaitable[None]], items: Sequence[T]) ->
     """Call `work` for all items, some at once; the first error ends it."""
     limit = asyncio.Semaphore(_PARALLEL)
 
-    async def limited(item: T) -> None:
+    async def run_limited(item: T) -> None:
         async with limit:
             await work(item)
 
-    await asyncio.gather(*(limited(item) for item in items))
+    await asyncio.gather(*(run_limited(item) for item in items))

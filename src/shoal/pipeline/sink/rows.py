@@ -51,7 +51,7 @@ class StickyRows:
         return (ends - sizes) // batch_bytes % count
 
 
-class Rows:
+class SinkRows:
     """The columns of one Arrow batch that are written."""
 
     def __init__(self, rows: Any, topic: str | None) -> None:

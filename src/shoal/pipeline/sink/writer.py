@@ -119,7 +119,7 @@ class AtomicWriter(DataSourceArrowWriter):
         return RowsWritten(rows, opened)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        from shoal.pipeline.sink.decisions import Decision
+        from shoal.pipeline.sink.decisions import CommitDecision
 
         self._refuse_expired()
         opened = tuple(
@@ -127,7 +127,7 @@ class AtomicWriter(DataSourceArrowWriter):
             for message in messages
             if isinstance(message, RowsWritten) and message.transaction is not None
         )
-        decision = Decision(self._write_id, opened)
+        decision = CommitDecision(self._write_id, opened)
         self._run(lambda write: write.commit(self._driver, decision))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

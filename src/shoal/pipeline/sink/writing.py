@@ -25,7 +25,7 @@ from shoal.client.produce.transactions import TransactionalSession
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.pipeline.sink.options import WriteQuery
-from shoal.pipeline.sink.rows import Counts, Rows, StickyRows
+from shoal.pipeline.sink.rows import Counts, SinkRows, StickyRows
 from shoal.wire.records.compression import Codec
 
 
@@ -81,11 +81,11 @@ class _TaskWriter:
     async def write(self, batches: Iterator[Any]) -> None:
         while (rows := await asyncio.to_thread(next, batches, None)) is not None:
             if rows.num_rows:
-                await self._write_batch(Rows(rows, self._query.topic))
+                await self._write_batch(SinkRows(rows, self._query.topic))
         await self._session.flush()
         self._check_outcomes()
 
-    async def _write_batch(self, rows: Rows) -> None:
+    async def _write_batch(self, rows: SinkRows) -> None:
         counts = await self._count_partitions(rows.topics)
         partitions = rows.choose_partitions(counts, self._sticky, self._batch_bytes)
         for batch in rows.encode(

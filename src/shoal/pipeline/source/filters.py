@@ -45,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FilterLimits:
     """What the filters leave."""
 
     topics: frozenset[str] | None = None
@@ -70,16 +70,16 @@ class Limits:
         return low, {log: max(low[log], min(ends[log], self.offsets.high)) for log in kept}
 
 
-def limits_of(filters: Iterable[Filter], *, has_records: bool) -> Limits:
+def limits_of(filters: Iterable[Filter], *, has_records: bool) -> FilterLimits:
     """Return what all of these filters leave."""
-    limits = Limits()
+    limits = FilterLimits()
     for each in filters:
         if len(getattr(each, "attribute", ())) == 1:
             limits = _narrow(limits, each, has_records=has_records)
     return limits
 
 
-def _narrow(limits: Limits, each: Any, *, has_records: bool) -> Limits:
+def _narrow(limits: FilterLimits, each: Any, *, has_records: bool) -> FilterLimits:
     [column] = each.attribute
     values = _values(each)
     match column.lower():

@@ -20,7 +20,7 @@ from shoal.client.client import Client
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
-from shoal.pipeline.source.filters import Limits
+from shoal.pipeline.source.filters import FilterLimits
 from shoal.pipeline.source.options import Bound, Query
 
 Offsets = dict[TopicPartition, int]
@@ -98,7 +98,9 @@ async def _resolve_missing_times(
     return {log: listed[log].offset for log in logs}
 
 
-async def raise_to_time(client: Client, starts: Offsets, ends: Offsets, limits: Limits) -> Offsets:
+async def raise_to_time(
+    client: Client, starts: Offsets, ends: Offsets, limits: FilterLimits
+) -> Offsets:
     """Begin each log at its first record that is as new as the filters want, or at its end."""
     if limits.from_ms is None or not starts:
         return starts

@@ -39,7 +39,7 @@ from shoal.model.topics import TopicPartition
 from shoal.pipeline.source.options import BATCHES, Query, parse
 
 if TYPE_CHECKING:
-    from shoal.pipeline.source.filters import Limits
+    from shoal.pipeline.source.filters import FilterLimits
     from shoal.pipeline.source.offset_ranges import Offsets, Range
 
 # Offsets by partition, by topic.
@@ -94,7 +94,7 @@ class RangePartition(InputPartition):
 class ShoalReader(DataSourceReader):
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._limits: Limits | None = None
+        self._limits: FilterLimits | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         return [RangePartition(part) for part in asyncio.run(self._plan())]

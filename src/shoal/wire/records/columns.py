@@ -91,7 +91,7 @@ class ByteColumn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordColumns:
+class RecordArrays:
     """The records of one or several batches, one array element each.
 
     `header_start` and `header_length` span the header section, its count included.
@@ -155,7 +155,7 @@ def header_columns(views: Iterable[memoryview]) -> NDArray[Any]:
 
 def decode_columns(
     batches: Iterable[Batch], *, limit_bytes: int = DEFAULT_LIMIT_BYTES
-) -> RecordColumns:
+) -> RecordArrays:
     """The records of all batches, one after the other.
 
     Nothing is copied if there is only one batch, or if none is compressed and all are in one
@@ -186,7 +186,7 @@ def decode_columns(
     if code != kernels.OK:
         message = f"{kernels.EXPLANATIONS[code]} (batch {row} of {len(views)})"
         raise Malformed(message, position=position - int(starts[row]))
-    return RecordColumns(data, *columns[:, :count])
+    return RecordArrays(data, *columns[:, :count])
 
 
 def _join_sections(

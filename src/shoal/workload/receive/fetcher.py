@@ -1,7 +1,7 @@
 """Keeps one fetch in flight to every leader, also when brokers fail and leaders move.
 
 Rules:
-- Each leader has a task of its own: a slow or dead leader does not delay messages of others.
+- Each leader has a task of its own: a slow or dead leader does not delay messages of other leaders.
 - The next fetch is sent before the batches of the last one are decoded.
 - `received_us` is taken as soon as a response has arrived.
 - A partition is read from its leader, or from a nearer replica: `client.cluster.replica_choice`.

@@ -21,7 +21,7 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch, iter_batches
 from shoal.wire.errors import WireError
 from shoal.wire.fetch import FetchedPartition
-from shoal.wire.records.columns import RecordColumns, decode_columns
+from shoal.wire.records.columns import RecordArrays, decode_columns
 from shoal.wire.records.records import ControlType, decode_control, decode_records
 from shoal.workload.envelope import MessageKind
 from shoal.workload.envelope_columns import DecodedMessages, MessageReader
@@ -147,7 +147,7 @@ class LogReader:
         return delivered if wanted.all() else delivered.only(wanted)
 
     def _to_records(
-        self, found: list[FoundBatch], counts: Longs, records: RecordColumns
+        self, found: list[FoundBatch], counts: Longs, records: RecordArrays
     ) -> DeliveredRecords:
         logs = np.array([item.log for item in found], np.int32)
         stamped = np.array([i.batch.timestamp_type == LOG_APPEND_TIME for i in found], np.bool_)

@@ -37,7 +37,7 @@ from shoal.workload.control import Commit, CommitLine, await_commit
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.workload.record.rows import Rows
+    from shoal.workload.record.rows import LedgerRows
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class LedgerWriter:
     def __init__(
         self, run_dir: Path, *, worker: str, epoch: int, table: str, commit: Commit
     ) -> None:
-        from shoal.workload.record.rows import Rows
+        from shoal.workload.record.rows import LedgerRows
 
         if _WORKER.fullmatch(worker) is None:
             raise UsageError(f"{worker!r:.80} is not a valid name for a worker")
@@ -110,7 +110,7 @@ class LedgerWriter:
         self._table = table
         self._commit = commit
         self._number = 0
-        self._rows = Rows(table)
+        self._rows = LedgerRows(table)
         self._sealing = asyncio.Lock()
 
     @property
@@ -118,7 +118,7 @@ class LedgerWriter:
         return len(self._rows)
 
     def append(self, **columns: Any) -> None:
-        """Add rows; see `rows.Rows.append` for what a column may be."""
+        """Add rows; see `LedgerRows.append` for what a column may be."""
         self._rows.append(columns)
 
     async def seal(self) -> None:
@@ -135,7 +135,7 @@ class LedgerWriter:
             await await_commit(self._commit({**line, "path": str(path), "rows": len(rows)}))
 
 
-def _write_segment(path: Path, rows: "Rows") -> None:
+def _write_segment(path: Path, rows: "LedgerRows") -> None:
     from shoal.workload.record.rows import to_parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)

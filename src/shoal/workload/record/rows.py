@@ -54,7 +54,7 @@ class Names:
     names: Sequence[str]
 
 
-class Rows:
+class LedgerRows:
     """Rows of one table, in arrays that grow."""
 
     def __init__(self, table: str) -> None:
@@ -72,9 +72,9 @@ class Rows:
     def __len__(self) -> int:
         return self._count
 
-    def successor(self) -> "Rows":
-        """An empty `Rows` of the same table, with capacity for as many rows as this one has."""
-        fresh = Rows(self.table)
+    def successor(self) -> "LedgerRows":
+        """Return an empty buffer of the same table, with capacity for as many rows as this one."""
+        fresh = LedgerRows(self.table)
         fresh._reserve(self._count)
         return fresh
 
@@ -141,7 +141,7 @@ def arrow_schema(table: str, table_format: int = FORMAT) -> pa.Schema:
     return pa.schema(fields, metadata={FORMAT_KEY: str(table_format).encode()})
 
 
-def to_parquet(rows: Rows) -> pa.Buffer:
+def to_parquet(rows: LedgerRows) -> pa.Buffer:
     """Encode rows as the content of a segment."""
     columns = TABLES[rows.table]
     listed = {n for n, kind in columns if kind == "dictionary" or n == "incarnation"}

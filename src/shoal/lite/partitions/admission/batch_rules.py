@@ -1,4 +1,4 @@
-"""Rules for one batch by itself: its format, size, checksum and timestamps. Pure.
+"""Rules for a single batch: its format, size, checksum and timestamps. Pure.
 
 The errors and their order are Apache Kafka's, but these rules read only the header; see
 `record_rules` for the records. What is not checked is listed in
