@@ -1,12 +1,14 @@
 """Claim: the code here takes at most 1.05 of the CPU of another checkout of this project.
 
     git worktree add ../old REVISION
-    python -m benchmarks.checkouts ../old [--pairs 7] [--cases produce,gzip,none,audit]
+    python -m benchmarks.checkouts ../old [--pairs 7] [--cases produce,audit,gzip,none] [--share 1]
 
 Producing 1 KiB records to one broker, copying gzip and uncompressed topics between two brokers of
 Apache Kafka, and auditing a run. Both sides run in turn, at least 5 pairs; each side's code is
 imported from its checkout, in processes of its own, whose CPU counts. What is judged is the upper
 end of the 95 % interval of the ratio new / old (of the mean of its logarithms, Student's t).
+Cases may be measured one at a time: the stored result keeps those of the same two revisions. A
+smaller share of the work is a trial, and is not stored.
 """
 
 import argparse
@@ -27,7 +29,7 @@ import psutil
 
 from benchmarks import raw_load
 from benchmarks.broker_cases import LARGE
-from benchmarks.harness import LEAST_PAIRS, MB, Claim, store
+from benchmarks.harness import LEAST_PAIRS, MB, Claim, read_result, store
 from benchmarks.mirror import PARTITIONS, fill, records_at
 from benchmarks.side_by_side import create_topic, delete_topic
 from shoal.client.client import Client
@@ -42,6 +44,7 @@ CLAIM = Claim(
     packages=("crc32c", "confluent-kafka", "pyspark"),
 )
 MOST_RATIO = 1.05
+CASES = 4  # of a whole result
 PRODUCED_BYTES = 600 * 1_000_000
 MIRRORED_RECORDS = 1_000_000
 AUDITED_MESSAGES = 5_000_000
@@ -119,14 +122,15 @@ def _read_line(process: subprocess.Popen[str]) -> str:
 class Produce:
     """Take 1 KiB records, acks=all."""
 
-    def __init__(self, checkout: Path, stack: ExitStack) -> None:
+    def __init__(self, checkout: Path, stack: ExitStack, share: float) -> None:
         self._process = stack.enter_context(_child(checkout, _BROKER))
         self._bootstrap = _read_line(self._process)
+        self._size_bytes = int(PRODUCED_BYTES * share)
 
     def run(self) -> float:
         topic = create_topic(self._bootstrap, PARTITIONS)
         before_s = _cpu_s(self._process.pid)
-        raw_load.produce(self._bootstrap, topic, LARGE, PRODUCED_BYTES)
+        raw_load.produce(self._bootstrap, topic, LARGE, self._size_bytes)
         taken_s = _cpu_s(self._process.pid) - before_s
         delete_topic(self._bootstrap, topic)
         return taken_s
@@ -135,8 +139,9 @@ class Produce:
 class Audit:
     """Judge a run on a Spark session that is up."""
 
-    def __init__(self, checkout: Path, stack: ExitStack) -> None:
-        self._process = stack.enter_context(_child(checkout, _AUDIT, str(AUDITED_MESSAGES)))
+    def __init__(self, checkout: Path, stack: ExitStack, share: float) -> None:
+        messages = int(AUDITED_MESSAGES * share)
+        self._process = stack.enter_context(_child(checkout, _AUDIT, str(messages)))
         assert _read_line(self._process) == "ready"
 
     def run(self) -> float:
@@ -220,23 +225,28 @@ def _compare(name: str, new: Side, old: Side, pairs: int) -> dict[str, Any]:
         "holds": high <= MOST_RATIO,
         "new_cpu_s": [round(each, 2) for each in taken[new]],
         "old_cpu_s": [round(each, 2) for each in taken[old]],
+        "load_average": [round(load, 2) for load in os.getloadavg()],
     }
     print(f"  {name}: {ratio} ({low} to {high}) of the CPU", flush=True)
     return result
 
 
-def _cases(new: Path, old: Path, names: list[str], pairs: int) -> Iterator[dict[str, Any]]:
+def _cases(
+    new: Path, old: Path, names: list[str], *, pairs: int, share: float
+) -> Iterator[dict[str, Any]]:
     for name, kind in (("produce", Produce), ("audit", Audit)):
         if name in names:
             with ExitStack() as stack:
-                yield _compare(name, kind(new, stack), kind(old, stack), pairs)
+                sides = kind(new, stack, share), kind(old, stack, share)
+                yield _compare(name, *sides, pairs)
     codecs = [name for name in names if name in ("gzip", "none")]
     if not codecs:
         return
     with ApacheCluster(brokers=1) as source, ApacheCluster(brokers=1) as target:
         for codec in codecs:
             topic = f"bench-{codec}"
-            total = asyncio.run(fill(source.bootstrap, topic, codec, MIRRORED_RECORDS))
+            records = int(MIRRORED_RECORDS * share)
+            total = asyncio.run(fill(source.bootstrap, topic, codec, records))
             here, there = (
                 Copy(each, (source.bootstrap, target.bootstrap), topic, total)
                 for each in (new, old)
@@ -254,22 +264,35 @@ def main() -> int:
     parser.add_argument("old", type=Path, help="the other checkout")
     parser.add_argument("--pairs", type=int, default=7, choices=[n + 1 for n in STUDENT_T])
     parser.add_argument("--cases", default="produce,audit,gzip,none")
+    parser.add_argument("--share", type=float, default=1.0, help="of the work; below 1 a trial")
     arguments = parser.parse_args()
     assert arguments.pairs >= LEAST_PAIRS
     new, old = Path(__file__).parents[1], arguments.old.resolve()
     print(CLAIM.sentence, flush=True)
-    cases = list(_cases(new, old, arguments.cases.split(","), arguments.pairs))
+    names = arguments.cases.split(",")
+    found = list(_cases(new, old, names, pairs=arguments.pairs, share=arguments.share))
+    if arguments.share < 1:
+        return 0 if all(case["holds"] for case in found) else 1
+    revisions = {"new": _revision(new), "old": _revision(old)}
+    cases = _add_stored(found, revisions)
     return store(
         CLAIM,
-        holds=all(case["holds"] for case in cases),
-        new=_revision(new),
-        old=_revision(old),
+        holds=len(cases) == CASES and all(case["holds"] for case in cases),
+        **revisions,
         produced_mb=PRODUCED_BYTES / MB,
         mirrored_records=MIRRORED_RECORDS,
         audited_messages=AUDITED_MESSAGES,
-        pairs=arguments.pairs,
         cases=cases,
     )
+
+
+def _add_stored(found: list[dict[str, Any]], revisions: dict[str, str]) -> list[dict[str, Any]]:
+    """Add the cases of these revisions that were measured before."""
+    stored = read_result(CLAIM)
+    if not revisions.items() <= stored.items():
+        return found
+    names = {case["case"] for case in found}
+    return [*(case for case in stored["cases"] if case["case"] not in names), *found]
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_every_offset_maps_to_the_first_record_at_or_above_it(
     done, end = pairs[-1][0] + 1 + dropped, pairs[-1][1] + 1
     writer = MapWriter(pairs[0][0])
     _write(writer, pairs)
-    writer.reach(done)
+    writer.advance_to(done)
     offsets = OffsetMap(writer.blocks_to_save())
     for offset in range(done + 3):
         found = offsets.translate(offset, done=done, target_end=end)
@@ -76,14 +76,14 @@ def test_who_goes_on_from_a_checkpoint_writes_the_same_map(
     try:
         writer = MapWriter(pairs[0][0])
         _write(writer, pairs)
-        writer.reach(done)
+        writer.advance_to(done)
         kept |= writer.blocks_to_save()
         source, target = pairs[checkpoint]
         again, void = resume_writer(kept, source, target)
         for start in void:
             del kept[start]
         _write(again, pairs[checkpoint:])
-        again.reach(done)
+        again.advance_to(done)
         kept |= again.blocks_to_save()
     finally:
         offset_map.BLOCK_RUNS = old  # type: ignore[misc]

@@ -137,6 +137,7 @@ class Increments:
             del self._answers[name]
 
     def _extend_cuts(self, ledger: Ledger) -> None:
+        """Close the last cell when it has enough rows: later sequences belong to a new one."""
         groups = [group for table in ("attempts", "receipts") for group in ledger.tables[table]]
         last = self.cuts[-1]
         above = [group for group in groups if group.ranges["sequence"][1] >= last]

@@ -304,7 +304,7 @@ class Admin:
         for result in response.results:
             _check(result, topic=result.resource_name, is_final=False)
             resource = Resource(ResourceType(result.resource_type), result.resource_name)
-            described[resource] = {entry.name: _entry(entry) for entry in result.configs}
+            described[resource] = {entry.name: _to_config_entry(entry) for entry in result.configs}
         return described
 
     async def _delete_records(
@@ -381,7 +381,7 @@ def _alterable(resource: Resource, changes: list[ConfigChange]) -> dict[str, Any
     }
 
 
-def _entry(entry: Any) -> ConfigEntry:
+def _to_config_entry(entry: Any) -> ConfigEntry:
     # Source 5 is the default; 1 to 4 are explicit settings (KIP-226).
     return ConfigEntry(
         entry.name,

@@ -39,7 +39,7 @@ class MirrorEvents:
         self._known: dict[Route, PartitionStatus] = {}
         # Partitions whose last state event was not `copying`.
         self._held_up: set[str] = set()
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def on_status(self, status: MirrorStatus) -> None:
         self._writer.set_state("mirror", "paused" if status.paused else "running")
@@ -91,8 +91,8 @@ class MirrorEvents:
     def _say(self, level: Literal["info", "warning", "error"], texts: Iterable[str]) -> None:
         """Write each text once."""
         for text in texts:
-            if text not in self._said:
-                self._said.add(text)
+            if text not in self._logged:
+                self._logged.add(text)
                 self._writer.log(level, text)
 
 

@@ -71,7 +71,10 @@ def decode_object(line: bytes) -> Json:
 def check_token(given: object, token: str) -> None:
     """Refuse a peer that does not know the token."""
     if not hmac.compare_digest(str(given).encode(), token.encode()):
-        raise ControlError("a control line has a wrong token")
+        raise ControlError(
+            "a control line has a wrong token: this process did not start the peer, which has not "
+            "read its control file"
+        )
 
 
 class ControlPort:

@@ -38,7 +38,7 @@ def reserve_port(host: str) -> socket.socket:
     Connections are refused, no other program gets the port, and on Linux the server that it is
     for can bind it as well.
     """
-    lowest, highest = _port_range()
+    lowest, highest = _read_port_range()
     chooser = random.SystemRandom()
     for _ in range(_TRIES_PER_PORT):
         reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -94,7 +94,7 @@ def _try_bind(listener: socket.socket, port: int) -> bool:
     return True
 
 
-def _port_range() -> tuple[int, int]:
+def _read_port_range() -> tuple[int, int]:
     text = os.environ.get(RANGE_VARIABLE, _DEFAULT_RANGE)
     low, _, high = text.partition("-")
     if low.isascii() and low.isdecimal() and high.isascii() and high.isdecimal():

@@ -225,8 +225,8 @@ def count_flow(
     """How many messages reached each stage, and how many ended there.
 
     Stages: sent, source log, mirror, target log, received; without a mirror, sent, source log and
-    received. `lost` is the number of messages that
-    are missing from this stage and were in the one before.
+    received. `lost` is the number of messages that are missing from a stage and were in the one
+    before. A run that is still judged may count more of a later stage than were sent.
     """
     sent = metrics["attempts"]
     never_stored = findings.get("lost: never-stored", 0) + findings.get("lost: expired", 0)

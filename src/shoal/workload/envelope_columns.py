@@ -213,14 +213,14 @@ class MessageReader:
             (kinds, tuple(found), topic_hashes, lanes, sequences, sent_ns, intact),
         )
         producers = _look_up(
-            found.code, lambda code, row: self._producer(code, records.data, found, row)
+            found.code, lambda code, row: self._index_of_producer(code, records.data, found, row)
         )
-        topics = _look_up(topic_hashes, lambda code, _row: self._topic(code))
+        topics = _look_up(topic_hashes, lambda code, _row: self._index_of_topic(code))
         sent_us = np.where(sent_ns < 0, -1, sent_ns // 1000)
         checks = (_checks(records.keys()), _checks(records.header_sections()))
         return DecodedMessages(kinds, producers, topics, lanes, sequences, sent_us, intact, *checks)
 
-    def _producer(self, code: int, data: Bytes, found: "_FoundProducers", row: int) -> int:
+    def _index_of_producer(self, code: int, data: Bytes, found: "_FoundProducers", row: int) -> int:
         if code not in self._producer_of_hash:
             start = found.name_start[row]
             name = data[start : start + found.name_length[row]].tobytes()
@@ -229,7 +229,7 @@ class MessageReader:
             self.incarnations.append(int(found.incarnation[row]))
         return self._producer_of_hash[code]
 
-    def _topic(self, code: int) -> int:
+    def _index_of_topic(self, code: int) -> int:
         """The index of a topic; an unknown one is named by its hash, so that no message is lost."""
         if code and code not in self._topic_of_hash:
             self._topic_of_hash[code] = len(self.topics)

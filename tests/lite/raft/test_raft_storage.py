@@ -363,7 +363,7 @@ def test_a_damaged_snapshot_is_an_error(folder: Path) -> None:
     with pytest.raises(DamagedFile, match="checkpoint is damaged"):
         FileStorage.open(folder)
     path.unlink()
-    with pytest.raises(DamagedFile, match="begins after the end of the last snapshot"):
+    with pytest.raises(DamagedFile, match="where the last snapshot ends"):
         FileStorage.open(folder)
 
 

@@ -49,7 +49,8 @@ def _map_names(column: Column, numbers: dict[str, int]) -> Ints:
     return ints([numbers[name] for name in texts.names])[texts.codes]
 
 
-def _or_none(value: int | None) -> int:
+def _null_to_none(value: int | None) -> int:
+    """Return the number that stands for null in integer columns, if there is no value."""
     return NONE if value is None else value
 
 
@@ -161,8 +162,8 @@ class _Importer:
         transaction, fate, requested_us, intended_us, sent_us, acked_us = rest
         code, tables = self.store.code, self.store.tables
         message = (code(producer), NO_INCARNATION, code(topic), lane, sequence)
-        times = (_or_none(intended_us), sent_us, _or_none(acked_us))
-        tables["attempts"].append((*message, _OUTCOMES[outcome], 0, _or_none(offset), *times))
+        times = (_null_to_none(intended_us), sent_us, _null_to_none(acked_us))
+        tables["attempts"].append((*message, _OUTCOMES[outcome], 0, _null_to_none(offset), *times))
         if key is not None:
             tables["keys"].append((*message, key_number(key)))
         if transaction is not None:
@@ -204,7 +205,7 @@ class _Importer:
         code = self.store.code
         message = (code(producer), NO_INCARNATION, partition, sequence)
         place = (code(cluster), code(topic), partition, offset)
-        row = (*place, *message, _or_none(append_us), NONE, intact is not False, 0, 0)
+        row = (*place, *message, _null_to_none(append_us), NONE, intact is not False, 0, 0)
         self.store.tables["log"].append(row)
         self.has_target |= cluster == "target"
 

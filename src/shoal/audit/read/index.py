@@ -57,7 +57,7 @@ class Index:
     def sequence_of(self, slots: Ints) -> Ints:
         return slots % self.width + self.low if self.width else self.pair_sequences[slots]
 
-    def per_stream(self, slots: Ints) -> Ints:
+    def count_per_stream(self, slots: Ints) -> Ints:
         """Return how many of these slots each stream has."""
         return np.bincount(self.stream_of(slots), minlength=len(self.streams)).astype(np.int64)
 

@@ -192,6 +192,7 @@ class CellView:
 
     @cached_property
     def key_known(self) -> Bools:
+        """Which slots have a known key: in a history of another tool, those with a row."""
         if not self.context.is_history:
             return np.ones(self.size, dtype=np.bool_)
         return self._mark(self._key_slots)

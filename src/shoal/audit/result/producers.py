@@ -21,6 +21,7 @@ class ProducerNames:
             self._incarnations[producer].add(incarnation)
 
     def name(self, producer: str, incarnation: int) -> str:
+        """Return the id, with the incarnation if several producers of the run have this id."""
         is_only = self._incarnations.get(producer, {incarnation}) == {incarnation}
         return producer if is_only else f"{producer}#{incarnation:08x}"
 

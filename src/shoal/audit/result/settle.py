@@ -41,7 +41,8 @@ def settle_order(
 ) -> dict[UnitName, Ints]:
     """Add the order measures of every unit: from its cells, or from its pieces if interleaved.
 
-    Return what came late in interleaved units: rows of (first sequence, last sequence).
+    Late messages are counted in bins of `stretch` sequences. Return what came late in interleaved
+    units: rows of (first sequence, last sequence).
     """
     came_late: dict[UnitName, Ints] = {}
     pieces_by_unit = _gather_pieces(answers, interleaved, stretch)

@@ -74,7 +74,7 @@ def _count_attempts(view: CellView, outcome: Array, recorder: CellRecorder) -> N
     # With sparse slots, planned sequences without any row have no slot, but are attempts too.
     planned = view.extents("planned")
     used = np.clip(planned - view.cell.low, 0, view.cell.high - view.cell.low)
-    traceless = used - view.index.per_stream(view.index.first_slots(planned))
+    traceless = used - view.index.count_per_stream(view.index.first_slots(planned))
     if traceless.any():
         recorder.add(None, "attempts", traceless)
         recorder.add(None, "unknown", traceless)

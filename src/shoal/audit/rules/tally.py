@@ -80,7 +80,7 @@ class CellRecorder:
     def count(self, group: str | None, name: str, slots: Ints) -> None:
         """Count each slot; a slot given several times counts as often."""
         if len(slots):
-            self.add(group, name, self._view.index.per_stream(slots))
+            self.add(group, name, self._view.index.count_per_stream(slots))
             self.count_times(group, name, self._view.segments(slots))
 
     def count_times(self, group: str | None, name: str, segments: Ints) -> None:

@@ -241,8 +241,9 @@ class PlainJudge:
         return any(log_of(r) == log_of(m) and r["offset"] < start for r in rows)
 
     def is_superseded(self, m: Message, cluster: str) -> bool:
-        scan = self.scans.get((cluster, log_of(m)))
-        if scan is None or not scan[2] or m in self.found[cluster] or m not in self.key:
+        """Whether a compacted log lacks the message and has a later one with its key."""
+        _, _, is_compacted = self.scans.get((cluster, log_of(m)), (-1, -1, False))
+        if not is_compacted or m in self.found[cluster] or m not in self.key:
             return False
         rivals = [n for n in self.found[cluster] if log_of(n) == log_of(m)]
         return any(self.key.get(n) == self.key[m] and self.is_later(n, m, cluster) for n in rivals)

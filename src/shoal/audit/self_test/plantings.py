@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
-from shoal.audit.self_test.plantings_common import any_message, unless_superseded
+from shoal.audit.self_test.plantings_common import expect_unless_superseded, pick_message
 from shoal.audit.self_test.plantings_uncertain import ALSO_ALLOWED_UNCERTAIN, UNCERTAIN_PLANTINGS
 from shoal.audit.self_test.synthetic_run import Line, Name, SyntheticRun, name_of
 
@@ -16,31 +16,31 @@ Planting = Callable[[SyntheticRun], set[str] | None]
 
 
 def drop_before_the_source(run: SyntheticRun) -> set[str] | None:
-    if (name := any_message(run)) is None:
+    if (name := pick_message(run)) is None:
         return None
     for cluster in ("source", "target"):
         run.drop_from_log(cluster, name)
     run.drop_receipts(name)
-    return unless_superseded(run, "lost: never-stored")
+    return expect_unless_superseded(run, "lost: never-stored")
 
 
 def drop_in_the_mirror(run: SyntheticRun) -> set[str] | None:
-    if not run.has_mirror or (name := any_message(run)) is None:
+    if not run.has_mirror or (name := pick_message(run)) is None:
         return None
     run.drop_from_log("target", name)
     run.drop_receipts(name)
-    return unless_superseded(run, "lost: not-mirrored")
+    return expect_unless_superseded(run, "lost: not-mirrored")
 
 
 def drop_before_the_consumer(run: SyntheticRun) -> set[str] | None:
-    if (name := any_message(run)) is None:
+    if (name := pick_message(run)) is None:
         return None
     run.drop_receipts(name)
     return {"lost: undelivered"}
 
 
 def repeat_by_the_producer(run: SyntheticRun) -> set[str] | None:
-    if (name := any_message(run)) is None:
+    if (name := pick_message(run)) is None:
         return None
     offset = run.append("source", name)
     found = {"duplicate: source"}
@@ -53,7 +53,7 @@ def repeat_by_the_producer(run: SyntheticRun) -> set[str] | None:
 
 def reuse_a_sequence(run: SyntheticRun) -> set[str] | None:
     """Another message with the same identity is acknowledged too; perhaps it gets no further."""
-    if (name := any_message(run)) is None:
+    if (name := pick_message(run)) is None:
         return None
     offset, found = run.append("source", name), {"reused sequence", "duplicate: source"}
     send = run.send_of(name)
@@ -69,7 +69,7 @@ def reuse_a_sequence(run: SyntheticRun) -> set[str] | None:
 
 
 def repeat_by_the_mirror(run: SyntheticRun) -> set[str] | None:
-    if not run.has_mirror or (name := any_message(run)) is None:
+    if not run.has_mirror or (name := pick_message(run)) is None:
         return None
     run.deliver(name, run.append("target", name))
     return {"duplicate: target"}
@@ -87,6 +87,11 @@ def _neighbours(run: SyntheticRun, cluster: str) -> tuple[Line, Line] | None:
 
 
 def _swap_in_log(run: SyntheticRun, cluster: str) -> bool:
+    """Let two successive messages of a log change places, also in what follows from the log.
+
+    Return False if there are no such messages. The producer saw the offsets of the source; groups
+    received what is in the log that they read.
+    """
     pair = _neighbours(run, cluster)
     if pair is None:
         return False
@@ -145,7 +150,7 @@ def corrupt(run: SyntheticRun) -> set[str] | None:
 
 def alter(run: SyntheticRun) -> set[str] | None:
     """The mirror changes key or headers of a copy, which breaks its checksum."""
-    if not run.has_mirror or (name := any_message(run)) is None:
+    if not run.has_mirror or (name := pick_message(run)) is None:
         return None
     part = run.random.choice(["key", "headers"])
     for line in [*run.logs["target"], *run.receipts]:
@@ -170,7 +175,7 @@ def abort_a_transaction(run: SyntheticRun) -> set[str] | None:
 
 def refuse_a_send(run: SyntheticRun) -> set[str] | None:
     """A send is refused and delivered nevertheless."""
-    name = any_message(run)
+    name = pick_message(run)
     if name is None or "txn" in run.send_of(name):
         return None
     run.send_of(name).update(outcome="failed", offset=None, acked_us=None)
@@ -245,12 +250,12 @@ def lose_the_tail(run: SyntheticRun) -> set[str] | None:
     run.drop_from_log(run.read, *names)
     run.drop_receipts(*names)
     cause = "lost: not-mirrored" if run.has_mirror else "lost: never-stored"
-    return unless_superseded(run, cause, "tail loss")
+    return expect_unless_superseded(run, cause, "tail loss")
 
 
 def _tail(run: SyntheticRun) -> list[Name]:
     """Return the last messages of a stream, all of which were delivered."""
-    name = any_message(run)
+    name = pick_message(run)
     if name is None:
         return []
     own = sorted({name_of(line) for line in run.receipts if name_of(line)[:3] == name[:3]})
@@ -258,19 +263,19 @@ def _tail(run: SyntheticRun) -> list[Name]:
 
 
 def lose_a_stream(run: SyntheticRun) -> set[str] | None:
-    name = any_message(run)
+    name = pick_message(run)
     if name is None:
         return None
     own = {name_of(line) for line in run.receipts if name_of(line)[:3] == name[:3]}
     run.drop_from_log(run.read, *own)
     run.drop_receipts(*own)
     cause = "lost: not-mirrored" if run.has_mirror else "lost: never-stored"
-    return unless_superseded(run, cause, "tail loss")
+    return expect_unless_superseded(run, cause, "tail loss")
 
 
 def late_marker(run: SyntheticRun) -> set[str] | None:
     """The lane is not drained: the last messages, which consumers did not reach, are pending."""
-    name = any_message(run)
+    name = pick_message(run)
     if name is None:
         return None
     run.end["drained"] = False
@@ -290,17 +295,17 @@ def skew_the_clocks(run: SyntheticRun) -> set[str] | None:
 
 
 def vanish_from_the_source(run: SyntheticRun) -> set[str] | None:
-    if not run.has_mirror or (name := any_message(run)) is None:
+    if not run.has_mirror or (name := pick_message(run)) is None:
         return None
     run.drop_from_log("source", name)
-    return unless_superseded(run, "vanished")
+    return expect_unless_superseded(run, "vanished")
 
 
 def vanish_from_the_read_log(run: SyntheticRun) -> set[str] | None:
-    if (name := any_message(run)) is None:
+    if (name := pick_message(run)) is None:
         return None
     run.drop_from_log(run.read, name)
-    return unless_superseded(run, "vanished")
+    return expect_unless_superseded(run, "vanished")
 
 
 def acknowledge_wrongly(run: SyntheticRun) -> set[str] | None:
@@ -335,7 +340,7 @@ def expire_at_the_source(run: SyntheticRun) -> set[str] | None:
     run.drop_from_log("source", *names)
     run.drop_from_log("target", *names)
     run.drop_receipts(*names)
-    return unless_superseded(run, "lost: expired")
+    return expect_unless_superseded(run, "lost: expired")
 
 
 def expire_at_the_target(run: SyntheticRun) -> set[str] | None:
@@ -351,7 +356,7 @@ def expire_at_the_target(run: SyntheticRun) -> set[str] | None:
     scan["start"] = lines[cut - 1]["offset"] + 1
     run.drop_from_log("target", *(name_of(line) for line in lines[:cut]))
     run.drop_receipts(name_of(lines[cut - 1]))
-    return unless_superseded(run, "lost: expired at target")
+    return expect_unless_superseded(run, "lost: expired at target")
 
 
 def compact(run: SyntheticRun) -> set[str] | None:
@@ -377,7 +382,7 @@ def compact(run: SyntheticRun) -> set[str] | None:
 
 def time_out(run: SyntheticRun) -> set[str] | None:
     """An answer is lost, but the message was stored."""
-    name = any_message(run)
+    name = pick_message(run)
     if name is None:
         return None
     run.send_of(name).update(outcome="unknown", offset=None, acked_us=None)
@@ -386,7 +391,7 @@ def time_out(run: SyntheticRun) -> set[str] | None:
 
 def time_out_unstored(run: SyntheticRun) -> set[str] | None:
     """An answer and its message are lost: nothing was promised."""
-    name = any_message(run)
+    name = pick_message(run)
     if name is None or "txn" in run.send_of(name):
         return None
     run.send_of(name).update(outcome="unknown", offset=None, acked_us=None)

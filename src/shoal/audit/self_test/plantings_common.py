@@ -3,8 +3,8 @@
 from shoal.audit.self_test.synthetic_run import Name, SyntheticRun, name_of
 
 
-def any_message(run: SyntheticRun) -> Name | None:
-    """Return any message that is (still) in the logs and was delivered."""
+def pick_message(run: SyntheticRun) -> Name | None:
+    """Return a random message that is (still) in the logs and was delivered."""
     names = {name_of(line) for line in run.receipts}
     names &= {name_of(line) for line in run.logs[run.read]}
     names &= {name_of(line) for line in run.logs["source"]}
@@ -12,6 +12,6 @@ def any_message(run: SyntheticRun) -> Name | None:
     return run.random.choice(sorted(names)) if names else None
 
 
-def unless_superseded(run: SyntheticRun, *found: str) -> set[str]:
-    """Return the findings, or none if a log is compacted: the message may be superseded."""
+def expect_unless_superseded(run: SyntheticRun, *found: str) -> set[str]:
+    """Return the findings to expect: none if a log is compacted, since it may supersede."""
     return set() if any(scan["compacted"] for scan in run.scans) else set(found)

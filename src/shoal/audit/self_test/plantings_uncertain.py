@@ -3,13 +3,13 @@
 As in `plantings`, each function changes a run in one way and returns what must then be found.
 """
 
-from shoal.audit.self_test.plantings_common import any_message, unless_superseded
+from shoal.audit.self_test.plantings_common import expect_unless_superseded, pick_message
 from shoal.audit.self_test.synthetic_run import Line, Name, SyntheticRun, name_of
 
 
 def _any_committed_send(run: SyntheticRun) -> Line | None:
     """Return any attempt in a committed transaction that was delivered and is in the logs."""
-    name = any_message(run)
+    name = pick_message(run)
     send = None if name is None else run.send_of(name)
     return send if send is not None and send.get("fate") == "committed" else None
 
@@ -23,7 +23,7 @@ def lose_what_was_committed_unanswered(run: SyntheticRun) -> set[str] | None:
     for cluster in ("source", "target"):
         run.drop_from_log(cluster, name_of(send))
     run.drop_receipts(name_of(send))
-    return unless_superseded(run, "lost: never-stored")
+    return expect_unless_superseded(run, "lost: never-stored")
 
 
 def refuse_in_a_committed_transaction(run: SyntheticRun) -> set[str] | None:
@@ -66,7 +66,7 @@ def truncate_the_source_undrained(run: SyntheticRun) -> set[str] | None:
     if not _truncate_source(run):
         return None
     run.end["drained"] = False
-    return unless_superseded(run, "vanished")
+    return expect_unless_superseded(run, "vanished")
 
 
 def truncate_and_write_again(run: SyntheticRun) -> set[str] | None:
@@ -80,7 +80,7 @@ def truncate_and_write_again(run: SyntheticRun) -> set[str] | None:
         run.send(names[0][:3])
     if run.random.random() < 0.5:
         run.end["drained"] = False
-    return unless_superseded(run, "lost: never-stored") | {"inconsistent offset"}
+    return expect_unless_superseded(run, "lost: never-stored") | {"inconsistent offset"}
 
 
 def empty_the_source(run: SyntheticRun) -> set[str] | None:
@@ -101,7 +101,7 @@ def empty_the_source(run: SyntheticRun) -> set[str] | None:
 
 def name_an_offset_without_an_answer(run: SyntheticRun) -> set[str] | None:
     """An attempt without an answer has the offset of another message: not evidence."""
-    name = any_message(run)
+    name = pick_message(run)
     if name is None:
         return None
     used = [line["seq"] for line in run.sends if name_of(line)[:3] == name[:3]]
@@ -112,7 +112,7 @@ def name_an_offset_without_an_answer(run: SyntheticRun) -> set[str] | None:
 
 def make_up_a_message_and_send_on(run: SyntheticRun) -> set[str] | None:
     """A message that was never sent does not count in the order of those that follow it."""
-    name = any_message(run)
+    name = pick_message(run)
     if name is None:
         return None
     made_up = (*name[:3], run.random.randint(900, 999))

@@ -79,6 +79,7 @@ class Layers:
         return int(self.broker_value(name)[0] or 0)
 
     def flag(self, name: str) -> bool:
+        """Return whether a property of the broker is `true`."""
         return (self.broker_value(name)[0] or "").strip().lower() == "true"
 
 

@@ -388,6 +388,7 @@ class Replicas:
                 shutil.rmtree(folder)
 
     def _is_stray(self, state: ClusterState, folder: Path) -> bool:
+        """Whether the folder is of a topic, but of no replica that this broker should have."""
         if is_marked_for_deletion(folder):
             return True
         if (topic_id := topic_id_in(folder)) is None:

@@ -178,7 +178,9 @@ class SimulatedLog:
         self.end_offset = batch.end_offset
         self.producers.record(batch.header, batch.base_offset)
         if self.epochs.epoch_of(batch.base_offset) != batch.epoch:
-            raise Violation("EpochsTellTheTruth", f"{batch} in {self.epochs.entries}")
+            raise Violation(
+                "EpochsTellTheTruth", f"{batch} has another epoch than {self.epochs.entries} say"
+            )
         self._on_write()
 
     def truncate_to(self, offset: int) -> None:
@@ -213,7 +215,9 @@ class SimulatedLog:
         if self.end_offset > self.start_offset:
             last = self.entries[-1]
             if self.epochs.epoch_of(self.end_offset - 1) != last.epoch:
-                raise Violation("EpochsTellTheTruth", f"{last} in {self.epochs.entries}")
+                raise Violation(
+                    "EpochsTellTheTruth", f"{last} has another epoch than {self.epochs.entries} say"
+                )
         self._on_write()
 
     def _replay(self, visit: Callable[[SimulatedBatch], object]) -> None:

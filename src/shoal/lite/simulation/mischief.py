@@ -100,13 +100,13 @@ class Mischief:
         process: Process | None = self._choose_one(self._world.live_controllers())
         return process
 
-    def _partition(self) -> PartitionRecord | None:
+    def _choose_partition(self) -> PartitionRecord | None:
         record: PartitionRecord | None = self._choose_one(self._world.judge.state.partitions())
         return record
 
     def _any_leader(self) -> BrokerProcess | None:
         """The leader of some partition, as far as it is running."""
-        record = self._partition()
+        record = self._choose_partition()
         if record is None or record.leader == NO_LEADER:
             return None
         return self._world.brokers[record.leader].process
@@ -178,7 +178,7 @@ class Mischief:
         self._world.administrator.ask(request)
 
     def _move_leader(self) -> None:
-        record = self._partition()
+        record = self._choose_partition()
         if record is not None:
             partition = TopicPartition(TOPIC, record.partition)
             self._ask(requests.MoveLeader(partition, self._random.choice(record.replicas)))
@@ -194,14 +194,14 @@ class Mischief:
         self._ask(requests.ElectLeaders(requests.Election.PREFERRED))
 
     def _shrink_in_sync(self) -> None:
-        record = self._partition()
+        record = self._choose_partition()
         if record is not None and len(record.in_sync) > 1:
             partition = TopicPartition(TOPIC, record.partition)
             leaving = [b for b in record.in_sync if b != record.leader]
             self._ask(requests.ShrinkInSync(partition, (self._random.choice(leaving),)))
 
     def _reassign(self) -> None:
-        record = self._partition()
+        record = self._choose_partition()
         if record is None:
             return
         partition = TopicPartition(TOPIC, record.partition)

@@ -114,9 +114,9 @@ class PartitionJudge:
     def _compare(self, before: PartitionRecord, after: PartitionRecord) -> None:
         counters = self._world.counters
         if after.partition_epoch <= before.partition_epoch:
-            raise Violation("MonotonicEpoch", f"{after} after {before}")
+            raise Violation("MonotonicEpoch", f"the partition record {after} follows {before}")
         if after.leader_epoch < before.leader_epoch:
-            raise Violation("MonotonicEpoch", f"{after} after {before}")
+            raise Violation("MonotonicEpoch", f"the partition record {after} follows {before}")
         counters["in-sync changes"] += set(after.in_sync) != set(before.in_sync)
         counters["eligible"] += len(after.eligible) > len(before.eligible)
         counters["reassignments"] += bool(before.adding or before.removing) and not (
@@ -211,10 +211,11 @@ class PartitionJudge:
     # Replicas
 
     def check_replica(self, hosted: SimulatedPartition) -> None:
-        """Something happened to a replica."""
+        """Check a replica after an event."""
         role = hosted.replica.role
         if role.leader_epoch < hosted.seen_epoch:
-            raise Violation("MonotonicEpoch", f"{hosted.broker.id} is in {role.leader_epoch}")
+            detail = f"{hosted.broker.id} went back from {hosted.seen_epoch} to {role.leader_epoch}"
+            raise Violation("MonotonicEpoch", detail)
         hosted.seen_epoch = role.leader_epoch
         if not self.is_aligned(hosted):
             return
@@ -233,7 +234,8 @@ class PartitionJudge:
         """Take note of what a replica calls committed, and compare."""
         high_watermark = hosted.replica.role.high_watermark
         if high_watermark < hosted.seen_high_watermark:
-            detail = f"{hosted.broker.id}: {hosted.seen_high_watermark} to {high_watermark}"
+            known = hosted.seen_high_watermark
+            detail = f"that of {hosted.broker.id} went back from {known} to {high_watermark}"
             raise Violation("MonotonicHighWatermark", detail)
         hosted.seen_high_watermark = high_watermark
         log, end_offset = hosted.log, len(self.committed)
@@ -254,7 +256,9 @@ class PartitionJudge:
         offset = len(self.committed)
         if log.base_offset > offset:
             if not self.given_up:
-                raise Violation("ConsistentRead", f"a log from {log.base_offset} on, not {offset}")
+                raise Violation(
+                    "ConsistentRead", f"a log begins at {log.base_offset}, above {offset}"
+                )
             self.committed += [None] * (log.base_offset - offset)
             offset = log.base_offset
         new = log.entries[offset - log.base_offset : high_watermark - log.base_offset]
@@ -281,7 +285,7 @@ class PartitionJudge:
             # Deleted records leave no trace of their producer with new replicas.
             is_next = is_next or last.end_offset <= self._start_offset
         if not is_next:
-            raise Violation("NoCommittedRecordLost", f"{batch} is committed behind {last}")
+            raise Violation("NoCommittedRecordLost", f"{batch} is committed directly after {last}")
 
     def _holds(self, log: SimulatedLog | None, end_offset: int) -> bool:
         """Whether a log has what was committed below an offset."""
@@ -401,7 +405,9 @@ class PartitionJudge:
             self._world.counters["acknowledged"] += batch.count
             self.acknowledged_batches[batch.number] = batch
         elif not self.given_up:
-            raise Violation("NoCommittedRecordLost", f"{batch} was acknowledged")
+            raise Violation(
+                "NoCommittedRecordLost", f"{batch} was acknowledged and is not committed"
+            )
 
     def on_sequence_refused(self, hosted: SimulatedPartition, header: BatchHeader) -> None:
         """A leader calls a batch out of order."""
@@ -420,7 +426,10 @@ class PartitionJudge:
         # A leader from an unclean election may bring back what was given up, and be read.
         self.advance(hosted)
         if not self._is_committed(batch):
-            raise Violation("ConsistentRead", f"{hosted.broker.id} gives {batch} to a consumer")
+            raise Violation(
+                "ConsistentRead",
+                f"{hosted.broker.id} gives a consumer {batch}, which is not committed",
+            )
 
     def on_consumer_out_of_range(self, hosted: SimulatedPartition, offset: int) -> None:
         """A consumer gets OFFSET_OUT_OF_RANGE at an offset that it has read."""

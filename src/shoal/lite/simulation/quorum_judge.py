@@ -44,14 +44,17 @@ class QuorumJudge:
         return max(self._leaders, default=0)
 
     def check(self, process: ControllerProcess) -> None:
-        """A controller has done something."""
+        """Check a controller after an event."""
         raft, node_id = process.raft, process.id
         if raft.epoch < self._epochs.get(node_id, 0):
-            raise Violation("MonotonicEpoch", f"{node_id} is back in epoch {raft.epoch}")
+            detail = f"{node_id} went back from epoch {self._epochs[node_id]} to {raft.epoch}"
+            raise Violation("MonotonicEpoch", detail)
         # What is not on the disk yet is not promised to anyone.
         self._epochs[node_id] = process.disk.quorum.epoch
-        if raft.high_watermark < self._high_watermarks.get(process, 0):
-            raise Violation("MonotonicHighWatermark", f"{node_id} is at {raft.high_watermark}")
+        known = self._high_watermarks.get(process, 0)
+        if raft.high_watermark < known:
+            detail = f"that of {node_id} went back from {known} to {raft.high_watermark}"
+            raise Violation("MonotonicHighWatermark", detail)
         self._high_watermarks[process] = raft.high_watermark
         if raft.role is RaftRole.LEADER and self._leaders.get(raft.epoch) != node_id:
             if raft.epoch in self._leaders:
@@ -71,7 +74,7 @@ class QuorumJudge:
                 continue
             end_offset = offset + entry.count
             if log.end_offset < end_offset or log.entries_between(offset, end_offset) != (entry,):
-                detail = f"{process.id} leads epoch {process.raft.epoch} without {offset}"
+                detail = f"{process.id} leads epoch {process.raft.epoch} without committed {offset}"
                 raise Violation("LeaderCompleteness", detail)
 
     def will_store(self, process: ControllerProcess, action: Any) -> None:
@@ -87,7 +90,8 @@ class QuorumJudge:
                 previous = entry.epoch
                 offset += entry.count
         elif isinstance(action, TruncateEntries) and action.offset < process.raft.high_watermark:
-            raise Violation("MonotonicHighWatermark", f"{process.id} cuts at {action.offset}")
+            detail = f"{process.id} truncates its log to {action.offset}, below its high watermark"
+            raise Violation("MonotonicHighWatermark", detail)
         elif isinstance(action, LoadSnapshot):
             self._world.counters["snapshots loaded"] += 1
 
@@ -119,5 +123,5 @@ class QuorumJudge:
         machines = self._world.controllers
         count = sum(machines[node_id].disk.holds(offset, entry) for node_id in voters.ids)
         if count < voters.majority:
-            detail = f"offset {offset} is committed, and on {count} disks"
+            detail = f"offset {offset} is committed, but only on {count} disks"
             raise Violation("MajorityReachedHighWatermark", detail)

@@ -69,7 +69,7 @@ def append_unit(
 
 
 def can_reach(log: LogState, offset: int) -> bool:
-    """Whether a batch may end at `offset`."""
+    """Whether a batch may end at `offset`: an index holds offsets relative to its segment."""
     return log.start_offset == log.end_offset or not _is_too_far(log, offset)
 
 

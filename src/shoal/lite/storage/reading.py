@@ -119,7 +119,7 @@ def batch_of_max_time(log: LogState) -> bytes | None:
     timestamp_ms, last_offset = newest.max_time
     if last_offset < log.start_offset:
         # Below the log start offset, although its segment still exists: search the rest.
-        left = [header for header in _headers(log) if header.max_timestamp >= 0]
+        left = [header for header in _iter_headers(log) if header.max_timestamp >= 0]
         if not left:
             return None
         last_offset = max(left, key=lambda header: header.max_timestamp).last_offset
@@ -128,7 +128,7 @@ def batch_of_max_time(log: LogState) -> bytes | None:
     return batch_at(log, last_offset)
 
 
-def _headers(log: LogState) -> Iterator[BatchHeader]:
+def _iter_headers(log: LogState) -> Iterator[BatchHeader]:
     """Every batch header from the start offset on."""
     for segment in log.segments[segment_index_of(log.segments, log.start_offset) :]:
         for _, header in segment.batches():

@@ -432,6 +432,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
         return None if is_alone or self.damaged is not None else due
 
     def mark_sent(self, outgoing: Outgoing) -> None:
+        """Count an attempt that is about to be sent; a re-encoded batch is declared before it."""
         if outgoing.is_re_encoded and self.declare is not None:
             self.declare_at(self.delivery.due_offset(outgoing))
         self.counts.resent += outgoing.tries > 0

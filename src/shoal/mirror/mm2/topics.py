@@ -112,7 +112,7 @@ class Topics:
                 if isinstance(error, ClientError) and error.retriable and not self._accepted:
                     raise
                 plan.refused[name] = error
-            plan.routes += self._routes(name)
+            plan.routes += self._list_routes(name)
         self._log_refused(plan)
         return plan
 
@@ -157,7 +157,7 @@ class Topics:
         named = [n for n in self._selection.named if n not in there and self._selection.includes(n)]
         return sorted({*found, *named})
 
-    def _routes(self, name: str) -> list[Route]:
+    def _list_routes(self, name: str) -> list[Route]:
         target = self._naming.target_of(name)
         return [
             Route(TopicPartition(name, number), TopicPartition(target, number))

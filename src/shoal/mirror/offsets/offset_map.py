@@ -139,8 +139,8 @@ class MapWriter:
                     self._seal()
                 self._runs.append(run)
 
-    def reach(self, done: int) -> None:
-        """All source offsets below `done` are copied, or skipped on purpose."""
+    def advance_to(self, done: int) -> None:
+        """Note that all source offsets below `done` are copied, or skipped on purpose."""
         if done > self._until:
             self._until = done
             self._is_saved = False

@@ -107,13 +107,13 @@ class Log:
         """Begin no earlier than at this offset; before anything is read."""
         self._position = max(self._position, offset)
 
-    async def batch(self) -> Batch | None:
+    async def peek_batch(self) -> Batch | None:
         """Return the next batch without consuming it; None if some of its records are consumed."""
         if not self._records:
             await self._fill()
         return self._batches[0] if self._batches and not self._records else None
 
-    async def record(self) -> Record | None:
+    async def peek_record(self) -> Record | None:
         """Return the next record without consuming it."""
         if not self._records:
             await self._fill()
@@ -213,15 +213,15 @@ async def _align(
         return True
     source_is_later = later[0]
     ahead, behind = (source, target) if source_is_later else (target, source)
-    first = await ahead.record()
+    first = await ahead.peek_record()
     if first is None and source_is_later:
         # The source has deleted all its records: nothing is left to compare.
-        while await target.record() is not None:
+        while await target.peek_record() is not None:
             target.drop_record()
             report.passed_over += 1
-    if first is None or await behind.record() is None:
+    if first is None or await behind.peek_record() is None:
         return False
-    while (record := await behind.record()) is not None and not _same(record, first):
+    while (record := await behind.peek_record()) is not None and not _same(record, first):
         behind.drop_record()
         report.passed_over += 1
     if record is None:
@@ -239,14 +239,14 @@ async def _step(report: PartitionReport, source: Log, target: Log) -> bool:
     """Compare the next batch or the next record of both logs; False at the end."""
     if report.difference is not None:
         return False
-    ours, theirs = await asyncio.gather(source.batch(), target.batch())
+    ours, theirs = await asyncio.gather(source.peek_batch(), target.peek_batch())
     if ours is not None and theirs is not None and _same_bytes(ours, theirs):
         report.equal_batches += 1
         report.records += ours.record_count
         source.drop_batch()
         target.drop_batch()
         return True
-    left, right = await source.record(), await target.record()
+    left, right = await source.peek_record(), await target.peek_record()
     if right is None:
         report.not_yet = 0 if left is None else source.end - left.offset
         return False

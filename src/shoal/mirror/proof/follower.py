@@ -460,7 +460,7 @@ async def _find_crc(client: Client, tp: TopicPartition, last_offset: int) -> int
     """The CRC of the batch that ends with this offset; None if retention has deleted it."""
     log = Log(client, tp, last_offset, last_offset + 1)
     try:
-        if await log.record() is not None:
+        if await log.peek_record() is not None:
             log.drop_record()
     except DamagedBatch:
         return None  # the comparison finds it

@@ -111,6 +111,7 @@ class Checkpointer:
                 self._noted = {**noted, **self._noted}
 
     async def end(self) -> None:
+        """Write the last checkpoint of every partition; give up after `LAST_WRITE_S`."""
         try:
             async with asyncio.timeout(LAST_WRITE_S):
                 await self._write(list(self._mirrors.values()))
@@ -143,7 +144,7 @@ class Checkpointer:
             if new != old:
                 moved[mirror.target] = new
                 if mirror.offsets is not None:
-                    mirror.offsets.reach(mirror.done)
+                    mirror.offsets.advance_to(mirror.done)
                     maps[mirror.target] = mirror.offsets.blocks_to_save()
         try:
             await self._topic.write(moved, self._topic.limit_maps(maps))

@@ -68,8 +68,8 @@ class AppendTakeover:
         is_new = checkpoint.mirror_epoch == 0
         if end < checkpoint.target_offset and not is_new:
             raise ConfigError(
-                f"the target partition {tp} is not as this mirror left it: it had "
-                f"{checkpoint.target_offset} offsets and ends at {end}: records are lost",
+                f"the target partition {tp} is not as this mirror left it: its log ended at offset "
+                f"{checkpoint.target_offset}, and now it ends at {end}: records are lost",
                 remedy="compare both topics with `shoal mirror verify`, then delete the target "
                 "topic: it is filled again",
             )

@@ -55,7 +55,7 @@ async def partitions_of(client: Client, query: Query) -> list[TopicPartition]:
         logs = [log for name in query.topics for log in cluster.partitions_of(name)]
     if missing:
         raise ConfigError(
-            f"not on this cluster: {', '.join(missing)}",
+            f"this cluster does not have the topics or partitions {', '.join(missing)}",
             remedy="correct the names, or create the topics",
         )
     return logs

@@ -124,7 +124,7 @@ class ApacheCluster(StopsOnExit):
                 self._prepare_with_zookeeper(self._directory, java, jars)
             else:
                 self._prepare(saved.cluster_id, java, jars)
-            self._launch = self._launcher(java, jars)
+            self._launch = self._make_launcher(java, jars)
             for node in self._plan:
                 self._processes[node.id] = self._launch(node)
             self._wait_until_ready(self._plan, {node.id for node in self._plan})
@@ -266,7 +266,7 @@ class ApacheCluster(StopsOnExit):
         kept.write(self._directory)
         return kept
 
-    def _launcher(self, java: Java, jars: Path) -> Callable[[NodePlan], GuardedProcess]:
+    def _make_launcher(self, java: Java, jars: Path) -> Callable[[NodePlan], GuardedProcess]:
         heap = shlex.split(os.environ.get("KAFKA_HEAP_OPTS", _DEFAULT_HEAP))
         common = [str(java.executable), *heap, *_JVM_OPTIONS]
         common += ["-cp", files.class_path(jars)]

@@ -78,7 +78,10 @@ def _read_list(file: Path) -> JarList:
         if not line.startswith("#"):
             match = _LINE.fullmatch(line)
             if match is None:
-                raise SystemFailure(f"the list of jars of Kafka {name} has a bad line: {line}")
+                raise SystemFailure(
+                    f"the list of jars of Kafka {name} has a line without a hash and a jar: {line}",
+                    remedy="install shoal again; the list is a part of it",
+                )
             hashes[ivy.Coordinates(match[2], match[3], match[4])] = match[1]
     return JarList(name, hashes)
 

@@ -83,6 +83,7 @@ def _watch(child: int, owner: int, ended: int) -> bool:
 
 
 def _clean(scratch: Path) -> None:
+    """Remove a temporary folder, and the one above it if no other is left there."""
     shutil.rmtree(scratch, ignore_errors=True)
     others = [entry for entry in scratch.parent.iterdir() if entry.is_dir()]
     if not others:

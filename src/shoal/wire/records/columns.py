@@ -309,8 +309,10 @@ def _validate_column(column: ByteColumn, count: int) -> ByteColumn:
     import numpy as np
 
     if not len(column.start) == len(column.length) == count:
-        message = f"{len(column.start)} starts and {len(column.length)} lengths"
-        raise UsageError(f"a column has {message} for {count} timestamps")
+        raise UsageError(
+            f"a column of {count} records has {len(column.start)} starts and "
+            f"{len(column.length)} lengths; each record needs one of both"
+        )
     return ByteColumn(
         _readonly_bytes(np.ascontiguousarray(column.data, np.uint8)),
         np.ascontiguousarray(column.start, np.int64),

@@ -127,7 +127,9 @@ class GroupMachine:
             message = f"the group has {len(group.members)} members, the limit of group.max.size"
             raise ApiError(Code.GROUP_MAX_SIZE_REACHED, message)
         if group.state is ClassicGroupState.DEAD:
-            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+            raise ApiError(
+                Code.COORDINATOR_NOT_AVAILABLE, f"group {group.group_id!r} is being deleted"
+            )
         if not group.supports(request.protocol_type, request.protocols):
             message = "the members of the group have no common protocol"
             raise ApiError(Code.INCONSISTENT_GROUP_PROTOCOL, message)
@@ -446,7 +448,9 @@ class GroupMachine:
         if group is None:
             return [Code.UNKNOWN_MEMBER_ID for _ in leaving]
         if group.state is ClassicGroupState.DEAD:
-            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+            raise ApiError(
+                Code.COORDINATOR_NOT_AVAILABLE, f"group {group.group_id!r} is being deleted"
+            )
         codes = [self._leave(group, one) for one in leaving]
         if Code.NONE in codes:
             self._after_leaving(now, group)
@@ -510,7 +514,9 @@ class GroupMachine:
                 raise ApiError(Code.ILLEGAL_GENERATION, message)
             return
         if group.state is ClassicGroupState.DEAD:
-            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+            raise ApiError(
+                Code.COORDINATOR_NOT_AVAILABLE, f"group {group.group_id!r} is being deleted"
+            )
         if not has_generation and group.state is ClassicGroupState.EMPTY:
             return
         if has_generation or identity.member_id or identity.instance_id is not None:
@@ -618,7 +624,9 @@ class GroupMachine:
         if group is None:
             raise unknown_member(member_id)
         if group.state is ClassicGroupState.DEAD:
-            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, "the group is being deleted")
+            raise ApiError(
+                Code.COORDINATOR_NOT_AVAILABLE, f"group {group.group_id!r} is being deleted"
+            )
         return group
 
     def _discard_if_unused(self, group_id: str) -> None:

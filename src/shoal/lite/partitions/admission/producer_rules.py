@@ -42,7 +42,9 @@ def _find_duplicate(header: BatchHeader, producer: ProducerState) -> WrittenBatc
     if header.producer_epoch != producer.epoch:
         _check_known_epoch(header, producer)
         if header.base_sequence != 0:
-            raise _sequence_error(header, "a new epoch must start at 0")
+            raise _sequence_error(
+                header, "the first batch of a new producer epoch must have sequence 0"
+            )
         return None
     expected = sequence_after(producer.last_sequence, 1)
     if header.base_sequence == expected:

@@ -17,6 +17,7 @@ from pathlib import Path
 from shoal.lite.raft.errors import require
 from shoal.lite.raft.model import RaftEntry
 from shoal.lite.raft.storage.codec import decode_entry, encode_entry
+from shoal.lite.raft.storage.small_files import RESTORE_DISK
 from shoal.lite.storage.disk import sync, write_whole
 from shoal.lite.storage.files import DamagedFile, replace_file
 from shoal.lite.storage.scan import valid_headers
@@ -45,7 +46,7 @@ class LogFile:
         """Open the newest log; an older one is left by a crash while a snapshot was stored."""
         bases = [int(path.stem) for path in folder.glob(f"*{_SUFFIX}")]
         if not bases:
-            raise DamagedFile(f"the log in {folder} is missing")
+            raise DamagedFile(f"the log in {folder} is missing", remedy=RESTORE_DISK)
         return cls(folder, max(bases))
 
     def recover(self) -> list[RaftEntry]:

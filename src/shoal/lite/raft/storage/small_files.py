@@ -20,7 +20,7 @@ FORMAT = 1
 MEMBER_NAME = "member.json"
 QUORUM_STATE_NAME = "quorum-state.json"
 
-_REMEDY = "restore the disk, or remove this member from the quorum and add a new one"
+RESTORE_DISK = "restore the disk, or remove this member from the quorum and add a new one"
 _Parsed = TypeVar("_Parsed")
 
 
@@ -81,21 +81,21 @@ def _read(path: Path, parse: Callable[[dict[str, Any]], _Parsed]) -> _Parsed:
         version = fields.pop("format")
         checksum = fields.pop("checksum")
     except FileNotFoundError:
-        raise DamagedFile(f"{path} is missing", remedy=_REMEDY) from None
+        raise DamagedFile(f"{path} is missing", remedy=RESTORE_DISK) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedFile(f"{path} is damaged: {error!r}", remedy=_REMEDY) from error
+        raise DamagedFile(f"{path} is damaged: {error!r}", remedy=RESTORE_DISK) from error
     if version != FORMAT:
         raise DamagedFile(
             f"{path} has format {version}, this version of shoal knows {FORMAT}",
             remedy="use the version of shoal that wrote it",
         )
     if checksum != _checksum(fields):
-        raise DamagedFile(f"{path} is damaged: its checksum is wrong", remedy=_REMEDY)
+        raise DamagedFile(f"{path} is damaged: its checksum is wrong", remedy=RESTORE_DISK)
     try:
         return parse(fields)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedFile(
-            f"{path} lacks a field or has an invalid one: {error!r}", remedy=_REMEDY
+            f"{path} lacks a field or has an invalid one: {error!r}", remedy=RESTORE_DISK
         ) from error
 
 

@@ -41,6 +41,7 @@ from shoal.lite.raft.storage.codec import decode_snapshot
 from shoal.lite.raft.storage.log_file import LogFile, create_log, log_path
 from shoal.lite.raft.storage.small_files import (
     MEMBER_NAME,
+    RESTORE_DISK,
     read_member,
     read_quorum_state,
     write_member,
@@ -159,7 +160,7 @@ def _newest_snapshot(logs: Path) -> RaftSnapshot | None:
         decode_snapshot(data)
     except WireError as error:
         # It was complete when it was renamed, and the log that it covers is deleted.
-        raise DamagedFile(f"{path} is damaged: {error}") from error
+        raise DamagedFile(f"{path} is damaged: {error}", remedy=RESTORE_DISK) from error
     return RaftSnapshot(max(ids), data)
 
 
@@ -171,7 +172,9 @@ def _tail_after(start: RaftSnapshotId, log: LogFile, entries: list[RaftEntry]) -
     """
     if log.base_offset > start.end_offset:
         raise DamagedFile(
-            f"{log.path} begins after the end of the last snapshot, {start.end_offset}"
+            f"{log.path} begins after offset {start.end_offset}, where the last snapshot ends: "
+            "entries between them are missing",
+            remedy=RESTORE_DISK,
         )
     if not log.has_boundary(start.end_offset):
         return b""

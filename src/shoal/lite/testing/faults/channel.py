@@ -175,6 +175,7 @@ class SupervisorChannel:
             done.set_result(None)
 
     def _release(self) -> None:
+        """Wake those who wait for answers of a process that has ended."""
         self._is_closed = True
         for _, done in self._collecting.values():
             if not done.done():

@@ -148,6 +148,7 @@ class IdempotentDelivery(Delivery):
         self.mirror.counts.unshielded += 1
 
     def halve(self, outgoing: Outgoing) -> list[Outgoing]:
+        """Split a batch that is too large; its sequences are divided among the pieces."""
         pieces, sequence = outgoing.halve(), outgoing.base_sequence
         for piece in pieces:
             piece.base_sequence = sequence

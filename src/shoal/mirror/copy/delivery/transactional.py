@@ -152,7 +152,7 @@ class TransactionalDelivery(Delivery):
         for outgoing in list(self.mirror.queue.batches)[: self._taken]:
             if outgoing.target_offset >= 0:
                 extended.add(outgoing.spans, outgoing.target_offset)
-        extended.reach(self.next_position)
+        extended.advance_to(self.next_position)
         return extended
 
     def on_committed(self, offsets: MapWriter | None = None) -> None:
