@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.audit_ledgers import expected_losses, write_run
+from benchmarks.audit_ledgers import count_losses, write_run
 from benchmarks.audit_session import BYTES_PER_MESSAGE, Audits, audits
 from benchmarks.harness import Case, Claim, Side, Work, prove
 
@@ -35,8 +35,8 @@ def peer_side(name: str, folder: Path, messages: int) -> Side:
     def run() -> Work:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         output = json.loads(done.stdout)
-        found = {name: output[name] for name in expected_losses(messages)}
-        assert found == expected_losses(messages), (name, found)
+        found = {name: output[name] for name in count_losses(messages)}
+        assert found == count_losses(messages), (name, found)
         return Work(messages * BYTES_PER_MESSAGE, output["wall_s"])
 
     return Side(name, run)

@@ -31,7 +31,7 @@ import psutil
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from benchmarks.audit_ledgers import expected_losses, expected_torn, write_run
+from benchmarks.audit_ledgers import count_losses, count_torn, write_run
 from benchmarks.harness import Claim, store, store_part
 from shoal.audit.usage import DriverUsage
 from shoal.model.result import Result
@@ -122,8 +122,8 @@ def _measure_on(session: SparkSession, folder: Path, messages: int) -> dict[str,
 def check(result: Result, messages: int) -> None:
     """Require the exact counts that were planted."""
     found = {name: each.count for name, each in result.findings.items()}
-    wanted = {f"lost: {n.replace('_', '-')}": c for n, c in expected_losses(messages).items()}
-    wanted["torn transaction"] = expected_torn(messages)
+    wanted = {f"lost: {n.replace('_', '-')}": c for n, c in count_losses(messages).items()}
+    wanted["torn transaction"] = count_torn(messages)
     for name, count in wanted.items():
         assert found.get(name, 0) == count, (name, count, found)
     assert result.metrics.attempts == result.metrics.ok == messages

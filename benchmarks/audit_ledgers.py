@@ -123,7 +123,7 @@ def _write_portion(portion: tuple[Path, Shape, int]) -> list[dict[str, Any]]:
     return lines
 
 
-def expected_losses(messages: int) -> dict[str, int]:
+def count_losses(messages: int) -> dict[str, int]:
     """The losses in the ledgers, by place: what every tool must find."""
     both = messages // (NOT_MIRRORED * UNDELIVERED)  # these have no common factor
     return {
@@ -132,7 +132,7 @@ def expected_losses(messages: int) -> dict[str, int]:
     }
 
 
-def expected_torn(messages: int) -> int:
+def count_torn(messages: int) -> int:
     """The transactions of a mixed run that lost a message."""
     numbers = [np.arange(every, messages + 1, every) for every in (NOT_MIRRORED, UNDELIVERED)]
     transactions = np.unique((np.concatenate(numbers) - 1) // IN_TRANSACTION)
@@ -158,7 +158,7 @@ def _small_segments(shape: Shape) -> Iterator[tuple[str, int, Columns]]:
     yield "manifests", 0, {"producer": streams // shape.lanes, **manifest}
     per_lane = np.bincount(streams % shape.lanes, weights=counts).astype(np.int64)
     for number, cluster in enumerate(("source", "target")):
-        lost = _lost_by_mirror(shape, shape.messages) if cluster == "target" else 0
+        lost = _count_lost_by_mirror(shape, shape.messages) if cluster == "target" else 0
         place = {"cluster": cluster, "topic": "t", "topic_id": "i", "partition": lanes}
         bounds = {"start": np.zeros(shape.lanes, np.int64), "end": per_lane - lost}
         yield "scans", number, place | bounds | {"compacted": np.zeros(shape.lanes, np.bool_)}
@@ -175,7 +175,7 @@ def _segments(shape: Shape, low: int) -> Iterator[tuple[str, int, Columns]]:
         yield "transactions", number, rows.transactions()
 
 
-def _lost_by_mirror(shape: Shape, until: int) -> Any:
+def _count_lost_by_mirror(shape: Shape, until: int) -> Any:
     """Return how many of the messages below `until` were not mirrored, by lane."""
     lost = np.arange(NOT_MIRRORED - 1, until, NOT_MIRRORED)
     return np.bincount(lost % shape.streams % shape.lanes, minlength=shape.lanes)
@@ -193,7 +193,7 @@ class _Rows:
         self.producer = stream // shape.lanes
         self.sequence = index // shape.streams
         self.offset = self.sequence * shape.producers + self.producer
-        gone = _lost_by_mirror(shape, low)
+        gone = _count_lost_by_mirror(shape, low)
         self.lost = (index + 1) % NOT_MIRRORED == 0
         before = np.zeros(len(index), dtype=np.int64)
         for place in np.flatnonzero(self.lost).tolist():

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from benchmarks.audit_ledgers import expected_losses
+from benchmarks.audit_ledgers import count_losses
 from benchmarks.harness import Side
 from shoal.audit.usage import DriverUsage
 from shoal.pipeline.audit_job import audit_run
@@ -45,7 +45,7 @@ class Audits:
 
     def _audit(self, folder: Path, messages: int) -> int:
         found = {n: f.count for n, f in audit_run([folder], self._session).findings.items()}
-        for name, count in expected_losses(messages).items():
+        for name, count in count_losses(messages).items():
             assert found.get(f"lost: {name.replace('_', '-')}", 0) == count, (name, found)
         return messages * BYTES_PER_MESSAGE
 

@@ -49,9 +49,9 @@ class _Cases:
         }
         self._size_bytes = size_bytes
         # Topics to read from, by the system's name.
-        self._full = {system.name: self._filled_topic(system) for system in systems}
+        self._full = {system.name: self._fill_topic(system) for system in systems}
 
-    def _filled_topic(self, system: System) -> str:
+    def _fill_topic(self, system: System) -> str:
         topic = system.create_topic(self._copies)
         written = 0
         while written < _WARM_UP_BYTES:

@@ -53,7 +53,7 @@ def equal_records(count: int, size_bytes: int) -> list[Record]:
     ]
 
 
-def varied_records(count: int, mean_bytes: int) -> list[Record]:
+def make_varied_records(count: int, mean_bytes: int) -> list[Record]:
     """Records from half to one and a half times the mean; some have headers, some no key."""
     dice = random.Random(2)  # noqa: S311
     return [
@@ -135,12 +135,12 @@ def _check_agreement(batches: list[Batch]) -> None:
 def cases() -> Iterator[Case]:
     count = LARGE_BATCH_BYTES // KIB
     yield case("1 KiB, received", equal_records(count, KIB), judged=True)
-    yield case("about 1 KiB, received", varied_records(count, KIB), judged=True)
+    yield case("about 1 KiB, received", make_varied_records(count, KIB), judged=True)
     yield case("1 KiB, cold", equal_records(count, KIB), cold=True)
-    yield case("about 1 KiB, cold", varied_records(count, KIB), cold=True)
+    yield case("about 1 KiB, cold", make_varied_records(count, KIB), cold=True)
     yield case("1 KiB in small batches", equal_records(SMALL_BATCH_BYTES // KIB, KIB))
     yield case("100 B, received", equal_records(LARGE_BATCH_BYTES // 100, 100))
-    yield case("about 1 KiB, lz4", varied_records(count, KIB), codec=Codec.LZ4)
+    yield case("about 1 KiB, lz4", make_varied_records(count, KIB), codec=Codec.LZ4)
 
 
 if __name__ == "__main__":

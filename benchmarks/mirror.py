@@ -267,11 +267,11 @@ def _copy(clusters: Clusters, name: str, codec: str, records: int) -> Window:
         cpu_s=window["cpu"],
         target_cpu_s=window["target"],
         peak_memory_bytes=usage.peak_memory_bytes,
-        stored_share=_stored_share(codec),
+        stored_share=_measure_stored_share(codec),
     )
 
 
-def _stored_share(codec: str) -> float:
+def _measure_stored_share(codec: str) -> float:
     batches = _batches(codec)
     return sum(map(len, batches)) / (len(batches) * BATCH_RECORDS * RECORD_BYTES)
 

@@ -86,7 +86,7 @@ Produce = Callable[[Producer, int], None]
 
 
 @contextmanager
-def _started(
+def _prepare_mirror(
     kind: str, clusters: Clusters, topic: str, *more: str, copies: int = 1
 ) -> Iterator[tuple[Mirror, str, str]]:
     """A mirror that is about to start, its name, and the name of its target topic."""
@@ -145,7 +145,7 @@ def _copy(
     kind: str, clusters: Clusters, topic: str, count: int, *, copies: int = 1
 ) -> dict[str, Any]:
     """The CPU per record of a copy of a full topic."""
-    with _started(kind, clusters, topic, copies=copies) as (mirror, _, target_topic):
+    with _prepare_mirror(kind, clusters, topic, copies=copies) as (mirror, _, target_topic):
         copying = measure_copy(clusters, mirror, target_topic, count, warm_up=count // 2)
         window = asyncio.run(copying)
         usage = mirror.usage()
@@ -179,7 +179,7 @@ def _steady(
     has_records: bool = True,
 ) -> dict[str, Any]:
     """The share of a core while a load runs, once all partitions are copied."""
-    with _started(kind, clusters, topic) as (mirror, name, target_topic):
+    with _prepare_mirror(kind, clusters, topic) as (mirror, name, target_topic):
         mirror.start()
         bootstrap = clusters.target.bootstrap
         asyncio.run(_await_topic(bootstrap, target_topic))
@@ -324,12 +324,12 @@ def measure_old(*, with_mm2: bool) -> dict[str, Any]:
         )  # fmt: skip
         for kind in _kinds(with_mm2):
             bootstrap, after_s = clusters.target.bootstrap, None
-            with _started(kind, clusters, "old") as (mirror, name, target_topic):
+            with _prepare_mirror(kind, clusters, "old") as (mirror, name, target_topic):
                 asyncio.run(measure_copy(clusters, mirror, target_topic, OLD_RECORDS))
                 if kind == "shoal":
                     waiting = _await_checkpoints(bootstrap, name, PARTITIONS, IDEMPOTENT)
                     after_s = round(asyncio.run(waiting), 1)
-                offsets = asyncio.run(_settled(bootstrap, target_topic))
+                offsets = asyncio.run(_await_end_offset(bootstrap, target_topic))
             ratio = round(offsets / OLD_RECORDS, 4)
             runs.append(
                 {"mirror": kind, "offsets_per_record": ratio, "idempotent_after_s": after_s}
@@ -344,7 +344,7 @@ def measure_old(*, with_mm2: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _settled(bootstrap: str, topic: str) -> int:
+async def _await_end_offset(bootstrap: str, topic: str) -> int:
     """How many offsets a topic takes when nothing has been added for three seconds."""
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     async with Client({"bootstrap.servers": bootstrap}) as client:
@@ -394,7 +394,7 @@ def measure_floor(*, with_mm2: bool) -> dict[str, Any]:
         bootstrap = clusters.source.bootstrap
         count = asyncio.run(fill(bootstrap, "floor", "none", FLOOR_RECORDS))
         arguments = ("--delivery", "compare-and-append")
-        with _started("shoal", clusters, "floor", *arguments) as (mirror, _, target_topic):
+        with _prepare_mirror("shoal", clusters, "floor", *arguments) as (mirror, _, target_topic):
             window = asyncio.run(measure_copy(clusters, mirror, target_topic, count))
     floor = copy_floor()
     ours = window["cpu"] / (window["count"] * 1024 / GB)

@@ -46,7 +46,7 @@ def by_name(schema: Schema) -> Schema:
     return {"type": "object", "additionalProperties": schema}
 
 
-def listed(schema: Schema) -> Schema:
+def make_list(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
@@ -68,7 +68,7 @@ class Describer:
         properties = required | (optional or {})
         return {"type": "object", "properties": properties, "required": list(required), **closed}
 
-    def declared(self, cls: type, special: dict[str, Schema] | None = None) -> Schema:
+    def describe_class(self, cls: type, special: dict[str, Schema] | None = None) -> Schema:
         """An object of a class with declared names; `special` fields have their own schemas."""
         required, optional = {}, {}
         for name in names_of(cls):
@@ -108,17 +108,17 @@ class Describer:
             }
         )
 
-    def judged(self) -> dict[str, Schema]:
+    def describe_judged(self) -> dict[str, Schema]:
         """What the top level and every group have."""
-        stage = self.fields({"verdict": VERDICT, "findings": listed(TEXT)})
+        stage = self.fields({"verdict": VERDICT, "findings": make_list(TEXT)})
         return {
             "verdict": VERDICT,
             "sentence": TEXT,
             "stages": by_name(stage) | {"propertyNames": {"enum": list(STAGES)}},
             "findings": by_name(reference("finding")),
             "metrics": reference("metrics"),
-            "throughput": listed(reference("throughput")),
-            "windows": listed(reference("window")),
+            "throughput": make_list(reference("throughput")),
+            "windows": make_list(reference("window")),
         }
 
     def group(self) -> Schema:
@@ -128,12 +128,12 @@ class Describer:
             "required": ["topic", "lane"],
         }
         drawn = {
-            "lanes": listed(lane),
-            "series": self.declared(Series),
-            "strips": listed(self.declared(Strip)),
-            "histogram": listed(listed(COUNT)),
+            "lanes": make_list(lane),
+            "series": self.describe_class(Series),
+            "strips": make_list(self.describe_class(Strip)),
+            "histogram": make_list(make_list(COUNT)),
         }
-        return self.fields({**self.judged(), **drawn})
+        return self.fields({**self.describe_judged(), **drawn})
 
     def threshold(self) -> Schema:
         value = {"anyOf": [{"type": ["number", "null"]}, {"const": NEVER}]}
@@ -143,7 +143,7 @@ class Describer:
                 "metric": TEXT,
                 "met": {"type": "boolean"},
                 "values": by_name(value),
-                "missed_by": listed(TEXT),
+                "missed_by": make_list(TEXT),
             }
         )
 
@@ -153,8 +153,8 @@ class Describer:
         return {
             "latency": self.latency(),
             "finding": self.fields(finding),
-            "metrics": self.declared(Metrics, latencies),
-            "throughput": self.declared(Throughput),
+            "metrics": self.describe_class(Metrics, latencies),
+            "throughput": self.describe_class(Throughput),
             "window": self.window(),
             "group": self.group(),
         }
@@ -174,7 +174,7 @@ def describe_type(hint: Any) -> Schema:
     if origin is dict:
         return by_name(describe_type(inner[1]))
     if origin is list or (origin is tuple and inner[1:] == (Ellipsis,)):
-        return listed(describe_type(inner[0]))
+        return make_list(describe_type(inner[0]))
     if origin is tuple:
         places = [describe_type(each) for each in inner]
         return {"type": "array", "prefixItems": places, "items": False, "minItems": len(places)}
@@ -188,12 +188,12 @@ def describe_result(*, is_strict: bool = False) -> Schema:
     required = {
         "format": {"const": RESULT_FORMAT},
         "run": TEXT,
-        **describer.judged(),
+        **describer.describe_judged(),
         "worst_group": TEXT,
         "promises": {"type": "object"},
         "foreign": by_name(COUNT),
-        "faults": listed({"type": "object", "properties": fault, "required": list(fault)}),
-        "missing_scans": listed(TEXT),
+        "faults": make_list({"type": "object", "properties": fault, "required": list(fault)}),
+        "missing_scans": make_list(TEXT),
         "mirror": {"type": ["object", "null"]},
         "groups": by_name(reference("group")),
     }
@@ -201,7 +201,7 @@ def describe_result(*, is_strict: bool = False) -> Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "result.json of Shoal",
         "description": "The verdict on one run and its numbers; docs/reference/results.md.",
-        **describer.fields(required, {"thresholds": listed(describer.threshold())}),
+        **describer.fields(required, {"thresholds": make_list(describer.threshold())}),
         "$defs": describer.definitions(),
     }
 

@@ -124,7 +124,7 @@ def _is_of_jvm(pid: int) -> bool:
         return True
 
 
-def _checked_for_tasks(test: Callable[..., Any]) -> Callable[..., Any]:
+def _check_for_tasks(test: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(test)
     async def wrapper(*args: Any, **kwargs: Any) -> None:
         before = asyncio.all_tasks()
@@ -161,7 +161,7 @@ def _mark_long_parameters(functions: list[pytest.Function]) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
-        item.obj = _checked_for_tasks(item.obj)
+        item.obj = _check_for_tasks(item.obj)
 
 
 NOT_RUN = pytest.StashKey[dict[str, str]]()

@@ -20,11 +20,11 @@ from support.audit.bruteforce import Judge
 from support.audit.chaos import chaotic_runs
 from support.audit.faults import faulty_runs
 from support.audit.ledgers import History
-from support.sizes import sized, try_examples
+from support.sizes import size_cases, try_examples
 
 pytestmark = pytest.mark.slow
 # Of the examples of the profile.
-EXAMPLES = sized("share", quick=0.5, long=2)
+EXAMPLES = size_cases("share", quick=0.5, long=2)
 
 SIZES = st.sampled_from(
     [
@@ -37,7 +37,7 @@ SIZES = st.sampled_from(
 )
 
 
-def judged(history: History, sizes: Sizes, **options: Any) -> Result:
+def judge_history(history: History, sizes: Sizes, **options: Any) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         run = history.write(Path(folder) / "run", **options)
         return audit(open_ledger([run]), sizes=sizes)
@@ -46,7 +46,7 @@ def judged(history: History, sizes: Sizes, **options: Any) -> Result:
 @EXAMPLES
 def test_findings_and_metrics_are_those_of_the_brute_force_judge(share: float) -> None:
     def check_run(history: History, sizes: Sizes, rows_per_segment: int) -> None:
-        check(history, judged(history, sizes, rows_per_segment=rows_per_segment))
+        check(history, judge_history(history, sizes, rows_per_segment=rows_per_segment))
 
     rows = st.sampled_from([2, 1000])
     try_examples(share, check_run, history=chaotic_runs(), sizes=SIZES, rows_per_segment=rows)
@@ -55,7 +55,7 @@ def test_findings_and_metrics_are_those_of_the_brute_force_judge(share: float) -
 @EXAMPLES
 def test_faulty_runs_are_judged_as_by_the_brute_force_judge(share: float) -> None:
     def check_run(history: History, sizes: Sizes) -> None:
-        check(history, judged(history, sizes))
+        check(history, judge_history(history, sizes))
 
     try_examples(share, check_run, history=faulty_runs(), sizes=SIZES)
 
@@ -69,7 +69,7 @@ def test_the_result_depends_neither_on_sizes_nor_on_order(share: float) -> None:
 def check_order(history: History, number: int) -> None:
     seed = Random(number)  # drawing each order would take most of the time
 
-    def shuffled(tasks: Sequence[Task], context: AuditContext) -> list[list[TaskPart]]:
+    def run_shuffled(tasks: Sequence[Task], context: AuditContext) -> list[list[TaskPart]]:
         places = list(range(len(tasks)))
         seed.shuffle(places)
         answers = {place: run_here([tasks[place]], context)[0] for place in places}
@@ -81,7 +81,7 @@ def check_order(history: History, number: int) -> None:
         ledger = open_ledger([history.write(Path(folder) / "run")])
         whole = audit(ledger).to_json()
         sizes = Sizes(5, 4, 2, shares=seed.choice((0, 3)))
-        assert audit(ledger, shuffled, sizes=sizes).to_json() == whole
+        assert audit(ledger, run_shuffled, sizes=sizes).to_json() == whole
 
 
 def check(history: History, result: Result) -> None:

@@ -18,7 +18,7 @@ from shoal.model.result import Result
 from support.audit.chaos import chaotic_runs
 from support.audit.faults import faulty_runs
 from support.audit.ledgers import History, busy_run
-from support.sizes import sized, try_examples
+from support.sizes import size_cases, try_examples
 
 # They are about offsets, jumps, transactions and batches, or repeat what is lost.
 WITHOUT_ROWS = {
@@ -60,7 +60,7 @@ def counts(result: Result, rows: list[Row], group: str) -> tuple[dict[str, int],
 
 
 @pytest.mark.slow
-@sized("share", quick=0.25, long=1)
+@size_cases("share", quick=0.25, long=1)
 def test_the_rows_are_those_that_the_findings_count(share: float) -> None:
     def check(history: History, sizes: Sizes) -> None:
         result, rows = anomalies(history, sizes)

@@ -52,7 +52,9 @@ def numbers_in(bootstrap: str, topic: str, partitions: int) -> set[int]:
     return {int(number) for _, number, _, payload in split if payload[3] == 0}
 
 
-def compacted(bootstrap: str, topic: str, *, partitions: int, most: int = MESSAGES) -> set[int]:
+def await_compaction(
+    bootstrap: str, topic: str, *, partitions: int, most: int = MESSAGES
+) -> set[int]:
     """Wait until compaction has finished, with fewer than `most` messages; return the rest."""
     deadline_s = time.monotonic() + 60
     before: set[int] = set()
@@ -102,7 +104,7 @@ async def test_two_places_that_share_a_compacted_topic(
     async with Client({"bootstrap.servers": bootstrap}) as client:
         await client.admin.create_topics([NewTopic(driver, 3, 1, COMPACTED)])
     await send(bootstrap, driver, here, driver=driver)
-    left = await asyncio.to_thread(compacted, bootstrap, driver, partitions=3)
+    left = await asyncio.to_thread(await_compaction, bootstrap, driver, partitions=3)
     # Most keys are written once: their messages stay.
     assert MESSAGES * 3 // 4 < len(left) < MESSAGES
     await receive(bootstrap, driver, there)
@@ -127,7 +129,7 @@ async def test_compacted_deliveries_have_not_vanished_and_a_loss_is_found(
         with copier:
             yield
         for cluster in clusters.values():  # scans come next
-            compacted(cluster, "lossy", partitions=2, most=MESSAGES - 6)
+            await_compaction(cluster, "lossy", partitions=2, most=MESSAGES - 6)
 
     result = await run.run(mirror(), max_batch_bytes=8000, messages=MESSAGES)
     found = counts(result)
@@ -147,7 +149,7 @@ async def test_one_key_for_each_lane_is_known_to_the_judge_too(
         await send(bootstrap, "later", here)
         resource = Resource(ResourceType.TOPIC, "later")
         await client.admin.alter_configs({resource: {"cleanup.policy": "compact"}})
-    left = await asyncio.to_thread(compacted, bootstrap, "later", partitions=2)
+    left = await asyncio.to_thread(await_compaction, bootstrap, "later", partitions=2)
     assert len(left) < MESSAGES // 2
     await receive(bootstrap, "later", there)
     result = audit(open_ledger([here, there]))

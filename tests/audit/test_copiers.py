@@ -31,7 +31,7 @@ def counts(result: Result) -> dict[str, int]:
     return {name: found.count for name, found in result.findings.items()}
 
 
-def blamed(result: Result) -> dict[str, tuple[str, ...]]:
+def find_blamed(result: Result) -> dict[str, tuple[str, ...]]:
     """The stages that are not proven, and why."""
     stages = result.worst.stages.items()
     return {name: s.findings for name, s in stages if s.verdict is not Verdict.PROVEN}
@@ -88,7 +88,7 @@ async def test_a_merge_that_loses_one_message_is_detected(
     result = await run.run(Copier(clusters, routes, changes=[fault_of("lose:60:100")]))
     # One in each of the two partitions of both topics.
     assert counts(result) == {"lost: not-mirrored": 4}
-    assert blamed(result) == {"source_to_target": ("lost: not-mirrored",)}
+    assert find_blamed(result) == {"source_to_target": ("lost: not-mirrored",)}
 
 
 # ---------------------------------------------------------------- bad ones
@@ -116,7 +116,7 @@ async def test_a_broken_mirror_is_detected_and_blamed(
     copier = Copier(clusters, {name: name}, changes=[fault_of(fault)])
     result = await run.run(copier, use_headers=True)
     assert counts(result) == BROKEN[fault]
-    assert set(blamed(result)) == {"source_to_target"}
+    assert set(find_blamed(result)) == {"source_to_target"}
     assert result.verdict is Verdict.VIOLATED
 
 
@@ -158,7 +158,7 @@ async def test_losses_of_a_mirror_that_changes_everything_are_lost(
     if change == "drop-headers" and not use_headers:
         del expected[CHANGED_ALL[change]]  # there are none to drop
     assert counts(result) == expected
-    assert set(blamed(result)) == {"source_to_target"}
+    assert set(find_blamed(result)) == {"source_to_target"}
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ async def test_what_a_mirror_never_copied_is_pending_until_a_deadline_makes_it_l
     copier = Copier(clusters, {name: name}, changes=[fault_of(fault)])
     result = await run.run(copier, drain_timeout_s=2.0)
     assert counts(result) == {"pending": missing}
-    assert blamed(result) == {"source_to_target": ()}
+    assert find_blamed(result) == {"source_to_target": ()}
     assert result.verdict is Verdict.INCONCLUSIVE
     late = run.judge(deadline_us=0)
     assert counts(late) == {"lost: not-mirrored": missing, "tail loss": missing}
-    assert blamed(late) == {"source_to_target": ("lost: not-mirrored",)}
+    assert find_blamed(late) == {"source_to_target": ("lost: not-mirrored",)}
 
 
 # ---------------------------------------------------------------- bytes
@@ -191,7 +191,7 @@ async def test_a_mirror_that_unpacks_does_not_keep_bytes(
     await run.create_topics()
     result = await run.run(Copier(clusters, {topic.name: topic.target}), codec="lz4")
     assert set(counts(result)) == {"batch differs"}
-    assert blamed(result) == {"source_to_target": ("batch differs",)}
+    assert find_blamed(result) == {"source_to_target": ("batch differs",)}
     rows = open_ledger([run.folder]).small_table("batches")
     assert counts(result)["batch differs"] == sum(row["cluster"] == "target" for row in rows)
 

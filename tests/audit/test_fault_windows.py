@@ -58,7 +58,7 @@ def test_inconsistent_lines_are_refused(lines: list[dict[str, Any]]) -> None:
 # ---------------------------------------------------------------- what happened in each
 
 
-def faulted(history: History, *windows: tuple[int, int | None]) -> History:
+def make_faulted(history: History, *windows: tuple[int, int | None]) -> History:
     for number, (began_us, ended_us) in enumerate(windows, 1):
         history.commits.append(line(number, "begin", began_us))
         if ended_us is not None:
@@ -83,7 +83,7 @@ def test_a_run_without_faults_has_no_windows(tmp_path: Path) -> None:
 def test_findings_and_metrics_are_in_the_window_of_the_intended_send(
     tmp_path: Path,
 ) -> None:
-    history = faulted(clean_run(lanes=1, count=20), (5_000, 9_000), (8_000, None))
+    history = make_faulted(clean_run(lanes=1, count=20), (5_000, 9_000), (8_000, None))
     del history.rows["receipts"][7]  # lost in the first
     history.rows["receipts"].insert(9, history.rows["receipts"].pop(14))  # 15 before 10 to 14
     receive(history, "p0", 0, 8, offset=30, received_us=25_000)  # a copy, in both
@@ -106,7 +106,7 @@ def test_findings_and_metrics_are_in_the_window_of_the_intended_send(
     assert Result.from_json(result.to_json()) == result
 
 
-def stalled_run(*, stall_ms: int = 3000, count: int = 900) -> History:
+def make_stalled_run(*, stall_ms: int = 3000, count: int = 900) -> History:
     """A message every 10 ms; those of the stall, from 3 s on, come when it is over."""
     history = clean_run(lanes=1, count=count)
     for _, row in history.rows["attempts"]:
@@ -120,7 +120,7 @@ def stalled_run(*, stall_ms: int = 3000, count: int = 900) -> History:
 
 
 def test_a_stall_is_detected_recovered_from_and_drained(tmp_path: Path) -> None:
-    history = faulted(stalled_run(), (2_500_000, 4_000_000), (7_000_000, 7_500_000))
+    history = make_faulted(make_stalled_run(), (2_500_000, 4_000_000), (7_000_000, 7_500_000))
     result = judge(history, tmp_path)
     first, second, _ = result.worst.windows
     assert first.time_to_detect_us == 500_000
@@ -132,24 +132,26 @@ def test_a_stall_is_detected_recovered_from_and_drained(tmp_path: Path) -> None:
 
 
 def test_what_is_left_of_one_fault_does_not_hide_the_next(tmp_path: Path) -> None:
-    history = stalled_run()
+    history = make_stalled_run()
     for _, row in history.rows["receipts"]:  # a second stall, shorter than the first
         if 7_000_000 <= 10_000 * row["sequence"] < 7_800_000:
             row["received_us"] = 7_802_000
-    history = faulted(history, (3_000_000, 5_000_000), (7_000_000, 7_500_000))
+    history = make_faulted(history, (3_000_000, 5_000_000), (7_000_000, 7_500_000))
     _, second, _ = judge(history, tmp_path).worst.windows
     assert (second.time_to_detect_us, second.time_to_recover_us) == (0, 800_000)
 
 
 def test_what_was_on_its_way_when_a_fault_began_does_not_hide_it(tmp_path: Path) -> None:
-    history = faulted(stalled_run(), (3_001_000, 6_000_000))  # the first to be held left before
+    history = make_faulted(
+        make_stalled_run(), (3_001_000, 6_000_000)
+    )  # the first to be held left before
     first, _ = judge(history, tmp_path).worst.windows
     assert first.time_to_detect_us == 9_000
     assert first.time_to_recover_us == 6_000_000 - 3_001_000
 
 
 def test_faults_that_begin_together_are_both_felt(tmp_path: Path) -> None:
-    history = faulted(stalled_run(), (2_990_000, 6_000_000), (2_991_000, 5_500_000))
+    history = make_faulted(make_stalled_run(), (2_990_000, 6_000_000), (2_991_000, 5_500_000))
     first, second, _ = judge(history, tmp_path).worst.windows
     assert (first.time_to_detect_us, second.time_to_detect_us) == (10_000, 9_000)
     assert first.time_to_recover_us == 6_000_000 - 2_990_000
@@ -157,7 +159,7 @@ def test_faults_that_begin_together_are_both_felt(tmp_path: Path) -> None:
 
 
 def test_what_lasts_to_the_end_of_the_run_is_not_recovered_from(tmp_path: Path) -> None:
-    history = faulted(stalled_run(stall_ms=60_000), (2_500_000, None))
+    history = make_faulted(make_stalled_run(stall_ms=60_000), (2_500_000, None))
     first, _ = judge(history, tmp_path).worst.windows
     assert first.time_to_detect_us == 500_000
     assert first.time_to_recover_us is None
@@ -165,7 +167,7 @@ def test_what_lasts_to_the_end_of_the_run_is_not_recovered_from(tmp_path: Path) 
 
 
 def test_refused_messages_are_felt_without_anything_to_compare_with(tmp_path: Path) -> None:
-    history = faulted(clean_run(lanes=1, count=900), (0, 100_000))
+    history = make_faulted(clean_run(lanes=1, count=900), (0, 100_000))
     for _, row in history.rows["attempts"]:
         if 50_000 <= row["intended_us"] < 60_000:
             row["outcome"] = FAILED
@@ -184,21 +186,25 @@ def test_windows_are_those_of_the_brute_force_judge(
 ) -> None:
     spans = [(began_us, began_us + length_us) for began_us, length_us in windows]
     with tempfile.TemporaryDirectory() as folder:
-        result = judge(faulted(history, *spans), Path(folder), sizes)
+        result = judge(make_faulted(history, *spans), Path(folder), sizes)
     for of, group in result.groups.items():
         expected = Judge(history, of)
         for window, (began_us, ended_us) in zip(group.windows, spans, strict=False):
-            inside = {m for m, when in intended(expected).items() if began_us <= when < ended_us}
+            inside = {
+                m
+                for m, when in find_intended_times(expected).items()
+                if began_us <= when < ended_us
+            }
             check(expected, window, inside)
         outside = {
             m
-            for m, when in intended(expected).items()
+            for m, when in find_intended_times(expected).items()
             if not any(began_us <= when < ended_us for began_us, ended_us in spans)
         }
         check(expected, group.windows[-1], outside)
 
 
-def intended(judge: Judge) -> dict[Any, int]:
+def find_intended_times(judge: Judge) -> dict[Any, int]:
     """Return the intended send time of each message that has one."""
     times = {
         m: a["intended_us"] if a["intended_us"] != -1 else a["sent_us"]

@@ -90,7 +90,7 @@ def ledger_of(run: SyntheticRun, lines: list[Line], whole: list[Line]) -> Ledger
     )
 
 
-def planted_run(
+def make_planted_run(
     random: Random, count: int, *, names: set[str] | None = None
 ) -> tuple[Any, list[str]]:
     run, planted = generate_clean_run(random), []
@@ -112,7 +112,7 @@ def has_plain_names(run: SyntheticRun) -> bool:
 @given(st.integers(0, 10**9), st.integers(0, 4))
 def test_no_early_finding_is_taken_back(seed: int, count: int) -> None:
     random = Random(seed)
-    run, _ = planted_run(random, count)
+    run, _ = make_planted_run(random, count)
     if not has_plain_names(run):
         return
     final = _judge(run.lines(), _sizes())
@@ -131,7 +131,7 @@ def test_no_early_finding_is_taken_back(seed: int, count: int) -> None:
 @given(st.integers(0, 10**9))
 def test_every_finding_of_these_kinds_is_raised_before_the_end(seed: int) -> None:
     random = Random(seed)
-    run, planted = planted_run(random, 2, names=set(SHOWN_EARLY))
+    run, planted = make_planted_run(random, 2, names=set(SHOWN_EARLY))
     if not has_plain_names(run):
         return
     final = _judge(run.lines(), _sizes())
@@ -157,9 +157,9 @@ def _sizes() -> Any:
 
 def test_a_follower_raises_what_is_new() -> None:
     random = Random(5)
-    run, planted = planted_run(random, 1, names={"swap_at_the_consumer"})
+    run, planted = make_planted_run(random, 1, names={"swap_at_the_consumer"})
     while not planted or not has_plain_names(run):
-        run, planted = planted_run(random, 1, names={"swap_at_the_consumer"})
+        run, planted = make_planted_run(random, 1, names={"swap_at_the_consumer"})
     whole = list(in_order_of_commit(run, random))
     follower, seen = RunFollower(), []
     for end in range(len(whole) + 1):

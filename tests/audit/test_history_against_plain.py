@@ -14,7 +14,7 @@ from shoal.audit.history.verdict import to_json
 from shoal.audit.self_test.plain_judge import PlainJudge
 from support.audit.history_chaos import Chaos
 from support.audit.history_files import counts, cut_up
-from support.sizes import sized
+from support.sizes import size_cases
 
 pytestmark = pytest.mark.slow
 
@@ -38,14 +38,14 @@ def check(lines: list[dict[str, Any]], found: dict[str, Any]) -> None:
     assert metrics["K"] <= metrics["F"] <= 2 * metrics["K"]
 
 
-@sized("histories", quick=120, long=240)
+@size_cases("histories", quick=120, long=240)
 def test_histories_of_fixed_seeds(histories: int) -> None:
     for seed in range(histories):
         lines = Chaos(Random(seed)).history()
         check(lines, judge_lines(lines, SIZES[seed % 4 % 3], (None, 400, 9000)[seed % 3]))
 
 
-@sized("histories", quick=30, long=60)
+@size_cases("histories", quick=30, long=60)
 def test_long_histories_are_read_as_short_ones_are(histories: int) -> None:
     """Their results are equal, down to every witness."""
     for seed in range(240, 240 + histories):

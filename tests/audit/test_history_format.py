@@ -13,7 +13,7 @@ from support.audit.history_files import (
     assign,
     counts,
     flat,
-    judged,
+    judge_folder,
     log,
     position,
     read_in_blocks,
@@ -39,7 +39,7 @@ OKS = [send(0), send(1), send(2)]
 def test_the_example_of_the_document(tmp_path: Path) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines() if line.startswith('    {"kind"')]
-    judged_result = judged(tmp_path, [json.loads(line) for line in lines])
+    judged_result = judge_folder(tmp_path, [json.loads(line) for line in lines])
     assert judged_result["verdict"] == "violated"
     assert judged_result["findings"] == {"lost: unlocated": {"count": 1}, "tail loss": {"count": 1}}
     plain: dict[str, Any] = {
@@ -62,12 +62,12 @@ def test_the_example_of_the_document(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", [[], [run()], [DRAINED], [send(0, "unknown"), DRAINED]])
 def test_a_run_without_acknowledgements_proves_nothing(lines: list[Any], tmp_path: Path) -> None:
-    assert judged(tmp_path, lines)["verdict"] == "inconclusive"
+    assert judge_folder(tmp_path, lines)["verdict"] == "inconclusive"
 
 
 def test_fields_that_nobody_knows_and_nulls_are_ignored(tmp_path: Path) -> None:
     odd: dict[str, Any] = {"colour": [1, {"deep": None}], "key": None, "txn": None, "fate": None}
-    judged_result = judged(
+    judged_result = judge_folder(
         tmp_path, run(format=None, acks=None), send(0, **odd), receive(0), DRAINED
     )
     assert judged_result["verdict"] == "proven"
@@ -75,7 +75,7 @@ def test_fields_that_nobody_knows_and_nulls_are_ignored(tmp_path: Path) -> None:
 
 def test_times_are_since_any_zero(tmp_path: Path) -> None:
     sent = send(0, sent_us=-1, intended_us=-8, acked_us=-1)
-    judged_result = judged(tmp_path, sent, receive(0, received_us=-4), DRAINED)["metrics"]
+    judged_result = judge_folder(tmp_path, sent, receive(0, received_us=-4), DRAINED)["metrics"]
     assert judged_result["latency_us"]["e2e_intended"]["max"] == 4
     assert (
         judged_result["latency_us"]["e2e_actual"] | {"max": -3, "negative": 1}
@@ -85,32 +85,32 @@ def test_times_are_since_any_zero(tmp_path: Path) -> None:
 
 
 def test_without_a_manifest_sends_are_all_attempts(tmp_path: Path) -> None:
-    assert judged(tmp_path, OKS, receive(0, 1, 2))["metrics"]["attempts"] == 3
+    assert judge_folder(tmp_path, OKS, receive(0, 1, 2))["metrics"]["attempts"] == 3
 
 
 def test_a_number_below_the_count_without_a_send_is_unknown(tmp_path: Path) -> None:
     manifest = {"kind": "manifest", "producer": "p1", "topic": "t", "partition": 0, "count": 5}
-    judged_result = judged(tmp_path, OKS, manifest, receive(0, 1, 2, 4), DRAINED)
+    judged_result = judge_folder(tmp_path, OKS, manifest, receive(0, 1, 2, 4), DRAINED)
     assert counts(judged_result) == {}
     assert (judged_result["metrics"]["attempts"], judged_result["metrics"]["unknown"]) == (5, 2)
     assert judged_result["metrics"]["recovered"] == 1
-    assert counts(judged(tmp_path, OKS, manifest, receive(0, 1, 2, 5), DRAINED)) == {
+    assert counts(judge_folder(tmp_path, OKS, manifest, receive(0, 1, 2, 5), DRAINED)) == {
         "unexpected": 1
     }
 
 
 def test_without_a_scan_a_loss_is_unlocated(tmp_path: Path) -> None:
-    judged_result = judged(tmp_path, OKS, receive(0, 2), DRAINED)
+    judged_result = judge_folder(tmp_path, OKS, receive(0, 2), DRAINED)
     # That message 1 was acknowledged at offset 1 also shows that a poll left it out.
     assert counts(judged_result) == {"lost: unlocated": 1, "poll skip": 1}
 
 
 def test_without_an_end_what_is_above_the_position_is_pending(tmp_path: Path) -> None:
     # The consumers stood one past the highest offset received.
-    assert counts(judged(tmp_path, OKS, receive(0, 1))) == {"pending": 1}
-    judged_result = judged(tmp_path, OKS, receive(0, 2))
+    assert counts(judge_folder(tmp_path, OKS, receive(0, 1))) == {"pending": 1}
+    judged_result = judge_folder(tmp_path, OKS, receive(0, 2))
     assert counts(judged_result) == {"lost: unlocated": 1, "poll skip": 1}
-    assert counts(judged(tmp_path, OKS, receive(0, 1), position("consumers", 3))) == {
+    assert counts(judge_folder(tmp_path, OKS, receive(0, 1), position("consumers", 3))) == {
         "lost: unlocated": 1,
         "tail loss": 1,
     }
@@ -121,18 +121,20 @@ def test_an_inferred_position_of_the_mirror_needs_order(tmp_path: Path) -> None:
     logs += log("target", (0, 0), (2, 1))
     got = [*receive(0, offset=0), *receive(2, offset=1)]
     for ordered, finding in ((True, "lost: not-mirrored"), (False, "pending")):
-        judged_result = judged(tmp_path, run(ordered=ordered), OKS, logs, got)
+        judged_result = judge_folder(tmp_path, run(ordered=ordered), OKS, logs, got)
         assert counts(judged_result) == {finding: 1}
-    judged_result = judged(tmp_path, run(ordered=False), OKS, logs, got, position("mirror", 3))
+    judged_result = judge_folder(
+        tmp_path, run(ordered=False), OKS, logs, got, position("mirror", 3)
+    )
     assert counts(judged_result) == {"lost: not-mirrored": 1}
 
 
 def test_a_history_without_a_target_has_no_mirror(tmp_path: Path) -> None:
     scanned = [scan("source", 0, 3), *log("source", (0, 0), (1, 1), (2, 2))]
-    judged_result = judged(tmp_path, OKS, scanned, receive(0, 1), DRAINED)
+    judged_result = judge_folder(tmp_path, OKS, scanned, receive(0, 1), DRAINED)
     assert counts(judged_result) == {"lost: undelivered": 1, "tail loss": 1}
     # With a mirror and without a scan of the target, the message may be lost at any later stage.
-    judged_result = judged(tmp_path, run(mirror=True), OKS, scanned, receive(0, 1), DRAINED)
+    judged_result = judge_folder(tmp_path, run(mirror=True), OKS, scanned, receive(0, 1), DRAINED)
     assert counts(judged_result) == {"lost: unlocated": 1, "tail loss": 1}
 
 
@@ -141,9 +143,9 @@ def test_a_scan_of_the_source_alone_names_what_is_gone_from_there(tmp_path: Path
     kept = [scan("source", 1, 3), *log("source", (2, 2))]
     gone = {"lost: expired": 1, "lost: never-stored": 1}
     for end in ([], [DRAINED]):
-        judged_result = judged(tmp_path, run(mirror=True), OKS, kept, receive(2), end)
+        judged_result = judge_folder(tmp_path, run(mirror=True), OKS, kept, receive(2), end)
         assert counts(judged_result) == gone
-    judged_result = judged(tmp_path, run(mirror=True), OKS, receive(2), DRAINED)
+    judged_result = judge_folder(tmp_path, run(mirror=True), OKS, receive(2), DRAINED)
     assert counts(judged_result) == {"lost: unlocated": 2}
 
 
@@ -152,7 +154,9 @@ def test_what_may_lie_below_the_log_start_did_not_vanish(tmp_path: Path) -> None
     copies = [scan("target", 0, 3), *log("target", (0, 0), (1, 1), (2, 2)), *receive(0, 1, 2)]
     kept = [scan("source", 2, 3), *log("source", (2, 2))]
     for first in (send(0, "unknown"), send(0, offset=None), send(0)):
-        judged_result = judged(tmp_path, first, send(1, "unknown"), send(2), kept, copies, DRAINED)
+        judged_result = judge_folder(
+            tmp_path, first, send(1, "unknown"), send(2), kept, copies, DRAINED
+        )
         assert (judged_result["verdict"], counts(judged_result)) == ("proven", {})
 
 
@@ -161,7 +165,7 @@ def test_what_followed_the_log_start_and_is_absent_vanished(tmp_path: Path) -> N
     sends = [send(0, offset=100), send(1, "unknown"), send(2, offset=102)]
     kept = [scan("source", 100, 103), *log("source", (0, 100), (2, 102))]
     copies = [scan("target", 0, 3), *log("target", (0, 0), (1, 1), (2, 2)), *receive(0, 1, 2)]
-    assert counts(judged(tmp_path, sends, kept, copies, DRAINED)) == {"vanished": 1}
+    assert counts(judge_folder(tmp_path, sends, kept, copies, DRAINED)) == {"vanished": 1}
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -176,34 +180,36 @@ def test_what_the_mirror_copied_later_is_later(first: int, tmp_path: Path) -> No
     ]
     got = [*receive(0, offset=first), *receive(0, offset=1 - first, producer="p2")]
     got = sorted(got, key=lambda line: int(line["offset"]))
-    judged_result = counts(judged(tmp_path, sends, kept, copies, got, DRAINED))
+    judged_result = counts(judge_folder(tmp_path, sends, kept, copies, got, DRAINED))
     assert judged_result == ({"vanished": 1} if first else {})
 
 
 def test_nothing_is_acknowledged_with_acks_0(tmp_path: Path) -> None:
-    judged_result = judged(tmp_path, run(acks="0"), OKS, receive(0, 1, 2), DRAINED)
+    judged_result = judge_folder(tmp_path, run(acks="0"), OKS, receive(0, 1, 2), DRAINED)
     assert judged_result["verdict"] == "inconclusive"
     assert judged_result["metrics"]["yield"] is None
     assert (judged_result["metrics"]["unknown"], judged_result["metrics"]["harvest"]) == (3, 1.0)
 
 
 def test_two_acknowledged_sends_at_different_offsets_reuse_a_sequence(tmp_path: Path) -> None:
-    judged_result = judged(tmp_path, OKS, send(1, offset=3), receive(0, 1, 2), DRAINED)
+    judged_result = judge_folder(tmp_path, OKS, send(1, offset=3), receive(0, 1, 2), DRAINED)
     assert counts(judged_result) == {"duplicate: source": 1, "reused sequence": 1}
     assert judged_result["verdict"] == "violated"
-    judged_result = judged(
+    judged_result = judge_folder(
         tmp_path, OKS, send(1), receive(0, 1, 2), DRAINED
     )  # a line that was repeated
     assert counts(judged_result) == {}
-    judged_result = judged(tmp_path, OKS, send(1, "failed", offset=3), receive(0, 1, 2), DRAINED)
+    judged_result = judge_folder(
+        tmp_path, OKS, send(1, "failed", offset=3), receive(0, 1, 2), DRAINED
+    )
     assert counts(judged_result) == {}
     assert judged_result["metrics"]["ok"] == 3
 
 
 def test_the_start_of_an_assignment_shows_what_was_skipped(tmp_path: Path) -> None:
-    judged_result = judged(tmp_path, OKS, assign(0), receive(1, 2), DRAINED)
+    judged_result = judge_folder(tmp_path, OKS, assign(0), receive(1, 2), DRAINED)
     assert counts(judged_result) == {"poll skip": 1, "lost: unlocated": 1}
-    judged_result = judged(tmp_path, OKS, assign(1), receive(1, 2), DRAINED)
+    judged_result = judge_folder(tmp_path, OKS, assign(1), receive(1, 2), DRAINED)
     assert counts(judged_result) == {"lost: unlocated": 1}
 
 
@@ -275,8 +281,8 @@ def test_a_history_larger_than_memory_goes_to_disk(
         receive(*(n for n in range(400) if n != 77)),
         DRAINED,
     )
-    whole = judged(tmp_path, lines)
+    whole = judge_folder(tmp_path, lines)
     monkeypatch.setattr("shoal.audit.history.store.ROWS_PER_CHUNK", 30)
     monkeypatch.setattr("shoal.audit.history.store.MOST_ROWS_IN_MEMORY", 100)
-    assert judged(tmp_path, lines) == whole
+    assert judge_folder(tmp_path, lines) == whole
     assert counts(whole) == {"lost: unlocated": 1, "poll skip": 1, "torn transaction": 1}

@@ -22,7 +22,7 @@ COUNT, LANES = 60, 2
 NOBODY: Row = {"producer": "", "lane": -1, "sequence": -1, "intact": False}
 
 
-def troubled_run(seed: int) -> History:
+def make_troubled_run(seed: int) -> History:
     """Everything that a look may raise, at places of chance."""
     random = Random(seed)
     history = clean_run(producers=2, lanes=LANES, count=COUNT, mirror=random.random() < 0.3)
@@ -89,7 +89,7 @@ def in_steps(run: Path, random: Random) -> list[list[str]]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_every_look_finds_what_a_whole_look_finds(seed: int, tmp_path: Path) -> None:
-    history = busy_run() if seed == 0 else troubled_run(seed)
+    history = busy_run() if seed == 0 else make_troubled_run(seed)
     run = history.write(tmp_path / "run", rows_per_segment=9)
     growing = GrowingLedger(run, READ_TABLES)
     follower = RunFollower(increments=Increments(rows_per_cell=40))

@@ -41,7 +41,7 @@ def page_of(history: History, folder: Path) -> GroupPage:
     return build(history, folder).groups["g"]
 
 
-def faulted(history: History, began_us: int, ended_us: int) -> History:
+def make_faulted(history: History, began_us: int, ended_us: int) -> History:
     for phase, at_us in (("begin", began_us), ("end", ended_us)):
         fault = {"fault": 1, "phase": phase, "name": "kill", "target": "source/1", "detail": {}}
         history.commits.append({"kind": "fault", "at_us": at_us, **fault})
@@ -164,7 +164,7 @@ def test_the_worst_lanes_come_first_with_their_stretches(tmp_path: Path) -> None
 
 
 def test_curves_are_those_before_during_and_after_faults(tmp_path: Path) -> None:
-    history = faulted(clean_run(lanes=1, count=300), 100_000, 200_000)
+    history = make_faulted(clean_run(lanes=1, count=300), 100_000, 200_000)
     for _, row in history.rows["receipts"]:
         if 100 <= row["sequence"] < 200:
             row["received_us"] += 50_000
@@ -223,7 +223,7 @@ def trace(folder: Path, lane: int, sequence: int, producer: str = "p0") -> Any:
 
 
 def test_a_life_has_every_event_and_the_neighbours(tmp_path: Path) -> None:
-    history = faulted(lossy_run(), 50_000, 100_500)
+    history = make_faulted(lossy_run(), 50_000, 100_500)
     for row in history.table("log"):
         row["append_us"] = 1000 * row["sequence"] + (100 if row["cluster"] == "source" else 900)
     folder = history.write(tmp_path / "run")

@@ -56,24 +56,24 @@ def not_mirrored(history: History) -> None:
     drop(history, "receipts", is_message(0, 7))
 
 
-def undelivered(history: History) -> None:
+def lose_delivery(history: History) -> None:
     drop(history, "receipts", is_message(0, 7))
 
 
-def expired(history: History) -> None:
+def expire(history: History) -> None:
     first = is_message(0, 0, 1, 2, 3, 4)
     drop(history, "log", first)
     drop(history, "receipts", first)
     change(history, "scans", lambda r: r["cluster"] == "source" and r["partition"] == 0, start=5)
 
 
-def expired_at_target(history: History) -> None:
+def expire_at_target(history: History) -> None:
     drop(history, "log", is_message(0, 0, 1, 2, 3, 4, cluster="target"))
     drop(history, "receipts", is_message(0, 2, 3, 4))
     change(history, "scans", lambda r: r["cluster"] == "target" and r["partition"] == 0, start=5)
 
 
-def expired_before_consumers_began(history: History) -> None:
+def expire_before_consumers_begin(history: History) -> None:
     drop(history, "log", is_message(0, 0, 1, 2, 3, 4, cluster="target"))
     drop(history, "receipts", is_message(0, 0, 1, 2, 3, 4))
     change(history, "scans", lambda r: r["cluster"] == "target" and r["partition"] == 0, start=5)
@@ -96,7 +96,7 @@ def whole_stream(history: History) -> None:
     drop(history, "receipts", lambda r: r["lane"] == 1)
 
 
-def swapped_by_mirror(history: History) -> None:
+def swap_by_mirror(history: History) -> None:
     for sequence, offset in ((5, 6), (6, 5)):
         change(history, "log", is_message(0, sequence, cluster="target"), offset=offset)
         change(history, "receipts", is_message(0, sequence), sequence=100 + sequence)
@@ -104,35 +104,35 @@ def swapped_by_mirror(history: History) -> None:
     change(history, "receipts", is_message(0, 106), sequence=5)
 
 
-def swapped_by_producer(history: History) -> None:
-    swapped_by_mirror(history)
+def swap_by_producer(history: History) -> None:
+    swap_by_mirror(history)
     for sequence, offset in ((5, 6), (6, 5)):
         change(history, "log", is_message(0, sequence, cluster="source"), offset=offset)
         change(history, "attempts", is_message(0, sequence), offset=offset)
 
 
-def swapped_by_consumer(history: History) -> None:
+def swap_by_consumer(history: History) -> None:
     rows = history.rows["receipts"]
     rows[5], rows[6] = rows[6], rows[5]
 
 
-def corrupted_by_mirror(history: History) -> None:
+def corrupt_by_mirror(history: History) -> None:
     change(history, "log", is_message(0, 7, cluster="target"), intact=False)
     change(history, "receipts", is_message(0, 7), intact=False)
 
 
-def corrupted_by_producer(history: History) -> None:
+def corrupt_by_producer(history: History) -> None:
     change(history, "log", is_message(0, 7), intact=False)
     change(history, "receipts", is_message(0, 7), intact=False)
 
 
-def unexpected(history: History) -> None:
+def add_unexpected(history: History) -> None:
     put(history, "target", "ghost", 0, 3, offset=20)
     receive(history, "ghost", 0, 3, offset=20)
     change(history, "scans", lambda r: r["cluster"] == "target" and r["partition"] == 0, end=21)
 
 
-def aborted_read(history: History) -> None:
+def read_aborted(history: History) -> None:
     change(history, "attempts", is_message(0, 7), outcome=FAILED, offset=-1)
 
 
@@ -140,15 +140,15 @@ def two_at_one_offset(history: History) -> None:
     change(history, "attempts", is_message(0, 7), offset=8)
 
 
-def vanished(history: History) -> None:
+def vanish(history: History) -> None:
     drop(history, "log", is_message(0, 7, cluster="target"))
 
 
-def vanished_at_source(history: History) -> None:
+def vanish_at_source(history: History) -> None:
     drop(history, "log", is_message(0, 7, cluster="source"))
 
 
-def seen_twice_in_one_poll(history: History) -> None:
+def see_twice_in_one_poll(history: History) -> None:
     row = dict(history.rows["receipts"][7][1])
     history.rows["receipts"].insert(8, ("w", row))
 
@@ -157,32 +157,32 @@ STAGES = ("producer_to_source", "source_to_target", "log_to_consumers")
 PLANTED = [
     (never_stored, {"lost: never-stored": 1}, (0,)),
     (not_mirrored, {"lost: not-mirrored": 1}, (1,)),
-    (undelivered, {"lost: undelivered": 1, "poll skip": 1}, (2,)),
-    (expired, {"lost: expired": 5}, (1,)),
-    (expired_at_target, {"lost: expired at target": 3}, (2,)),
-    (expired_before_consumers_began, {"lost: expired at target": 5}, (2,)),
+    (lose_delivery, {"lost: undelivered": 1, "poll skip": 1}, (2,)),
+    (expire, {"lost: expired": 5}, (1,)),
+    (expire_at_target, {"lost: expired at target": 3}, (2,)),
+    (expire_before_consumers_begin, {"lost: expired at target": 5}, (2,)),
     (tail, {"lost: not-mirrored": 3, "tail loss": 3}, (1,)),
     (all_but_the_first, {"lost: not-mirrored": 19, "tail loss": 19}, (1,)),
     (whole_stream, {"lost: not-mirrored": 20, "tail loss": 20}, (1,)),
-    (swapped_by_mirror, {"reordered": 1, "reordered: target": 1}, (1,)),
+    (swap_by_mirror, {"reordered": 1, "reordered: target": 1}, (1,)),
     (
-        swapped_by_producer,
+        swap_by_producer,
         {"reordered": 1, "reordered: source": 1, "reordered: target": 1},
         (0,),
     ),
     (
-        swapped_by_consumer,
+        swap_by_consumer,
         {"reordered": 1, "poll skip": 2, "non-monotonic poll": 1},
         (2,),
     ),
-    (corrupted_by_mirror, {"corrupted": 1}, (1,)),
-    (corrupted_by_producer, {"corrupted": 1}, (0,)),
-    (unexpected, {"unexpected": 1}, (1,)),
-    (aborted_read, {"aborted read": 1}, (0,)),
+    (corrupt_by_mirror, {"corrupted": 1}, (1,)),
+    (corrupt_by_producer, {"corrupted": 1}, (0,)),
+    (add_unexpected, {"unexpected": 1}, (1,)),
+    (read_aborted, {"aborted read": 1}, (0,)),
     (two_at_one_offset, {"inconsistent offset": 1, "duplicate: source": 1}, (0,)),
-    (vanished, {"vanished": 1}, (1,)),
-    (vanished_at_source, {"vanished": 1}, (0,)),
-    (seen_twice_in_one_poll, {"non-monotonic poll": 1}, (2,)),
+    (vanish, {"vanished": 1}, (1,)),
+    (vanish_at_source, {"vanished": 1}, (0,)),
+    (see_twice_in_one_poll, {"non-monotonic poll": 1}, (2,)),
 ]
 
 
@@ -448,23 +448,23 @@ def test_of_deliveries_from_two_partitions_the_earlier_is_the_first(tmp_path: Pa
     assert result.findings["duplicate: target"].count == 1
 
 
-def altered_key(history: History) -> None:
+def alter_key(history: History) -> None:
     copy = is_message(0, 7, cluster="target")
     change(history, "log", copy, intact=False, key_check=99)
     change(history, "receipts", is_message(0, 7), intact=False)
 
 
-def dropped_headers(history: History) -> None:
+def drop_headers(history: History) -> None:
     change(history, "log", lambda r: r["cluster"] == "target", intact=False, headers_check=0)
     change(history, "receipts", lambda _: True, intact=False)
 
 
-def changed_timestamp(history: History) -> None:
+def change_timestamp(history: History) -> None:
     history.promises = {"fidelity": ["key", "headers", "payload", "timestamps"]}
     change(history, "log", is_message(0, 7, cluster="target"), timestamp_us=123_000)
 
 
-def changed_partition(history: History) -> None:
+def change_partition(history: History) -> None:
     history.promises = {"fidelity": ["partition"]}
     change(history, "log", is_message(0, 7, cluster="target"), partition=1, offset=20)
     change(history, "receipts", is_message(0, 7), partition=1, offset=20)
@@ -472,10 +472,10 @@ def changed_partition(history: History) -> None:
 
 
 ALTERED = [
-    (altered_key, {"altered: key": 1}),
-    (dropped_headers, {"altered: headers": 40}),
-    (changed_timestamp, {"altered: timestamp": 1}),
-    (changed_partition, {"altered: partition": 1}),
+    (alter_key, {"altered: key": 1}),
+    (drop_headers, {"altered: headers": 40}),
+    (change_timestamp, {"altered: timestamp": 1}),
+    (change_partition, {"altered: partition": 1}),
 ]
 
 
@@ -517,7 +517,7 @@ def test_records_that_cannot_be_read_are_nobodys(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- batches
 
 
-def batched_run(**changes: Any) -> History:
+def make_batched_run(**changes: Any) -> History:
     """One lane in batches of four messages, the same in both logs, with bytes promised."""
     history = clean_run(lanes=1, count=20)
     history.promises = {"fidelity": ["bytes"]}
@@ -531,7 +531,7 @@ def batched_run(**changes: Any) -> History:
 
 
 def test_batches_that_are_the_same_differ_in_nothing(tmp_path: Path) -> None:
-    assert judge(batched_run(offset=77), tmp_path).findings == {}
+    assert judge(make_batched_run(offset=77), tmp_path).findings == {}
 
 
 @pytest.mark.parametrize(
@@ -546,7 +546,7 @@ def test_batches_that_are_the_same_differ_in_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_batch_that_differs_in_anything_is_found(change: dict[str, int], tmp_path: Path) -> None:
-    result = judge(batched_run(**change), tmp_path)
+    result = judge(make_batched_run(**change), tmp_path)
     assert counts(result) == {"batch differs": 1}
     assert result.worst.stages["source_to_target"].findings == ("batch differs",)
     assert result.findings["batch differs"].witness is not None
@@ -554,7 +554,7 @@ def test_a_batch_that_differs_in_anything_is_found(change: dict[str, int], tmp_p
 
 
 def test_a_batch_that_was_encoded_anew_is_compared_record_by_record(tmp_path: Path) -> None:
-    history = batched_run(records_check=99)
+    history = make_batched_run(records_check=99)
     history.add("re_encoded", topic="t", partition=0, offset=8)
     assert judge(history, tmp_path / "same").findings == {}
     change(history, "log", is_message(0, 9, cluster="target"), timestamp_us=5)
@@ -562,12 +562,12 @@ def test_a_batch_that_was_encoded_anew_is_compared_record_by_record(tmp_path: Pa
 
 
 def test_append_times_of_the_target_are_its_own(tmp_path: Path) -> None:
-    history = batched_run(max_timestamp_us=1000, stamped=True)
+    history = make_batched_run(max_timestamp_us=1000, stamped=True)
     assert judge(history, tmp_path).findings == {}
 
 
 def test_a_batch_whose_source_is_gone_cannot_be_compared(tmp_path: Path) -> None:
-    history = batched_run(records_check=99)
+    history = make_batched_run(records_check=99)
     drop(history, "log", is_message(0, *range(12), cluster="source"))
     drop(history, "batches", lambda r: r["cluster"] == "source" and r["offset"] < 12)
     change(history, "scans", lambda r: r["cluster"] == "source", start=12)
@@ -575,7 +575,7 @@ def test_a_batch_whose_source_is_gone_cannot_be_compared(tmp_path: Path) -> None
 
 
 def test_batches_may_differ_where_bytes_are_not_promised(tmp_path: Path) -> None:
-    history = batched_run(records_check=99)
+    history = make_batched_run(records_check=99)
     history.promises = {}
     assert judge(history, tmp_path).verdict is Verdict.PROVEN
 
@@ -614,30 +614,30 @@ def in_transaction(history: History, fate: int, **columns: Any) -> None:
         history.add("transactions", **{**message, **details})
 
 
-def aborted_and_shown(history: History) -> None:
+def abort_and_show(history: History) -> None:
     in_transaction(history, ABORTED)
 
 
-def shown_too_early(history: History) -> None:
+def show_too_early(history: History) -> None:
     in_transaction(history, COMMITTED, requested_us=9_500)
 
 
-def torn_by_the_mirror(history: History) -> None:
+def tear_in_the_mirror(history: History) -> None:
     in_transaction(history, COMMITTED)
     not_mirrored(history)
 
 
-def refused_and_committed(history: History) -> None:
+def refuse_and_commit(history: History) -> None:
     in_transaction(history, COMMITTED)
     change(history, "attempts", is_message(0, 7), outcome=FAILED, error=10, offset=-1)
 
 
 BLAMED = [
-    (refused_and_committed, "producer_to_source", "producer_to_source"),
+    (refuse_and_commit, "producer_to_source", "producer_to_source"),
     (unreadable_copy, "source_to_target", "log_to_consumers"),
-    (aborted_and_shown, "source_to_target", "log_to_consumers"),
-    (shown_too_early, "source_to_target", "log_to_consumers"),
-    (torn_by_the_mirror, "source_to_target", "log_to_consumers"),
+    (abort_and_show, "source_to_target", "log_to_consumers"),
+    (show_too_early, "source_to_target", "log_to_consumers"),
+    (tear_in_the_mirror, "source_to_target", "log_to_consumers"),
 ]
 
 
@@ -648,7 +648,7 @@ def test_the_stage_that_exposes_hidden_messages_is_blamed(
     plant: Callable[[History], None], with_mirror: str, without: str, tmp_path: Path
 ) -> None:
     for mirror, blamed in ((True, with_mirror), (False, without)):
-        if not mirror and plant in (unreadable_copy, torn_by_the_mirror):
+        if not mirror and plant in (unreadable_copy, tear_in_the_mirror):
             continue  # these are a mirror's doing
         history = clean_run(mirror=mirror)
         plant(history)
@@ -660,7 +660,7 @@ def test_the_stage_that_exposes_hidden_messages_is_blamed(
 
 def test_isolation_is_that_of_each_group(tmp_path: Path) -> None:
     history = clean_run()
-    aborted_and_shown(history)
+    abort_and_show(history)
     one = history.write(tmp_path / "one")
     other = History(groups=("h",)).write(tmp_path / "other")
     plan = json.loads((other / "run.json").read_text())

@@ -6,7 +6,7 @@ from shoal.audit.self_test.plantings import PLANTINGS
 from shoal.audit.self_test.report import page, summary
 from shoal.audit.self_test.trial import run_trials
 from shoal.model.findings import Finding
-from support.sizes import sized
+from support.sizes import size_cases
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ UNSAID = {
 }
 
 
-@sized("histories", quick=500, long=1000)
+@size_cases("histories", quick=500, long=1000)
 def test_plantings_are_found_and_nothing_else(histories: int) -> None:
     tally = run_trials(histories, seed=9)
     assert tally.failures == []

@@ -18,7 +18,7 @@ from support.audit.history_files import (
     assign,
     counts,
     cut_up,
-    judged,
+    judge_folder,
     log,
     position,
     receive,
@@ -43,11 +43,11 @@ def member(seq: int, outcome: str = "ok", fate: str | None = "committed", **fiel
     return send(seq, outcome, txn="x", fate=fate, **fields)
 
 
-def stored(cluster: str, *sequences: int) -> list[Line]:
+def store_message(cluster: str, *sequences: int) -> list[Line]:
     return log(cluster, *((seq, seq) for seq in sequences))
 
 
-def acked(*sequences: int) -> list[Line]:
+def ack_message(*sequences: int) -> list[Line]:
     return [send(seq, acked_us=1000 * seq + 300) for seq in sequences]
 
 
@@ -225,33 +225,50 @@ EVIDENCE = [
 SOURCE_SCANS = [
     Case(
         "a scan of the source decides every acknowledged message, drained or not",
-        [acked(0, 1), stored("source", 0), scan("source", 0, 2), receive(0), UNDRAINED],
+        [
+            ack_message(0, 1),
+            store_message("source", 0),
+            scan("source", 0, 2),
+            receive(0),
+            UNDRAINED,
+        ],
         "violated",
         {"lost: never-stored": 1, "tail loss": 1},
     ),
     Case(
         "an acknowledged offset at or above the scan's end is absent: an empty log",
-        [acked(0), scan("source", 0, 0), UNDRAINED],
+        [ack_message(0), scan("source", 0, 0), UNDRAINED],
         "violated",
         {"lost: never-stored": 1, "tail loss": 1},
     ),
     Case(
         "the same behind a mirror",
-        [run(mirror=True), acked(0), scan("source", 0, 0), UNDRAINED],
+        [run(mirror=True), ack_message(0), scan("source", 0, 0), UNDRAINED],
         "violated",
         {"lost: never-stored": 1, "tail loss": 1},
     ),
     Case(
         "a truncation of the source shows what was delivered to have vanished, drained or not",
-        [acked(0, 1, 2), stored("source", 0), scan("source", 0, 1), receive(0, 1, 2), UNDRAINED],
+        [
+            ack_message(0, 1, 2),
+            store_message("source", 0),
+            scan("source", 0, 1),
+            receive(0, 1, 2),
+            UNDRAINED,
+        ],
         "violated",
         {"vanished": 2},
     ),
     Case(
         "and what was mirrored",
         [
-            [acked(0, 1, 2), stored("source", 0), scan("source", 0, 1), receive(0, 1, 2)],
-            [stored("target", 0, 1, 2), scan("target", 0, 3), UNDRAINED],
+            [
+                ack_message(0, 1, 2),
+                store_message("source", 0),
+                scan("source", 0, 1),
+                receive(0, 1, 2),
+            ],
+            [store_message("target", 0, 1, 2), scan("target", 0, 3), UNDRAINED],
         ],
         "violated",
         {"vanished": 2},
@@ -259,7 +276,7 @@ SOURCE_SCANS = [
     Case(
         "an unknown attempt at or above the scan's end may have come later",
         [
-            [acked(0), send(1, "unknown"), stored("source", 0), scan("source", 0, 1)],
+            [ack_message(0), send(1, "unknown"), store_message("source", 0), scan("source", 0, 1)],
             [receive(0, 1), UNDRAINED],
         ],
         "proven",
@@ -268,7 +285,7 @@ SOURCE_SCANS = [
     Case(
         "unless the lane was drained",
         [
-            [acked(0), send(1, "unknown"), stored("source", 0), scan("source", 0, 1)],
+            [ack_message(0), send(1, "unknown"), store_message("source", 0), scan("source", 0, 1)],
             [receive(0, 1), DRAINED],
         ],
         "violated",
@@ -277,8 +294,8 @@ SOURCE_SCANS = [
     Case(
         "of the target, an offset at or above the end is not absent before the drain",
         [
-            [acked(0, 1), stored("source", 0, 1), scan("source", 0, 2), receive(0, 1)],
-            [stored("target", 0), scan("target", 0, 1), UNDRAINED],
+            [ack_message(0, 1), store_message("source", 0, 1), scan("source", 0, 2), receive(0, 1)],
+            [store_message("target", 0), scan("target", 0, 1), UNDRAINED],
         ],
         "proven",
         {},
@@ -286,15 +303,21 @@ SOURCE_SCANS = [
     Case(
         "after it, it is",
         [
-            [acked(0, 1), stored("source", 0, 1), scan("source", 0, 2), receive(0, 1)],
-            [stored("target", 0), scan("target", 0, 1), DRAINED],
+            [ack_message(0, 1), store_message("source", 0, 1), scan("source", 0, 2), receive(0, 1)],
+            [store_message("target", 0), scan("target", 0, 1), DRAINED],
         ],
         "violated",
         {"vanished": 1},
     ),
     Case(
         "below the log start: expired",
-        [acked(0, 1), stored("source", 1), scan("source", 1, 2), receive(1), UNDRAINED],
+        [
+            ack_message(0, 1),
+            store_message("source", 1),
+            scan("source", 1, 2),
+            receive(1),
+            UNDRAINED,
+        ],
         "violated",
         {"lost: expired": 1},
     ),
@@ -302,7 +325,7 @@ SOURCE_SCANS = [
 
 # What an unclean election leaves: 1 and 2 were acknowledged and truncated, 3 and 4 took offsets
 # of theirs.
-TRUNCATED = [*acked(0, 1, 2), send(3, offset=1, acked_us=9), send(4, offset=2, acked_us=9)]
+TRUNCATED = [*ack_message(0, 1, 2), send(3, offset=1, acked_us=9), send(4, offset=2, acked_us=9)]
 REST = [*log("source", (0, 0), (3, 1), (4, 2)), scan("source", 0, 3)]
 
 ORDER = [
@@ -315,7 +338,13 @@ ORDER = [
     Case(
         "not even if the lane was not drained and its offset lies beyond the scan",
         [
-            [acked(0), send(2, offset=9), send(3, offset=1), receive(0), receive(3, offset=1)],
+            [
+                ack_message(0),
+                send(2, offset=9),
+                send(3, offset=1),
+                receive(0),
+                receive(3, offset=1),
+            ],
             [log("source", (0, 0), (3, 1)), scan("source", 0, 2), UNDRAINED],
         ],
         "violated",
@@ -324,7 +353,12 @@ ORDER = [
     Case(
         "in the target neither",
         [
-            [acked(0, 1, 2), stored("source", 0, 1, 2), scan("source", 0, 3), receive(0)],
+            [
+                ack_message(0, 1, 2),
+                store_message("source", 0, 1, 2),
+                scan("source", 0, 3),
+                receive(0),
+            ],
             [receive(1, offset=3, assignment=2), receive(2, offset=1, assignment=3), DRAINED],
             [log("target", (0, 0), (2, 1)), scan("target", 0, 4)],
         ],
@@ -349,7 +383,7 @@ ORDER = [
     Case(
         "messages that were never attempted enter no order metric",
         [
-            [acked(0, 1), receive(0), receive(90, offset=1), receive(1, offset=2), DRAINED],
+            [ack_message(0, 1), receive(0), receive(90, offset=1), receive(1, offset=2), DRAINED],
             [send(1, offset=2, acked_us=1300)],
         ],
         "violated",
@@ -364,7 +398,7 @@ ORDER = [
         "nor in a log",
         [
             [
-                acked(0),
+                ack_message(0),
                 send(1, offset=2),
                 log("source", (0, 0), (90, 1), (1, 2)),
                 scan("source", 0, 3),
@@ -379,57 +413,68 @@ ORDER = [
 POLLS = [
     Case(
         "the first delivery lies below the assignment's start: non-monotonic poll",
-        [acked(0, 1), assign(1), receive(0, 1), DRAINED],
+        [ack_message(0, 1), assign(1), receive(0, 1), DRAINED],
         "violated",
         {"non-monotonic poll": 1},
     ),
     Case(
         "at the start: nothing",
-        [acked(0, 1), assign(0), receive(0, 1), DRAINED],
+        [ack_message(0, 1), assign(0), receive(0, 1), DRAINED],
         "proven",
         {},
     ),
     Case(
         "between the assignment's start and the first delivery there is a known message: poll skip",
-        [acked(0, 1), receive(0), assign(0, assignment=2), receive(1, assignment=2), DRAINED],
+        [ack_message(0, 1), receive(0), assign(0, assignment=2), receive(1, assignment=2), DRAINED],
         "violated",
         {"poll skip": 1},
     ),
     Case(
         "known: in the scan; without a scan, delivered to anyone or acknowledged there",
         [
-            [acked(0, 2), assign(0, assignment=2), receive(0), receive(2, assignment=2), DRAINED],
-            [stored("source", 2), scan("source", 0, 3)],
+            [
+                ack_message(0, 2),
+                assign(0, assignment=2),
+                receive(0),
+                receive(2, assignment=2),
+                DRAINED,
+            ],
+            [store_message("source", 2), scan("source", 0, 3)],
         ],
         "violated",
         {"poll skip": 0, "vanished": 1},
     ),
     Case(
         "messages of aborted or open transactions are not",
-        [acked(0, 2), member(1, "ok", "aborted"), receive(0, 2), DRAINED],
+        [ack_message(0, 2), member(1, "ok", "aborted"), receive(0, 2), DRAINED],
         "proven",
         {},
     ),
     Case(
         "the next offset is not higher: non-monotonic poll, also where it is read again",
-        [acked(0, 1), receive(0, 0, 1), DRAINED],
+        [ack_message(0, 1), receive(0, 0, 1), DRAINED],
         "violated",
         {"non-monotonic poll": 1},
     ),
 ]
 
-BOTH = [*acked(0, 1, 2), *stored("source", 0, 1, 2), scan("source", 0, 3)]
+BOTH = [*ack_message(0, 1, 2), *store_message("source", 0, 1, 2), scan("source", 0, 3)]
 CAUSES = [
     Case(
         "pending while its last known copy is at or above the reader's position and not drained",
-        [acked(0, 1), receive(0), UNDRAINED],
+        [ack_message(0, 1), receive(0), UNDRAINED],
         "inconclusive",
         {"pending": 1},
     ),
     Case(
         "never-stored comes first: committed and in neither log",
         [
-            [acked(0, 1, 2), stored("source", 0, 2), stored("target", 0, 2), scan("source", 0, 3)],
+            [
+                ack_message(0, 1, 2),
+                store_message("source", 0, 2),
+                store_message("target", 0, 2),
+                scan("source", 0, 3),
+            ],
             [scan("target", 0, 3), receive(0, 2), UNDRAINED],
         ],
         "violated",
@@ -438,7 +483,12 @@ CAUSES = [
     Case(
         "expired: its offset lies below the log start",
         [
-            [acked(0, 1, 2), stored("source", 2), stored("target", 2), scan("source", 1, 3)],
+            [
+                ack_message(0, 1, 2),
+                store_message("source", 2),
+                store_message("target", 2),
+                scan("source", 1, 3),
+            ],
             [scan("target", 0, 3), receive(2), DRAINED],
         ],
         "violated",
@@ -447,7 +497,13 @@ CAUSES = [
     Case(
         "not-mirrored: below the mirror's position",
         [
-            [BOTH, stored("target", 0), scan("target", 0, 1), position("mirror", 2), receive(0)],
+            [
+                BOTH,
+                store_message("target", 0),
+                scan("target", 0, 1),
+                position("mirror", 2),
+                receive(0),
+            ],
             [UNDRAINED],
         ],
         "violated",
@@ -455,7 +511,7 @@ CAUSES = [
     ),
     Case(
         "or its lane was drained",
-        [BOTH, stored("target", 0), scan("target", 0, 1), receive(0), DRAINED],
+        [BOTH, store_message("target", 0), scan("target", 0, 1), receive(0), DRAINED],
         "violated",
         {"lost: not-mirrored": 2, "tail loss": 2},
     ),
@@ -464,8 +520,8 @@ CAUSES = [
         [
             [
                 run(mirror=True),
-                acked(0, 1),
-                stored("source", 0, 1),
+                ack_message(0, 1),
+                store_message("source", 0, 1),
                 scan("source", 0, 2),
                 receive(1),
             ],
@@ -477,7 +533,12 @@ CAUSES = [
     Case(
         "and only there",
         [
-            [run(mirror=True, ordered=False), acked(0, 1), stored("source", 0, 1), receive(1)],
+            [
+                run(mirror=True, ordered=False),
+                ack_message(0, 1),
+                store_message("source", 0, 1),
+                receive(1),
+            ],
             [scan("source", 0, 2), scan("target", 0, 0), UNDRAINED],
         ],
         "inconclusive",
@@ -485,7 +546,7 @@ CAUSES = [
     ),
     Case(
         "expired at target: its start moved past the neighbours",
-        [BOTH, stored("target", 2), scan("target", 2, 3), receive(0, 2), DRAINED],
+        [BOTH, store_message("target", 2), scan("target", 2, 3), receive(0, 2), DRAINED],
         "violated",
         {"lost: expired at target": 1},
     ),
@@ -497,7 +558,7 @@ CAUSES = [
     ),
     Case(
         "unlocated: the scan that could name the stage is missing",
-        [acked(0, 1), receive(0), DRAINED],
+        [ack_message(0, 1), receive(0), DRAINED],
         "violated",
         {"lost: unlocated": 1, "tail loss": 1},
     ),
@@ -532,7 +593,7 @@ def test_a_sentence_of_the_definitions(case: Case, tmp_path: Path) -> None:
     wanted = {name: count for name, count in case.found.items() if count}
     plain = PlainJudge(lines)
     by_plain = {name: count for name, (count, _) in plain.findings().items()}
-    judged_result = judged(tmp_path, lines)
+    judged_result = judge_folder(tmp_path, lines)
     assert counts(judged_result) == wanted
     assert judged_result["verdict"] == case.verdict
     assert by_plain == wanted

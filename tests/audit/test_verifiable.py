@@ -24,7 +24,7 @@ def record(value: str, partition: int, offset: int, at_ms: int = 2) -> dict[str,
     return {"timestamp": at_ms, "name": "record_data", "key": None, "value": value, **place}
 
 
-def assigned(*partitions: int, at_ms: int = 0) -> dict[str, Any]:
+def assign_partition(*partitions: int, at_ms: int = 0) -> dict[str, Any]:
     listed = [{"topic": "t", "partition": partition} for partition in partitions]
     return {"timestamp": at_ms, "name": "partitions_assigned", "partitions": listed}
 
@@ -47,7 +47,7 @@ def judge_files(
 
 def test_two_partitions_in_order(tmp_path: Path) -> None:
     sent = ["[2026-01-01] WARN noise", success("0", 0, 0), success("1", 1, 0), success("2", 0, 1)]
-    got = [assigned(0, 1), record("1", 1, 0), record("0", 0, 0), record("2", 0, 1), '{"cut']
+    got = [assign_partition(0, 1), record("1", 1, 0), record("0", 0, 0), record("2", 0, 1), '{"cut']
     path = tmp_path / "c"
     found = judge_files(tmp_path, sent, got[:-1])
     assert (found["verdict"], counts(found)) == ("proven", {})
@@ -58,18 +58,20 @@ def test_two_partitions_in_order(tmp_path: Path) -> None:
 def test_loss_errors_and_numbers_of_which_nothing_was_reported(tmp_path: Path) -> None:
     sent = [success("7.0", 0, 0), error("7.1"), success("7.3", 0, 2), success("7.4", 0, 3)]
     sent.append({"timestamp": 9, "name": "tool_data", "sent": 7, "acked": 3})
-    found = judge_files(tmp_path, sent, [assigned(0), record("7.0", 0, 0), record("7.1", 0, 1)])
+    found = judge_files(
+        tmp_path, sent, [assign_partition(0), record("7.0", 0, 0), record("7.1", 0, 1)]
+    )
     assert counts(found) == {"lost: unlocated": 2, "tail loss": 2}
     metrics = found["metrics"]
     assert (metrics["attempts"], metrics["ok"], metrics["unknown"]) == (7, 3, 4)
     assert metrics["recovered"] == 1
-    found = judge_files(tmp_path, sent, [assigned(0), record("7.0", 0, 0)], drained=False)
+    found = judge_files(tmp_path, sent, [assign_partition(0), record("7.0", 0, 0)], drained=False)
     assert counts(found) == {"pending": 2}
 
 
 def test_what_a_killed_producer_could_not_report_is_no_surprise(tmp_path: Path) -> None:
     sent = [success("0", 0, 0), success("1", 0, 1)]
-    got = [assigned(0), *(record(str(n), 0, n) for n in range(4))]
+    got = [assign_partition(0), *(record(str(n), 0, n) for n in range(4))]
     found = judge_files(tmp_path, sent, got)
     assert (found["verdict"], counts(found)) == ("proven", {})
     assert (found["metrics"]["attempts"], found["metrics"]["recovered"]) == (4, 2)
@@ -79,20 +81,20 @@ def test_what_a_killed_producer_could_not_report_is_no_surprise(tmp_path: Path) 
 
 
 def test_a_clock_that_went_back_makes_no_disorder(tmp_path: Path) -> None:
-    got = [assigned(0, at_ms=5), record("0.0", 0, 0, 9), record("0.1", 0, 1, 3)]
+    got = [assign_partition(0, at_ms=5), record("0.0", 0, 0, 9), record("0.1", 0, 1, 3)]
     found = judge_files(tmp_path, [success("0.0", 0, 0), success("0.1", 0, 1)], got)
     assert (found["verdict"], found["findings"]) == ("proven", {})
 
 
 def test_a_consumer_that_received_nothing_says_so(tmp_path: Path) -> None:
     nothing = {"timestamp": 3, "name": "records_consumed", "count": 0, "partitions": []}
-    found = judge_files(tmp_path, [success("0", 0, 0)], [assigned(0), nothing])
+    found = judge_files(tmp_path, [success("0", 0, 0)], [assign_partition(0), nothing])
     assert counts(found) == {"lost: unlocated": 1, "tail loss": 1}
 
 
 def test_a_rebalance_is_a_re_read(tmp_path: Path) -> None:
     sent = [success("0", 0, 0), success("1", 0, 1)]
-    got = [assigned(0), record("0", 0, 0), record("1", 0, 1), assigned(0, at_ms=3)]
+    got = [assign_partition(0), record("0", 0, 0), record("1", 0, 1), assign_partition(0, at_ms=3)]
     found = judge_files(tmp_path, sent, [*got, record("1", 0, 1, at_ms=4)])
     assert counts(found) == {}
     assert found["metrics"]["re_reads"] == 1

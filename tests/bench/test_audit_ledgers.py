@@ -23,6 +23,6 @@ def test_the_audit_finds_what_is_planted_and_nothing_else(
     run = audit_ledgers.write_run(tmp_path / "run", 20_000, 4)
     result = audit(open_ledger([run]))
     found = {name: finding.count for name, finding in result.findings.items()}
-    for name, count in audit_ledgers.expected_losses(20_000).items():
+    for name, count in audit_ledgers.count_losses(20_000).items():
         assert found.pop(f"lost: {name.replace('_', '-')}") == count > 0
     assert found == {"reordered": 65, "poll skip": 168, "non-monotonic poll": 93}

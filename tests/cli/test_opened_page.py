@@ -16,7 +16,7 @@ from support.web_server import Served, serve_runs
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def browser_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A desktop whose browser only writes its arguments to this file."""
     seen, program = tmp_path / "seen", tmp_path / "bin" / "xdg-open"
     program.parent.mkdir()
@@ -43,12 +43,14 @@ def list_arguments() -> str:
     return "\n".join(" ".join(arguments or ()) for arguments in found)
 
 
-def test_no_process_has_the_token_among_its_arguments(opened: Path, tmp_path: Path) -> None:
+def test_no_process_has_the_token_among_its_arguments(
+    browser_arguments: Path, tmp_path: Path
+) -> None:
     with serve_runs(tmp_path, "--open", state=tmp_path / "state") as served:
-        file, address = read_redirect(opened)
+        file, address = read_redirect(browser_arguments)
         token = served.address.partition("token=")[2]
         assert address == served.address
-        assert token not in opened.read_text()
+        assert token not in browser_arguments.read_text()
         assert token not in list_arguments()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         served.log_in()
@@ -57,7 +59,9 @@ def test_no_process_has_the_token_among_its_arguments(opened: Path, tmp_path: Pa
 
 
 @pytest.mark.system("chromium")
-def test_a_browser_that_opens_the_file_is_logged_in(opened: Path, tmp_path: Path) -> None:
+def test_a_browser_that_opens_the_file_is_logged_in(
+    browser_arguments: Path, tmp_path: Path
+) -> None:
     from playwright.sync_api import expect
 
     from support.web_browser import PATIENCE_MS, open_browser
@@ -67,7 +71,7 @@ def test_a_browser_that_opens_the_file_is_logged_in(opened: Path, tmp_path: Path
         serve_runs(tmp_path, "--open", state=tmp_path / "state") as served,
         open_browser() as shown,
     ):
-        file, _ = read_redirect(opened)
+        file, _ = read_redirect(browser_arguments)
         page = shown.new_page()
         page.goto(file.as_uri())
         page.wait_for_url(f"http://{served.host}/**", timeout=PATIENCE_MS)
@@ -90,10 +94,10 @@ class StandIn:
 # Click does not wait for the browser, whose process this one then still has.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_page_of_the_demo_opens_by_such_a_file_too(
-    opened: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    browser_arguments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with demo._page(StandIn(), tmp_path, is_wanted=True) as is_visited:  # type: ignore[arg-type]
-        _, address = read_redirect(opened)
+        _, address = read_redirect(browser_arguments)
         assert address in capsys.readouterr().err
         assert address.endswith("#/demo")
         assert address.partition("token=")[2].partition("#")[0] not in list_arguments()
@@ -107,11 +111,11 @@ def test_the_page_of_the_demo_opens_by_such_a_file_too(
 
 @pytest.mark.parametrize("variable", ["DISPLAY", "WAYLAND_DISPLAY"])
 def test_without_a_desktop_or_a_folder_the_address_is_printed(
-    opened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    browser_arguments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.delenv("DISPLAY")
     assert not browser.open_address("http://127.0.0.1:1/?token=a")
     monkeypatch.setenv(variable, "0")
     (tmp_path / "state").write_text("not a folder")
     assert not browser.open_address("http://127.0.0.1:1/?token=a")
-    assert not opened.exists()
+    assert not browser_arguments.exists()

@@ -49,7 +49,7 @@ def owners_of(shares: Assignments) -> Counter[TopicPartition]:
     return Counter(tp for share in shares.values() for tp in share)
 
 
-def wanted_of(members: list[MemberSubscription], sizes: Mapping[str, int]) -> set[TopicPartition]:
+def find_wanted(members: list[MemberSubscription], sizes: Mapping[str, int]) -> set[TopicPartition]:
     wanted = {topic for member in members for topic in member.subscription.topics}
     return {TopicPartition(t, i) for t, n in sizes.items() if t in wanted for i in range(n)}
 
@@ -66,10 +66,10 @@ def test_everything_goes_to_one_who_wants_it(
     for member in members:
         assert {tp.topic for tp in shares[member.member_id]} <= member.subscription.topics
     if not assignor.is_cooperative:
-        assert owners.keys() == wanted_of(members, sizes)
+        assert owners.keys() == find_wanted(members, sizes)
 
 
-def settled(
+def rebalance_until_settled(
     members: list[MemberSubscription], sizes: dict[str, int]
 ) -> tuple[list[MemberSubscription], Assignments]:
     """The group after it has rebalanced until nothing moves any more."""
@@ -92,8 +92,8 @@ def settled(
 def test_cooperation_comes_to_rest_with_everything_shared_evenly(
     members: list[MemberSubscription], sizes: dict[str, int]
 ) -> None:
-    rested, shares = settled(members, sizes)
-    assert owners_of(shares).keys() == wanted_of(members, sizes)
+    rested, shares = rebalance_until_settled(members, sizes)
+    assert owners_of(shares).keys() == find_wanted(members, sizes)
     assert assign_sticky(rested, sizes) == shares
     for giver in rested:
         for taker in rested:
@@ -106,7 +106,7 @@ def test_cooperation_comes_to_rest_with_everything_shared_evenly(
 def test_what_moves_is_given_up_first(
     members: list[MemberSubscription], sizes: dict[str, int]
 ) -> None:
-    rested, before = settled(members, sizes)
+    rested, before = rebalance_until_settled(members, sizes)
     newcomer = wish("new", *TOPICS)
     after = assign_sticky([*rested, newcomer], sizes)
     for member_id, share in before.items():
@@ -118,7 +118,9 @@ def test_what_moves_is_given_up_first(
 def test_a_newcomer_takes_its_share_and_nothing_else_moves(
     member_count: int, sizes: dict[str, int]
 ) -> None:
-    rested, before = settled([wish(f"m{n}", *TOPICS) for n in range(member_count)], sizes)
+    rested, before = rebalance_until_settled(
+        [wish(f"m{n}", *TOPICS) for n in range(member_count)], sizes
+    )
     after = assign_sticky([*rested, wish("new", *TOPICS)], sizes)
     total = sum(sizes.values())
     taken = total - sum(len(after[name]) for name in before)

@@ -469,7 +469,7 @@ async def test_what_cannot_be_encoded_is_the_callers_error() -> None:
 # List offsets
 
 
-def listed(*parts: tuple[int, int, int]) -> Values:
+def list_offsets_answer(*parts: tuple[int, int, int]) -> Values:
     return {
         "topics": [
             {
@@ -493,8 +493,8 @@ async def test_offsets_are_asked_for_again_where_a_leader_cannot_tell_yet() -> N
     async with ScriptedCluster() as cluster, client_of(cluster) as client:
         cluster.answer_once(
             ApiKey.LIST_OFFSETS,
-            listed((0, 0, 10), (1, Code.OFFSET_NOT_AVAILABLE, -1)),
-            listed((1, 0, 20)),
+            list_offsets_answer((0, 0, 10), (1, Code.OFFSET_NOT_AVAILABLE, -1)),
+            list_offsets_answer((1, 0, 20)),
         )
         offsets = await client.list_offsets({T0: LATEST, T1: LATEST})
         assert {tp: found.offset for tp, found in offsets.items()} == {T0: 10, T1: 20}
@@ -512,7 +512,9 @@ async def test_the_youngest_timestamp_needs_a_broker_that_knows_it() -> None:
 
 async def test_an_error_that_will_not_pass_is_raised() -> None:
     async with ScriptedCluster() as cluster, client_of(cluster) as client:
-        cluster.answer_once(ApiKey.LIST_OFFSETS, listed((0, Code.TOPIC_AUTHORIZATION_FAILED, -1)))
+        cluster.answer_once(
+            ApiKey.LIST_OFFSETS, list_offsets_answer((0, Code.TOPIC_AUTHORIZATION_FAILED, -1))
+        )
         with pytest.raises(KafkaError, match=r"t-0: TOPIC_AUTHORIZATION_FAILED \(29\)"):
             await client.list_offsets({T0: LATEST})
 

@@ -50,7 +50,7 @@ async def serving(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterato
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def open_connection(
     port: int, *, in_flight: int = 5, limit: int = LIMIT
 ) -> AsyncIterator[Connection]:
     connection = await connect("127.0.0.1", port, max_in_flight=in_flight, limit_bytes=limit)
@@ -64,7 +64,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
 
 
-def framed(body: bytes) -> bytes:
+def add_length(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
@@ -75,7 +75,7 @@ def asking(body: bytes) -> Callable[[int], list[bytes]]:
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answers each request with itself, which begins with its correlation id."""
     while True:
-        writer.write(framed(await read_frame(reader)))
+        writer.write(add_length(await read_frame(reader)))
 
 
 async def ask(connection: Connection, body: bytes, timeout_s: float = 5.0) -> bytes:
@@ -84,7 +84,7 @@ async def ask(connection: Connection, body: bytes, timeout_s: float = 5.0) -> by
 
 
 async def test_many_requests_are_answered_in_order() -> None:
-    async with serving(echo) as port, connected(port) as connection:
+    async with serving(echo) as port, open_connection(port) as connection:
         answers = await asyncio.gather(*(ask(connection, b"%d" % i) for i in range(100)))
         assert answers == [b"%d" % i for i in range(100)]
         assert connection.unanswered == 0
@@ -99,9 +99,9 @@ async def test_no_more_than_the_limit_is_in_flight() -> None:
             data = await read_frame(reader)
             received.append(data)
             await answer_now.wait()
-            writer.write(framed(data))
+            writer.write(add_length(data))
 
-    async with serving(slow) as port, connected(port, in_flight=3) as connection:
+    async with serving(slow) as port, open_connection(port, in_flight=3) as connection:
         tasks = [asyncio.create_task(ask(connection, b"%d" % i)) for i in range(8)]
         await asyncio.sleep(0.05)
         assert len(connection._in_flight) == 3
@@ -114,7 +114,7 @@ async def test_no_more_than_the_limit_is_in_flight() -> None:
 async def test_large_requests_in_parts_arrive_whole() -> None:
     parts = [bytes([number]) * 300_000 for number in range(40)]
 
-    async with serving(echo) as port, connected(port) as connection:
+    async with serving(echo) as port, open_connection(port) as connection:
         for _ in range(3):
             answer = await connection.request(
                 lambda correlation_id: [correlation_id.to_bytes(4, "big"), *parts],
@@ -126,7 +126,7 @@ async def test_large_requests_in_parts_arrive_whole() -> None:
 
 async def test_more_parts_than_the_kernel_takes_at_once() -> None:
     parts = [b"%04d" % number for number in range(3000)]
-    async with serving(echo) as port, connected(port) as connection:
+    async with serving(echo) as port, open_connection(port) as connection:
         answer = await connection.request(
             lambda correlation_id: [correlation_id.to_bytes(4, "big"), *parts],
             name="PARTS",
@@ -141,7 +141,7 @@ async def test_a_request_without_an_answer_is_done_when_sent() -> None:
             received.append(await read_frame(reader))
 
     received: list[bytes] = []
-    async with serving(listen) as port, connected(port) as connection:
+    async with serving(listen) as port, open_connection(port) as connection:
         for number in range(10):
             sent = connection.submit(
                 asking(b"%d" % number), name="ACKS 0", timeout_s=1, expects_answer=False
@@ -156,7 +156,7 @@ async def stay_silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> 
 
 
 async def test_a_time_out_closes_the_connection_and_takes_the_others_along() -> None:
-    async with serving(stay_silent) as port, connected(port, in_flight=2) as connection:
+    async with serving(stay_silent) as port, open_connection(port, in_flight=2) as connection:
         slow = asyncio.create_task(ask(connection, b"slow", timeout_s=0.05))
         other = asyncio.create_task(ask(connection, b"other"))
         queued = asyncio.create_task(ask(connection, b"queued"))
@@ -178,7 +178,7 @@ async def test_a_time_out_closes_the_connection_and_takes_the_others_along() -> 
 
 
 async def test_a_queued_request_times_out_alone() -> None:
-    async with serving(stay_silent) as port, connected(port, in_flight=1) as connection:
+    async with serving(stay_silent) as port, open_connection(port, in_flight=1) as connection:
         first = asyncio.create_task(ask(connection, b"first"))
         await asyncio.sleep(0)
         with pytest.raises(RequestTimedOut) as timed:
@@ -195,9 +195,9 @@ async def test_a_cancelled_caller_leaves_the_connection_in_step() -> None:
         while True:
             data = await read_frame(reader)
             await hold.wait()
-            writer.write(framed(data))
+            writer.write(add_length(data))
 
-    async with serving(slow) as port, connected(port, in_flight=2) as connection:
+    async with serving(slow) as port, open_connection(port, in_flight=2) as connection:
         tasks = [asyncio.create_task(ask(connection, b"%d" % i)) for i in range(6)]
         await asyncio.sleep(0.02)
         for number in (0, 1, 3):  # two in flight, one queued
@@ -221,8 +221,8 @@ async def test_a_cancelled_caller_leaves_the_connection_in_step() -> None:
             b"\x7f\xff\xff\xff",
             "sent an invalid response: a frame of 2147483647 bytes exceeds the limit",
         ),
-        (framed(b"\0\0\0\x63lies"), "correlation id 99 instead of 1"),
-        (framed(b"\0"), "sent a response of 1 bytes"),
+        (add_length(b"\0\0\0\x63lies"), "correlation id 99 instead of 1"),
+        (add_length(b"\0"), "sent a response of 1 bytes"),
     ],
 )
 async def test_a_broker_that_breaks_off_or_lies_costs_its_connection(
@@ -233,7 +233,7 @@ async def test_a_broker_that_breaks_off_or_lies_costs_its_connection(
         writer.write(sent)
         await writer.drain()
 
-    async with serving(talk) as port, connected(port) as connection:
+    async with serving(talk) as port, open_connection(port) as connection:
         with pytest.raises(ConnectionLost) as lost:
             await ask(connection, b"question")
         assert message in str(lost.value)
@@ -243,10 +243,10 @@ async def test_a_broker_that_breaks_off_or_lies_costs_its_connection(
 
 async def test_an_answer_to_nothing_closes_the_connection() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(framed(b"\0\0\0\1surprise"))
+        writer.write(add_length(b"\0\0\0\1surprise"))
         await reader.read()
 
-    async with serving(talk) as port, connected(port) as connection:
+    async with serving(talk) as port, open_connection(port) as connection:
         await eventually(lambda: connection.is_closed)
         with pytest.raises(ConnectionLost, match="sent a response without a request"):
             await ask(connection, b"question")
@@ -256,14 +256,14 @@ async def test_an_error_while_encoding_is_the_callers_alone() -> None:
     def broken(_: int) -> list[bytes]:
         raise ShoalError("cannot be written")
 
-    async with serving(echo) as port, connected(port) as connection:
+    async with serving(echo) as port, open_connection(port) as connection:
         with pytest.raises(ShoalError, match="cannot be written"):
             await connection.request(broken, name="BROKEN", timeout_s=1)
         assert await ask(connection, b"fine") == b"fine"
 
 
 async def test_closing_fails_what_is_unanswered_and_leaves_no_socket() -> None:
-    async with serving(stay_silent) as port, connected(port) as connection:
+    async with serving(stay_silent) as port, open_connection(port) as connection:
         waiting = asyncio.create_task(ask(connection, b"question"))
         await asyncio.sleep(0)
         await connection.close()
@@ -275,7 +275,7 @@ async def test_closing_fails_what_is_unanswered_and_leaves_no_socket() -> None:
 
 
 async def test_a_retired_connection_closes_after_its_last_answer() -> None:
-    async with serving(echo) as port, connected(port) as connection:
+    async with serving(echo) as port, open_connection(port) as connection:
         last = connection.submit(asking(b"last"), name="LAST", timeout_s=60)
         connection.retire()
         assert connection.is_closed

@@ -19,7 +19,7 @@ OK = ProduceResult(Outcome.OK)
 LOST = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 
 
-def refused(code: int) -> ProduceResult:
+def refuse(code: int) -> ProduceResult:
     return ProduceResult(outcome_of(code, acks=-1), code)
 
 
@@ -47,7 +47,7 @@ def send_all(queue: PartitionQueue, now: float = 0.0) -> list[PendingBatch]:
     return sent
 
 
-def established(queue: PartitionQueue) -> None:
+def establish(queue: PartitionQueue) -> None:
     first = add(queue)
     assert send_all(queue) == [first]
     assert queue.on_result(first, OK, 0.0) == [first]
@@ -55,7 +55,7 @@ def established(queue: PartitionQueue) -> None:
 
 def test_sequences_follow_each_other_and_the_checksum_holds() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     second, third = add(queue, records=3), add(queue)
     assert send_all(queue) == [second, third]
     assert [second.batch.base_sequence, third.batch.base_sequence] == [2, 5]
@@ -65,7 +65,7 @@ def test_sequences_follow_each_other_and_the_checksum_holds() -> None:
 
 def test_sequences_wrap() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     queue.next_sequence = (1 << 31) - 1
     last, first = add(queue), add(queue)
     send_all(queue)
@@ -83,7 +83,7 @@ def test_one_in_flight_until_a_broker_knows_the_producer() -> None:
 def test_no_batch_is_lost_or_overtaken_after_a_day_without_any() -> None:
     """A broker forgets a producer after producer.id.expiration.ms, and accepts any sequence."""
     queue, written = make_line(), []
-    established(queue)
+    establish(queue)
     parcels = [add(queue, deadline=1e9) for _ in range(3)]
     last_sequence: int | None = None  # forgotten
     refusals = [Code.NOT_LEADER_OR_FOLLOWER]
@@ -97,20 +97,20 @@ def test_no_batch_is_lost_or_overtaken_after_a_day_without_any() -> None:
             else:
                 code, last_sequence = Code.NONE, batch.last_sequence
                 written.append(pending)
-            queue.on_result(pending, refused(code), now)
+            queue.on_result(pending, refuse(code), now)
     assert written == parcels
     assert {pending.result.outcome for pending in parcels if pending.result} == {Outcome.OK}
 
 
 def test_a_batch_in_doubt_after_a_long_outage_is_decided_by_those_behind_it() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first, second = add(queue, deadline=1e9), add(queue, deadline=1e9)
     send_all(queue)
     for pending in (first, second):
         queue.on_result(pending, LOST, 0.0)
     assert send_all(queue, now=86_400.0) == [first]
-    out_of_sequence = refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    out_of_sequence = refuse(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert queue.on_result(first, out_of_sequence, 86_400.0) == []
     assert send_all(queue, now=86_401.0) == [first, second]  # the broker has not forgotten
     queue.on_result(first, out_of_sequence, 86_401.0)
@@ -119,21 +119,21 @@ def test_a_batch_in_doubt_after_a_long_outage_is_decided_by_those_behind_it() ->
 
 def test_five_in_flight_after_that() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     parcels = [add(queue) for _ in range(7)]
     assert send_all(queue) == parcels[:5]
 
 
 def test_a_lost_batch_is_repeated_byte_for_byte_and_those_behind_it_wait() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first, second = add(queue), add(queue)
     send_all(queue)
     before = bytes(first.batch.view)
     assert queue.on_result(first, LOST, 1.0) == []
     add(queue)
     assert queue.next_to_send(2.0) is None  # the second is still in flight
-    assert queue.on_result(second, refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0) == []
+    assert queue.on_result(second, refuse(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0) == []
     assert queue.next_to_send(1.05) is None  # backing off
     assert send_all(queue, now=2.0)[0] is first
     assert bytes(first.batch.view) == before
@@ -141,26 +141,26 @@ def test_a_lost_batch_is_repeated_byte_for_byte_and_those_behind_it_wait() -> No
 
 def test_a_refused_batch_gives_its_number_to_the_next() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first, second = add(queue), add(queue)
     send_all(queue)
-    assert queue.on_result(first, refused(Code.MESSAGE_TOO_LARGE), 0.0) == [first]
+    assert queue.on_result(first, refuse(Code.MESSAGE_TOO_LARGE), 0.0) == [first]
     assert first.result is not None
     assert first.result.outcome is Outcome.FAILED
-    assert queue.on_result(second, refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 0.0) == []
+    assert queue.on_result(second, refuse(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 0.0) == []
     assert send_all(queue) == [second]
     assert second.batch.base_sequence == 2
 
 
 def test_an_unknown_outcome_ends_the_identity_and_takes_the_doubtful_with_it() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first, second, third = add(queue, deadline=5.0), add(queue), add(queue)
     assert queue.next_to_send(0.0) is first
     send_all(queue)
     for pending in (first, second):
         queue.on_result(pending, LOST, 1.0)
-    queue.on_result(third, refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0)
+    queue.on_result(third, refuse(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0)
     decided = queue.expire(6.0)
     assert decided == [first, second]
     assert {pending.result.outcome for pending in decided if pending.result} == {Outcome.UNKNOWN}
@@ -173,10 +173,10 @@ def test_an_unknown_outcome_ends_the_identity_and_takes_the_doubtful_with_it() -
 
 def test_out_of_sequence_at_the_head_is_sent_again_under_a_new_identity() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first = add(queue)
     send_all(queue)
-    assert queue.on_result(first, refused(Code.UNKNOWN_PRODUCER_ID), 0.0) == []
+    assert queue.on_result(first, refuse(Code.UNKNOWN_PRODUCER_ID), 0.0) == []
     assert queue.needs_broker_state
     queue.set_identity(ProducerIdentity(9, 0))
     assert send_all(queue) == [first]
@@ -185,12 +185,12 @@ def test_out_of_sequence_at_the_head_is_sent_again_under_a_new_identity() -> Non
 
 def test_out_of_sequence_after_a_lost_answer_is_unknown() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first = add(queue)
     send_all(queue)
     queue.on_result(first, LOST, 0.0)
     send_all(queue, now=1.0)
-    assert queue.on_result(first, refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0) == [first]
+    assert queue.on_result(first, refuse(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0) == [first]
     assert first.result is not None
     assert first.result.outcome is Outcome.UNKNOWN
 
@@ -198,14 +198,14 @@ def test_out_of_sequence_after_a_lost_answer_is_unknown() -> None:
 def test_out_of_sequence_before_an_acknowledged_batch_is_written() -> None:
     """A broker that restarted remembers the last batch only."""
     queue = make_line()
-    established(queue)
+    establish(queue)
     first, second, third = add(queue), add(queue), add(queue)
     send_all(queue)
     for pending in (first, second, third):
         queue.on_result(pending, LOST, 0.0)
     send_all(queue, now=1.0)
     for pending in (first, second):
-        assert queue.on_result(pending, refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0) == []
+        assert queue.on_result(pending, refuse(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0) == []
     assert queue.on_result(third, OK, 1.0) == [first, second, third]
     assert [pending.result.outcome for pending in (first, second) if pending.result] == [
         Outcome.OK,
@@ -216,11 +216,11 @@ def test_out_of_sequence_before_an_acknowledged_batch_is_written() -> None:
 
 def test_doubts_outlast_another_lost_connection() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first, second = add(queue), add(queue)
     for now in (0.0, 1.0):
         send_all(queue, now=now)
-        out_of_sequence = refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        out_of_sequence = refuse(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
         queue.on_result(first, out_of_sequence if now else LOST, now)
         queue.on_result(second, LOST, now)
     assert first.result is None
@@ -231,7 +231,7 @@ def test_doubts_outlast_another_lost_connection() -> None:
 
 def test_never_sent_is_failed_and_uses_no_number() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     late, next_one = add(queue, deadline=1.0), add(queue)
     assert queue.expire(2.0) == [late]
     assert late.result is not None
@@ -242,23 +242,23 @@ def test_never_sent_is_failed_and_uses_no_number() -> None:
 
 def test_a_refusal_after_a_lost_answer_stays_unknown() -> None:
     queue = make_line()
-    established(queue)
+    establish(queue)
     first = add(queue)
     send_all(queue)
     queue.on_result(first, LOST, 0.0)
     send_all(queue, now=1.0)
-    queue.on_result(first, refused(Code.MESSAGE_TOO_LARGE), 1.0)
+    queue.on_result(first, refuse(Code.MESSAGE_TOO_LARGE), 1.0)
     assert first.result is not None
     assert first.result.outcome is Outcome.UNKNOWN
 
 
 def test_abandoned_in_flight_is_unknown_and_later_answers_are_ignored() -> None:
     queue = make_line(Mode.TRANSACTIONAL)
-    established(queue)
+    establish(queue)
     sent = add(queue)
     send_all(queue)
     queued = add(queue)
-    queue.abandon(refused(Code.INVALID_TXN_STATE))
+    queue.abandon(refuse(Code.INVALID_TXN_STATE))
     assert [pending.result.outcome for pending in (sent, queued) if pending.result] == [
         Outcome.UNKNOWN,
         Outcome.FAILED,

@@ -51,7 +51,7 @@ def answer(
     return FetchResponse(session_id, error, parts)
 
 
-def begun(count: int = 3) -> FetchSession:
+def begin_session(count: int = 3) -> FetchSession:
     """A session of some partitions at offset 0, all of which the broker has."""
     session = FetchSession()
     session.set_all([at(number) for number in range(count)])
@@ -84,7 +84,7 @@ def test_the_first_request_has_all_partitions_and_the_next_ones_only_changes() -
 
 
 def test_changes_that_cancel_each_other_are_not_sent() -> None:
-    session = begun()
+    session = begin_session()
     session.put(at(3))
     session.remove(tp(3))
     session.remove(tp(1))
@@ -93,7 +93,7 @@ def test_changes_that_cancel_each_other_are_not_sent() -> None:
 
 
 def test_changes_during_a_request_are_in_the_next_one() -> None:
-    session = begun()
+    session = begin_session()
     session.put(at(0, 5))
     session.next_request(uses_ids=True)
     session.put(at(0, 6))
@@ -107,7 +107,7 @@ def test_changes_during_a_request_are_in_the_next_one() -> None:
 def test_a_partition_that_was_answered_and_not_consumed_is_asked_again(
     records: bytes, code: int
 ) -> None:
-    session = begun()
+    session = begin_session()
     session.next_request(uses_ids=True)
     fetched = session.on_answer(answer(1, records=records, code=code))
     assert fetched is not None
@@ -125,7 +125,7 @@ def test_a_partition_that_was_answered_and_not_consumed_is_asked_again(
     ],
 )
 def test_an_error_of_the_session_leads_to_a_full_request(code: int, named: int) -> None:
-    session = begun()
+    session = begin_session()
     session.put(at(0, 5))
     session.next_request(uses_ids=True)
     assert session.on_answer(answer(error=code, session_id=0)) is None
@@ -135,7 +135,7 @@ def test_an_error_of_the_session_leads_to_a_full_request(code: int, named: int) 
 
 
 def test_a_partition_with_an_inconsistent_id_and_a_lost_answer_lead_to_a_full_request() -> None:
-    session = begun()
+    session = begin_session()
     session.next_request(uses_ids=True)
     session.on_answer(answer(1, code=Code.INCONSISTENT_TOPIC_ID))
     assert numbers(session) == (FULL_EPOCH, [0, 1, 2], [])
@@ -144,7 +144,7 @@ def test_a_partition_with_an_inconsistent_id_and_a_lost_answer_lead_to_a_full_re
 
 
 def test_a_broker_without_room_gets_everything_every_time() -> None:
-    session = begun(2)
+    session = begin_session(2)
     for _ in range(2):
         session.reset()
         assert numbers(session) == (FULL_EPOCH, [0, 1], [])
@@ -154,7 +154,7 @@ def test_a_broker_without_room_gets_everything_every_time() -> None:
 
 
 def test_a_recreated_topic_is_forgotten_by_its_old_id() -> None:
-    session = begun(1)
+    session = begin_session(1)
     session.put(at(0, 0, U))
     request = session.next_request(uses_ids=True)
     assert [part.topic_id for part in request.partitions] == [U]
@@ -164,7 +164,7 @@ def test_a_recreated_topic_is_forgotten_by_its_old_id() -> None:
 
 
 def test_names_instead_of_ids_begin_another_session() -> None:
-    session = begun(2)
+    session = begin_session(2)
     session.put(at(2, topic_id=None))
     assert not session.has_ids
     assert numbers(session, uses_ids=False) == (FULL_EPOCH, [0, 1, 2], [])
@@ -182,14 +182,14 @@ def test_a_full_answer_without_a_partition_is_an_error_of_that_partition() -> No
 
 
 def test_the_epoch_wraps_to_one() -> None:
-    session = begun(1)
+    session = begin_session(1)
     session._epoch = LAST_EPOCH
     session.on_answer(answer())
     assert numbers(session) == (1, [], [])
 
 
 def test_the_end_of_a_session_is_sent_once() -> None:
-    session = begun(1)
+    session = begin_session(1)
     request = session.end()
     assert request is not None
     assert (request.session_id, request.session_epoch) == (SESSION, FINAL_EPOCH)

@@ -33,7 +33,7 @@ def racks() -> Iterator[LiteCluster]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def fetched_brokers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which brokers were sent a fetch, in order."""
     nodes: list[int] = []
     fetch_from = raw_fetch.fetch_from
@@ -97,38 +97,40 @@ class Near:
         return [int(record.value or b"") for record in decode_records(Batch(part.records))]
 
 
-async def test_a_raw_fetch_follows_the_preferred_replica(near: Near, asked: list[int]) -> None:
+async def test_a_raw_fetch_follows_the_preferred_replica(
+    near: Near, fetched_brokers: list[int]
+) -> None:
     assert await near.values() == list(range(10))
-    assert asked == [near.leader, near.follower]
+    assert fetched_brokers == [near.leader, near.follower]
     # From now on that one is asked first.
     assert await near.values() == list(range(10))
-    assert asked == [near.leader, near.follower, near.follower]
+    assert fetched_brokers == [near.leader, near.follower, near.follower]
 
 
 @pytest.mark.parametrize(
     "code", [Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_SERVER_ERROR]
 )
 async def test_a_raw_fetch_goes_back_to_the_leader(
-    near: Near, asked: list[int], racks: LiteCluster, code: int
+    near: Near, fetched_brokers: list[int], racks: LiteCluster, code: int
 ) -> None:
     options = {"times": MANY, "client_id": near.tp.topic}
     racks.fail_requests(near.follower, ApiKey.FETCH, error=code, **options)  # type: ignore[arg-type]
     assert await near.values() == list(range(10))
-    assert asked == [near.leader, near.follower, near.leader]
+    assert fetched_brokers == [near.leader, near.follower, near.leader]
     assert await near.values() == list(range(10))
-    assert asked == [near.leader, near.follower, near.leader, near.leader]
+    assert fetched_brokers == [near.leader, near.follower, near.leader, near.leader]
 
 
 async def test_a_raw_fetch_survives_a_replica_that_hangs_up(
-    near: Near, asked: list[int], racks: LiteCluster
+    near: Near, fetched_brokers: list[int], racks: LiteCluster
 ) -> None:
     racks.fail_requests(near.follower, ApiKey.FETCH, times=MANY, client_id=near.tp.topic)
     assert await near.values() == list(range(10))
-    assert asked == [near.leader, near.follower, near.leader]
+    assert fetched_brokers == [near.leader, near.follower, near.leader]
 
 
 async def test_a_consumer_does_not_spin_while_its_replica_fails(
-    near: Near, asked: list[int], racks: LiteCluster
+    near: Near, fetched_brokers: list[int], racks: LiteCluster
 ) -> None:
     options = {"times": MANY, "client_id": near.tp.topic}
     error = Code.OFFSET_OUT_OF_RANGE
@@ -138,7 +140,7 @@ async def test_a_consumer_does_not_spin_while_its_replica_fails(
         while not seen:
             seen += [item.offset for item in await consumer.poll()]
         assert seen == [9]
-        before = len(asked)
+        before = len(fetched_brokers)
         await consumer.poll(timeout_ms=1_000)
         # Each fetch waits for 100 ms at the leader, which is not asked to name a replica.
-        assert len(asked) - before <= 20
+        assert len(fetched_brokers) - before <= 20

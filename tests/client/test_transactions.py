@@ -114,12 +114,12 @@ async def second_protocol() -> AsyncIterator[tuple[ScriptedCluster, Coordinator]
 Scripted = tuple[ScriptedCluster, Coordinator]
 
 
-def stored(cluster: ScriptedCluster, tp: TopicPartition) -> list[Batch]:
+def read_stored(cluster: ScriptedCluster, tp: TopicPartition) -> list[Batch]:
     return [Batch(memoryview(data)) for data in cluster.logs[tp].batches]
 
 
 def numbers(cluster: ScriptedCluster, tp: TopicPartition) -> list[tuple[int, int]]:
-    return [(one.producer_epoch, one.base_sequence) for one in stored(cluster, tp)]
+    return [(one.producer_epoch, one.base_sequence) for one in read_stored(cluster, tp)]
 
 
 async def test_first_protocol_announces_partitions_and_keeps_its_epoch(
@@ -135,7 +135,7 @@ async def test_first_protocol_announces_partitions_and_keeps_its_epoch(
         assert session.identity == ProducerIdentity(50, 0)
     assert coordinator.ends == [(True, 0), (True, 0)]
     assert numbers(cluster, T0) == [(0, 0), (0, 2), (0, 4), (0, 6)]
-    assert all(one.is_transactional for one in stored(cluster, T0))
+    assert all(one.is_transactional for one in read_stored(cluster, T0))
     assert cluster.count(ApiKey.ADD_PARTITIONS_TO_TXN) == 2
     produces = [a for a in cluster.asked if a.header.api_key == ApiKey.PRODUCE]
     assert {asked.version for asked in produces} == {11}

@@ -52,11 +52,11 @@ def clusters() -> Iterator[tuple[LiteCluster, LiteCluster]]:
             create_topic(cluster, BUSY, 1, 1)
             create_topic(cluster, CANARY, 3, 1)
             assert send(cluster, CANARY, b"older") == [None]
-            committed(cluster, offset=1)
+            read_committed_offset(cluster, offset=1)
         yield source, target
 
 
-def committed(cluster: LiteCluster, *, offset: int | None = None) -> int:
+def read_committed_offset(cluster: LiteCluster, *, offset: int | None = None) -> int:
     """What somebody's group has committed; sets it first if an offset is given."""
     place = TopicPartition(OTHERS, 0)
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "theirs"}
@@ -126,7 +126,7 @@ def everything(cluster: LiteCluster) -> dict[str, Any]:
     }
     assert logs
     theirs = {"topics": topics, "settings": settings, "logs": logs}
-    return theirs | {"committed": committed(cluster)}
+    return theirs | {"committed": read_committed_offset(cluster)}
 
 
 @contextmanager

@@ -29,7 +29,7 @@ CASES = [
 ]
 
 
-def framed(frame: bytes) -> bytes:
+def add_length(frame: bytes) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
@@ -44,10 +44,10 @@ def in_pieces(data: bytes, source: random.Random) -> list[bytes]:
 
 def request(key: ApiKey, version: int, correlation_id: int) -> bytes:
     head = int(key).to_bytes(2, "big") + version.to_bytes(2, "big")
-    return framed(head + correlation_id.to_bytes(4, "big") + b"\0\1x and the rest")
+    return add_length(head + correlation_id.to_bytes(4, "big") + b"\0\1x and the rest")
 
 
-def moved(_node: int, host: str, port: int) -> tuple[str, int]:
+def move_address(_node: int, host: str, port: int) -> tuple[str, int]:
     return f"proxy-of-{host}", (port + 1) % 1000
 
 
@@ -68,7 +68,7 @@ def addresses_in(message: Any) -> list[tuple[str, int]]:
 def test_every_address_is_moved_and_nothing_else(key: ApiKey, version: int) -> None:
     source = random.Random(version * 100 + key)
     for number in range(20):
-        rewriter = AddressRewriter(moved)
+        rewriter = AddressRewriter(move_address)
         answer = random_message(response_class(key, version), source)
         other = b"\0\0\0\x63" + source.randbytes(5000)  # to a request that is of no interest
         frame = encode_response(answer, correlation_id=number)
@@ -77,15 +77,15 @@ def test_every_address_is_moved_and_nothing_else(key: ApiKey, version: int) -> N
             piece for part in in_pieces(asked, source) for piece in rewriter.rewrite_request(part)
         )
         assert passed == asked
-        stream = framed(other) + framed(frame) + framed(other)
+        stream = add_length(other) + add_length(frame) + add_length(other)
         out = b"".join(
             bytes(piece)
             for part in in_pieces(stream, source)
             for piece in rewriter.rewrite_response(part)
         )
-        assert out.startswith(framed(other))
-        assert out.endswith(framed(other))
-        middle = out[len(framed(other)) + 4 : -len(framed(other))]
+        assert out.startswith(add_length(other))
+        assert out.endswith(add_length(other))
+        middle = out[len(add_length(other)) + 4 : -len(add_length(other))]
         correlation_id, changed = decode_response(middle, response_class(key, version))
         assert correlation_id == number
         before, after = addresses_in(answer), addresses_in(changed)
@@ -95,7 +95,9 @@ def test_every_address_is_moved_and_nothing_else(key: ApiKey, version: int) -> N
             assert new_host != host or not host or new_port == port
         restored = AddressRewriter(lambda _node, host, port: (host, port))
         list(restored.rewrite_request(request(key, version, number)))
-        assert b"".join(map(bytes, restored.rewrite_response(framed(frame)))) == framed(frame)
+        assert b"".join(map(bytes, restored.rewrite_response(add_length(frame)))) == add_length(
+            frame
+        )
 
 
 def test_versions_that_could_not_be_followed_are_not_offered() -> None:
@@ -111,10 +113,10 @@ def test_versions_that_could_not_be_followed_are_not_offered() -> None:
             ],
         },
     )
-    rewriter = AddressRewriter(moved)
+    rewriter = AddressRewriter(move_address)
     list(rewriter.rewrite_request(request(ApiKey.API_VERSIONS, 3, 1)))
     out = b"".join(
-        map(bytes, rewriter.rewrite_response(framed(encode_response(answer, correlation_id=1))))
+        map(bytes, rewriter.rewrite_response(add_length(encode_response(answer, correlation_id=1))))
     )
     _, changed = decode_response(out[4:], response_class(ApiKey.API_VERSIONS, 3))
     assert {api.api_key: api.max_version for api in changed.api_keys} == {
@@ -127,7 +129,7 @@ def test_versions_that_could_not_be_followed_are_not_offered() -> None:
 
 def test_a_frame_that_cannot_be_is_refused() -> None:
     with pytest.raises(Malformed):
-        list(AddressRewriter(moved).rewrite_response(b"\xff\xff\xff\xff\0\0\0\1"))
+        list(AddressRewriter(move_address).rewrite_response(b"\xff\xff\xff\xff\0\0\0\1"))
 
 
 def test_brokers_are_known_by_their_client_ids() -> None:
@@ -144,7 +146,7 @@ def test_brokers_are_known_by_their_client_ids() -> None:
                 request_class(ApiKey.API_VERSIONS, version),
                 {"client_software_name": "x", "client_software_version": "1"} if version else {},
             )
-            data = framed(encode_request(body, correlation_id=1, client_id=client_id))
+            data = add_length(encode_request(body, correlation_id=1, client_id=client_id))
             heard = [
                 caller_identifier.identify_caller(data[:size]) for size in range(len(data) + 1)
             ]

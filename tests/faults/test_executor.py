@@ -61,7 +61,7 @@ class World:
         self.runners.append(runner)
         return runner
 
-    def seen(self, phase: str, name: str) -> bool:
+    def has_seen(self, phase: str, name: str) -> bool:
         return any(line["phase"] == phase and line["name"] == name for line in self.lines)
 
     def state(self, node_id: int) -> str:
@@ -95,7 +95,7 @@ def test_a_killed_leader_is_named_and_comes_back(world: World) -> None:
     leader = partition_of(world.cluster, "faulty").leader
     runner = world.runner('[[fault]]\nname = "kill"\ntarget = "source/leader"\nat = 0\nfor = 0.1')
     runner.start()
-    soon(lambda: world.seen("end", "kill"))
+    soon(lambda: world.has_seen("end", "kill"))
     runner.stop()
     assert runner.failures == []
     assert [line["target"] for line in world.lines] == [f"source/{leader}"] * 2
@@ -138,7 +138,7 @@ def test_a_fault_on_demand_is_in_effect_at_once_and_ends_when_asked(world: World
     runner.inject(Fault("kill", FaultSchedule(0.0), target="source/3"))
     assert world.state(3) == "dead"
     heal()
-    soon(lambda: world.seen("end", "cut"))
+    soon(lambda: world.has_seen("end", "cut"))
     assert world.cluster.faults() == []
     runner.inject(Fault("kill", FaultSchedule(0.0), target="source/9"))
     assert len(runner.failures) == 1
@@ -158,7 +158,7 @@ def test_a_restart_ends_a_death_and_heal_ends_what_links_suffer(world: World) ->
     )
     runner.start()
     for name in ("kill", "delay", "restart", "heal"):
-        soon(lambda name=name: world.seen("end", name))  # type: ignore[misc]
+        soon(lambda name=name: world.has_seen("end", name))  # type: ignore[misc]
     assert world.state(2) == "running"
     assert world.cluster.faults() == []
     runner.stop()
@@ -187,12 +187,12 @@ def test_topics_grow_are_purged_and_made_again(world: World) -> None:
         '[[fault]]\nname = "grow"\ntarget = "source"\npartitions = 4\nat = 0\n'
     )
     runner.start()
-    soon(lambda: world.seen("end", "purge") and world.seen("end", "grow"))
+    soon(lambda: world.has_seen("end", "purge") and world.has_seen("end", "grow"))
     assert runner.failures == []
     runner.stop()
     again = world.runner('[[fault]]\nname = "recreate_topic"\ntarget = "source"\nat = 0\n')
     again.start()
-    soon(lambda: world.seen("end", "recreate_topic"))
+    soon(lambda: world.has_seen("end", "recreate_topic"))
     again.stop()
     assert again.failures == []
     soon(lambda: partition_of(world.cluster, "faulty", 3).leader >= 1)
@@ -202,7 +202,7 @@ def test_a_rolling_restart_touches_all(world: World) -> None:
     before = {node.id: node.pid for node in world.cluster.nodes()}
     runner = world.runner('[[fault]]\nname = "rolling_restart"\ntarget = "source"\nat = 0\n')
     runner.start()
-    soon(lambda: world.seen("end", "rolling_restart"))
+    soon(lambda: world.has_seen("end", "rolling_restart"))
     runner.stop()
     after = {node.id: node.pid for node in world.cluster.nodes()}
     assert runner.failures == []

@@ -38,7 +38,7 @@ def brokers_seen(bootstrap: str) -> set[str]:
         return {f"{broker.host}:{broker.port}" for broker in seen}
 
 
-def delivered(bootstrap: str, topic: str, count: int, **settings: object) -> int:
+def count_delivered(bootstrap: str, topic: str, count: int, **settings: object) -> int:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 1, **settings}
     )
@@ -59,7 +59,7 @@ def test_librdkafka_stays_on_the_proxy(cluster: LiteCluster, network: ProxyNetwo
     assert len(seen) == 3
     assert not seen & direct
     assert brokers_seen(bootstrap) == seen, "addresses must not change from answer to answer"
-    assert delivered(bootstrap, "through", 500) == 500
+    assert count_delivered(bootstrap, "through", 500) == 500
     consumer = Consumer(
         {
             "bootstrap.servers": network.add_client(["consumers"], "source", cluster.bootstrap),
@@ -86,15 +86,15 @@ def test_a_cut_concerns_those_it_names(cluster: LiteCluster, network: ProxyNetwo
     leader = partition_of(cluster, "cut").leader
     cut_off = network.add_client(["producer-1", "producers"], "source", cluster.bootstrap)
     free = network.add_client(["producer-2"], "source", cluster.bootstrap)
-    assert delivered(cut_off, "cut", 1) == 1
+    assert count_delivered(cut_off, "cut", 1) == 1
     numbers = network.add_fault(["producers"], [f"source/{leader}"], LinkEffect(is_cut=True))
-    assert delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
-    assert delivered(free, "cut", 1) == 1
+    assert count_delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
+    assert count_delivered(free, "cut", 1) == 1
     network.remove_faults(numbers)
-    assert delivered(cut_off, "cut", 1) == 1
+    assert count_delivered(cut_off, "cut", 1) == 1
     network.add_fault(["zone/a"], ["zone/b"], LinkEffect(is_cut=True))
     network.add_fault(["zone/a"], ["zone/a"], LinkEffect(is_cut=True))
-    assert delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
+    assert count_delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
 
 
 def test_nodes_of_kafka_lite_mind_their_links(cluster: LiteCluster, network: ProxyNetwork) -> None:
@@ -104,7 +104,7 @@ def test_nodes_of_kafka_lite_mind_their_links(cluster: LiteCluster, network: Pro
     eventually(lambda: in_sync(cluster, "links") == {1, 2, 3}, PATIENCE_S)
     names = [f"source/{node}" for node in followers]
     numbers = network.add_fault(names, [f"source/{leader}"], LinkEffect(is_cut=True))
-    eventually(lambda: delivered(cluster.bootstrap, "links", 1) == 1, PATIENCE_S)
+    eventually(lambda: count_delivered(cluster.bootstrap, "links", 1) == 1, PATIENCE_S)
     eventually(lambda: in_sync(cluster, "links") == {leader}, PATIENCE_S)
     network.remove_faults(numbers)
     eventually(lambda: in_sync(cluster, "links") == {1, 2, 3}, PATIENCE_S)

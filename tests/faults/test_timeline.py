@@ -11,7 +11,7 @@ from shoal.model.errors import ConfigError
 from shoal.model.tables import parse_toml
 
 
-def parsed(text: str) -> Timeline:
+def parse_timeline(text: str) -> Timeline:
     return timeline.parse(parse_toml(text, name="test.toml").tables("fault"))
 
 
@@ -24,7 +24,7 @@ def fault(**keys: object) -> str:
 
 
 def test_faults_come_in_order_of_time() -> None:
-    made = parsed(
+    made = parse_timeline(
         fault(name="kill", target="source/1", at="30s", for_="5s")
         + fault(name="pause", target="target/any", every="20s", for_="1s")
         + fault(name="reset", between=["zone/a", "zone/b"], at="10s", every="30s", until="70s")
@@ -47,7 +47,7 @@ def test_faults_come_in_order_of_time() -> None:
 def test_choices_are_the_same_for_the_same_seed() -> None:
     def times(seed: int) -> list[tuple[float, int]]:
         text = fault(name="kill", target="source/any", random=5, at="10s", until="60s", seed=seed)
-        return [(one.at_s, one.choice_seed) for one in parsed(text).occurrences()]
+        return [(one.at_s, one.choice_seed) for one in parse_timeline(text).occurrences()]
 
     assert times(1) == times(1)
     assert times(1) != times(2)
@@ -57,7 +57,7 @@ def test_choices_are_the_same_for_the_same_seed() -> None:
 
 
 def test_a_link_fault_says_what_it_does() -> None:
-    made = parsed(
+    made = parse_timeline(
         fault(name="delay", between=["mirror", "target"], at=0, delay="80ms")
         + fault(name="bandwidth", from_="zone/a", to="zone/b", at=0, bandwidth="1MB", for_=9)
     )
@@ -98,7 +98,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
 def test_mistakes_are_explained(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parsed(text)
+        parse_timeline(text)
     message_and_remedy = f"{caught.value} {caught.value.remedy or ''}"
     assert message in message_and_remedy
     assert "test.toml" in message_and_remedy
@@ -131,7 +131,7 @@ PLANNED = PlannedTargets(
     ],
 )
 def test_targets_that_will_be_there_are_known(keys: dict[str, object]) -> None:
-    PLANNED.check(parsed(fault(at=1, **keys)))
+    PLANNED.check(parse_timeline(fault(at=1, **keys)))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_targets_that_will_be_there_are_known(keys: dict[str, object]) -> None:
 )
 def test_unknown_targets_are_refused(keys: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="unknown target"):
-        PLANNED.check(parsed(fault(at=1, **keys)))
+        PLANNED.check(parse_timeline(fault(at=1, **keys)))
 
 
 ZONES = """

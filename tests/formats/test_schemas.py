@@ -28,14 +28,14 @@ from shoal.model.serialised import (
     to_plain,
 )
 from shoal.model.topics import TopicPartition
-from support.formats.declared import DECLARED, declared_schemas
+from support.formats.declared import DECLARED, collect_schemas
 from support.formats.stored import FORMATS
 
 SCHEMAS = FORMATS / "schemas.json"
 
 
 def test_declared_names_are_those_of_their_version() -> None:
-    declared = json.loads(json.dumps(declared_schemas()))
+    declared = json.loads(json.dumps(collect_schemas()))
     if os.environ.get("SHOAL_WRITE_SCHEMAS"):
         SCHEMAS.write_text(json.dumps(declared, indent=1) + "\n")
     stored = json.loads(SCHEMAS.read_text())

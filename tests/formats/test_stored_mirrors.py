@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 DELIVERIES = ("idempotent", "transactional", "compare-and-append")
 
 
-def expected() -> dict[int, list[bytes]]:
+def list_expected() -> dict[int, list[bytes]]:
     """What the source has, by partition."""
     found = {0: values("a", 40) + values("more", 20), 1: values("b", 15)}
     found[1] += values("t", 5) + values("more", 20)
@@ -59,6 +59,6 @@ async def test_a_mirror_goes_on_from_stored_checkpoints(delivery: str, tmp_path:
             status = await mirror.until(lambda s: s.lag == 0 and s.counts.records >= 40)
         assert status.counts.records == 40
         assert (status.counts.lost, status.counts.displaced, status.parked) == (0, 0, ())
-        assert read(source, "orders", 2) == expected()
-        assert read(target, "orders", 2) == expected()
+        assert read(source, "orders", 2) == list_expected()
+        assert read(target, "orders", 2) == list_expected()
         assert [each.generation for each in status.partitions] == [1, 1]

@@ -62,7 +62,7 @@ def test_quick_commands_of_a_guide_run(
         assert (program, execute(words)) == ("shoal", 0)
 
 
-def documented_commands() -> list[tuple[str, str]]:
+def list_documented_commands() -> list[tuple[str, str]]:
     """Each line of a shell block that calls shoal, with its document."""
     documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = []
@@ -73,7 +73,7 @@ def documented_commands() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("document", "line"), documented_commands())
+@pytest.mark.parametrize(("document", "line"), list_documented_commands())
 def test_a_documented_command_has_only_known_options(document: str, line: str) -> None:
     """Whether or not a test also runs it: no document names a command or option that is not."""
     words = shlex.split(re.split(r"[|&;>)]", line[line.index("shoal ") :])[0])[1:]

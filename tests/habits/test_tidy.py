@@ -28,7 +28,7 @@ MOST_POSITIONAL = 4
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def tracked(*patterns: str) -> list[Path]:
+def list_tracked(*patterns: str) -> list[Path]:
     """Files of the project, committed or about to be."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -47,8 +47,8 @@ def forget_trees() -> Iterator[None]:
     parse.cache_clear()
 
 
-def parsed(*patterns: str) -> Iterator[tuple[Path, ast.Module]]:
-    for path in tracked(*patterns):
+def parse_modules(*patterns: str) -> Iterator[tuple[Path, ast.Module]]:
+    for path in list_tracked(*patterns):
         yield path.relative_to(ROOT), parse(path)
 
 
@@ -59,12 +59,12 @@ def functions(tree: ast.AST) -> Iterator[Function]:
 
 
 def test_no_file_is_too_long() -> None:
-    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in tracked("*.py")}
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in list_tracked("*.py")}
     assert not {str(path): n for path, n in lengths.items() if n > LONGEST_FILE}
 
 
 def test_no_folder_has_too_many_modules() -> None:
-    folders = Counter(str(path.parent.relative_to(ROOT)) for path in tracked("src/*.py"))
+    folders = Counter(str(path.parent.relative_to(ROOT)) for path in list_tracked("src/*.py"))
     # The package itself is one more file.
     large = {folder for folder, files in folders.items() if files > MOST_MODULES + 1}
     assert large == set(LARGE_FOLDERS)
@@ -73,7 +73,7 @@ def test_no_folder_has_too_many_modules() -> None:
 def test_no_function_is_too_long() -> None:
     too_long = [
         f"{path}:{node.lineno} {node.name}"
-        for path, tree in parsed("*.py")
+        for path, tree in parse_modules("*.py")
         for node in functions(tree)
         if (node.end_lineno or 0) - node.lineno + 1 > LONGEST_FUNCTION
     ]
@@ -87,7 +87,7 @@ def test_no_function_takes_too_many_positional_arguments() -> None:
 
     too_many = [
         f"{path}:{node.lineno} {node.name} ({count(node)})"
-        for path, tree in parsed("src/*.py", "benchmarks/*.py")
+        for path, tree in parse_modules("src/*.py", "benchmarks/*.py")
         for node in functions(tree)
         # Compiled kernels take arrays by position: numba has no cheap keyword arguments.
         if count(node) > MOST_POSITIONAL and not path.stem.endswith("kernels")
@@ -96,26 +96,26 @@ def test_no_function_takes_too_many_positional_arguments() -> None:
 
 
 def test_every_module_states_its_rules() -> None:
-    assert not [str(path) for path, tree in parsed("*.py") if not ast.get_docstring(tree)]
+    assert not [str(path) for path, tree in parse_modules("*.py") if not ast.get_docstring(tree)]
 
 
 def test_no_module_is_dead() -> None:
     def module_name(path: Path) -> str:
         return ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
 
-    names = {module_name(path.relative_to(ROOT)) for path in tracked("src/*.py")}
+    names = {module_name(path.relative_to(ROOT)) for path in list_tracked("src/*.py")}
     modules = {name for name in names if not name.endswith(".__main__")}
     # Spark imports `pyspark_…` automatically; the event stream is there for its readers.
     used = {"shoal", "pyspark_shoal", "shoal.model.events"}
-    for path, tree in parsed("src/*.py"):
+    for path, tree in parse_modules("src/*.py"):
         own_name = module_name(path)
-        used |= {name for name in mentioned(tree) if name != own_name}
+        used |= {name for name in find_mentioned(tree) if name != own_name}
     used |= set(re.findall(r'"(shoal[\w.]*):', (ROOT / "pyproject.toml").read_text()))
     packages = {name.rpartition(".")[0] for name in used}
     assert sorted(modules - used - packages) == []
 
 
-def mentioned(tree: ast.Module) -> Iterator[str]:
+def find_mentioned(tree: ast.Module) -> Iterator[str]:
     """Modules that a module imports, or names in a string to load or run later."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -131,7 +131,7 @@ def test_every_test_asserts() -> None:
     words = ("assert", "raises", "check", "expect", "verify", "warns")
     hollow = [
         f"{path}:{node.lineno} {node.name}"
-        for path, tree in parsed("tests/**/test_*.py")
+        for path, tree in parse_modules("tests/**/test_*.py")
         for node in functions(tree)
         if node.name.startswith("test_") and not any(word in ast.unparse(node) for word in words)
     ]
@@ -147,7 +147,7 @@ def test_locks_name_hashes_and_no_address(lock: str) -> None:
 
 def test_no_path_of_one_machine() -> None:
     pattern = re.compile(r"(^|[^\w.])/(work|root|farm|home/\w+)/")
-    texts = tracked("*.py", "*.md", "*.toml", "*.txt", "*.sh", "*.json", "Makefile", "*.yaml")
+    texts = list_tracked("*.py", "*.md", "*.toml", "*.txt", "*.sh", "*.json", "Makefile", "*.yaml")
     assert not [str(path) for path in texts if pattern.search(path.read_text(encoding="utf-8"))]
 
 
@@ -161,7 +161,7 @@ def test_every_target_is_explained() -> None:
 def test_links_in_documents_lead_somewhere() -> None:
     broken = [
         f"{path.relative_to(ROOT)}: {target}"
-        for path in tracked("*.md")
+        for path in list_tracked("*.md")
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
         if not (path.parent / target).exists()
     ]

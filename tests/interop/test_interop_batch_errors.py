@@ -62,7 +62,7 @@ def batch_with_wrong_count(last_offset_delta: int) -> bytearray:
     return data
 
 
-def damaged_batch() -> bytearray:
+def make_damaged_batch() -> bytearray:
     data = batch()
     data[-1] ^= 1
     return data
@@ -88,7 +88,7 @@ def end_of(client: PlainClient, topic: str) -> int:
         pytest.param(lambda: batch_with(attributes=CONTROL_BIT), INVALID_RECORD, id="control"),
         pytest.param(lambda: batch_with(attributes=TIMESTAMP_TYPE_BIT), 0, id="append time"),
         pytest.param(lambda: batch_with(attributes=DELETE_HORIZON_BIT), 0, id="delete horizon"),
-        pytest.param(damaged_batch, CORRUPT, id="stale checksum"),
+        pytest.param(make_damaged_batch, CORRUPT, id="stale checksum"),
         pytest.param(lambda: batch_with_wrong_count(5), INVALID_RECORD, id="last offset delta"),
         pytest.param(lambda: batch_with_wrong_count(0), INVALID_RECORD, id="too many records"),
         pytest.param(lambda: batch() + batch(), INVALID_RECORD, id="two batches"),

@@ -49,7 +49,7 @@ def produce(bootstrap: str, topic: str, each: int) -> None:
         assert producer.flush(PATIENCE_S) == 0
 
 
-def committed_offsets(bootstrap: str, group: str, topic: str) -> list[int]:
+def read_committed_offsets(bootstrap: str, group: str, topic: str) -> list[int]:
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}
     with Consumer(settings) as consumer:
         places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
@@ -106,7 +106,7 @@ def test_members_share_and_hand_over(
         expect_shares([a, b], [3, 3])
         produce(bootstrap, wide, 10)
         expect_read([a, b, c], 30)
-        eventually(lambda: committed_offsets(bootstrap, group, wide) == [30] * PARTITIONS)
+        eventually(lambda: read_committed_offsets(bootstrap, group, wide) == [30] * PARTITIONS)
     # Another member goes on where the group has stopped.
     produce(bootstrap, wide, 5)
     with READERS[kind](bootstrap, group, wide, strategy=strategy) as late:
@@ -163,7 +163,7 @@ def test_administration_by_librdkafka(bootstrap: str, wide: str, group: str) -> 
         with READERS["librdkafka"](bootstrap, group, wide) as reader:
             expect_shares([reader], [PARTITIONS])
             expect_read([reader], 3)
-            eventually(lambda: committed_offsets(bootstrap, group, wide) == [3] * PARTITIONS)
+            eventually(lambda: read_committed_offsets(bootstrap, group, wide) == [3] * PARTITIONS)
             listed = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(60)
             assert group in {one.group_id for one in listed.valid}
             told = admin.describe_consumer_groups([group])[group].result(60)
@@ -218,9 +218,9 @@ def test_administration_by_kafkas_own_tools(
         wide,
         "--execute",
     )
-    assert committed_offsets(bootstrap, group, wide) == [1] * PARTITIONS
+    assert read_committed_offsets(bootstrap, group, wide) == [1] * PARTITIONS
     kafka_tools("consumer-groups", *named, "--delete-offsets", "--topic", f"{wide}:0,1")
-    assert committed_offsets(bootstrap, group, wide)[:3] == [-1001, -1001, 1]
+    assert read_committed_offsets(bootstrap, group, wide)[:3] == [-1001, -1001, 1]
     with READERS["librdkafka"](bootstrap, group, wide) as reader:
         expect_shares([reader], [PARTITIONS])
         told = kafka_tools("consumer-groups", *named, "--describe", "--members", "--verbose")
@@ -238,7 +238,7 @@ def test_kafkas_own_formatters_read_the_records_of_groups(
     produce(bootstrap, wide, 2)
     with READERS["librdkafka"](bootstrap, group, wide, instance="fixed") as reader:
         expect_shares([reader], [PARTITIONS])
-        eventually(lambda: committed_offsets(bootstrap, group, wide) == [2] * PARTITIONS)
+        eventually(lambda: read_committed_offsets(bootstrap, group, wide) == [2] * PARTITIONS)
 
     def read(formatter: str, patience_ms: int) -> list[str]:
         named = f"org.apache.kafka.tools.consumer.{formatter}"
@@ -273,4 +273,4 @@ def test_kcat(bootstrap: str, wide: str, group: str) -> None:
     )
     read = {tuple(map(int, line.split(":"))) for line in said.stdout.split()}
     assert read == {(index, offset) for index in range(PARTITIONS) for offset in range(3)}
-    eventually(lambda: committed_offsets(bootstrap, group, wide) == [3] * PARTITIONS)
+    eventually(lambda: read_committed_offsets(bootstrap, group, wide) == [3] * PARTITIONS)

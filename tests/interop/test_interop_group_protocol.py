@@ -63,12 +63,12 @@ def test_a_member_joins_and_gets_what_the_leader_assigned(bootstrap: str, group:
         assert joined.leader == joined.member_id == member.member_id
         [described] = joined.members
         assert (described.member_id, described.metadata) == (member.member_id, b"meta")
-        assert member.described().group_state == "CompletingRebalance"
+        assert member.describe_group().group_state == "CompletingRebalance"
         synced = member.sync(assignments={member.member_id: b"mine"})
         assert (synced.error_code, synced.assignment) == (OK, b"mine")
         assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
         assert member.heartbeat() == OK
-        seen = member.described()
+        seen = member.describe_group()
         assert (seen.group_state, seen.protocol_type, seen.protocol_data) == (
             "Stable",
             "consumer",
@@ -79,7 +79,7 @@ def test_a_member_joins_and_gets_what_the_leader_assigned(bootstrap: str, group:
         assert (one.member_metadata, one.member_assignment) == (b"meta", b"mine")
         answer = member.leave()
         assert (answer.error_code, answer.members[0].error_code) == (OK, OK)
-        eventually(lambda: member.described().group_state == "Empty")
+        eventually(lambda: member.describe_group().group_state == "Empty")
         assert member.heartbeat() == UNKNOWN_MEMBER
 
 
@@ -111,12 +111,12 @@ def test_nobody_is_a_member_of_a_group_that_there_is_not(
         assert old.error_code == UNKNOWN_MEMBER
         assert member.commit(topic, 1) == ILLEGAL_GENERATION
         assert member.commit(topic, 1, version=9) == NOT_FOUND
-        assert member.committed(topic) == (-1, "", OK)
+        assert member.read_committed(topic) == (-1, "", OK)
         assert member.delete_group() == NOT_FOUND
         assert member.delete_offset(topic) == (NOT_FOUND, OK)
-        known = member.described(5)
+        known = member.describe_group(5)
         assert (known.error_code, known.group_state) == (OK, "Dead")
-        assert member.described(6).error_code == NOT_FOUND
+        assert member.describe_group(6).error_code == NOT_FOUND
 
 
 def test_a_group_that_has_members_needs_a_name(bootstrap: str) -> None:
@@ -134,7 +134,7 @@ def test_sessions_have_limits(bootstrap: str, group: str, session_ms: int) -> No
     with Member(bootstrap, group) as member:
         member.send_join(session_ms=session_ms)
         assert member.receive_join().error_code == INVALID_SESSION
-        assert member.described().group_state == "Dead"
+        assert member.describe_group().group_state == "Dead"
 
 
 def test_members_have_a_protocol_in_common(bootstrap: str, group: str) -> None:
@@ -180,17 +180,17 @@ def test_who_speaks_for_another_generation_is_told(bootstrap: str, group: str, t
         # An administrator, while there are members.
         nobody: dict[str, Any] = {"generation_id_or_member_epoch": -1, "member_id": ""}
         assert leader.commit(topic, 5, **nobody) == UNKNOWN_MEMBER
-        assert leader.committed(topic) == (-1, "", OK)
+        assert leader.read_committed(topic) == (-1, "", OK)
         assert leader.commit(topic, 5, metadata="m") == OK
-        assert leader.committed(topic) == (5, "m", OK)
+        assert leader.read_committed(topic) == (5, "m", OK)
 
 
 def test_while_a_group_rebalances(bootstrap: str, group: str, topic: str) -> None:
     with pair(bootstrap, group) as (leader, follower), Member(bootstrap, group) as third:
         third.enter()
         eventually(lambda: leader.heartbeat() == REBALANCING)
-        assert leader.described().group_state == "PreparingRebalance"
-        assert {member.member_metadata for member in leader.described().members} == {b""}
+        assert leader.describe_group().group_state == "PreparingRebalance"
+        assert {member.member_metadata for member in leader.describe_group().members} == {b""}
         assert leader.sync().error_code == REBALANCING
         # Who is still in the last generation may commit what it has done.
         assert follower.commit(topic, 3) == OK
@@ -201,10 +201,10 @@ def test_while_a_group_rebalances(bootstrap: str, group: str, topic: str) -> Non
             3,
             3,
         ]
-        assert leader.described().group_state == "CompletingRebalance"
+        assert leader.describe_group().group_state == "CompletingRebalance"
         assert leader.heartbeat() == OK
         assert follower.commit(topic, 4) == REBALANCING
-        assert follower.committed(topic)[0] == 3
+        assert follower.read_committed(topic)[0] == 3
         third.send_sync()
         # Someone leaves: the assignment is not to come any more.
         follower.leave()
@@ -248,7 +248,7 @@ def test_who_does_not_ask_for_its_assignment_is_out(bootstrap: str, group: str) 
     with Member(bootstrap, group) as member:
         assert member.join(rebalance_ms=300).error_code == OK
         eventually(lambda: member.heartbeat() == UNKNOWN_MEMBER)
-        eventually(lambda: member.described().group_state == "Empty")
+        eventually(lambda: member.describe_group().group_state == "Empty")
 
 
 def test_a_session_ends_and_the_others_rebalance(bootstrap: str, group: str) -> None:
@@ -270,14 +270,14 @@ def test_whoever_is_no_member_commits_for_groups_without_members(
 ) -> None:
     with Member(bootstrap, group) as admin:
         assert admin.commit(topic, 7, metadata="by hand") == OK
-        assert admin.committed(topic) == (7, "by hand", OK)
-        seen = admin.described()
+        assert admin.read_committed(topic) == (7, "by hand", OK)
+        seen = admin.describe_group()
         assert (seen.group_state, seen.protocol_type) == ("Empty", "")
         assert admin.commit(topic, 8, version=9, metadata=None) == OK
-        assert admin.committed(topic) == (8, "", OK)
+        assert admin.read_committed(topic) == (8, "", OK)
         assert admin.commit(topic, 9, generation_id_or_member_epoch=1) == UNKNOWN_MEMBER
         assert admin.delete_offset(topic) == (OK, OK)
-        assert admin.committed(topic) == (-1, "", OK)
+        assert admin.read_committed(topic) == (-1, "", OK)
 
 
 def test_what_cannot_be_committed_does_not_keep_the_rest_from_it(
@@ -311,7 +311,7 @@ def test_what_cannot_be_committed_does_not_keep_the_rest_from_it(
             for inner in item.partitions
         }
         assert {("nowhere", 0, UNKNOWN_TOPIC), (topic, 0, METADATA_TOO_LARGE)} <= codes
-        assert admin.committed(topic)[0] == 1
+        assert admin.read_committed(topic)[0] == 1
 
 
 def test_deleting(bootstrap: str, group: str, new_topic: Callable[..., str]) -> None:
@@ -322,12 +322,12 @@ def test_deleting(bootstrap: str, group: str, new_topic: Callable[..., str]) -> 
         assert leader.delete_offset(wanted) == (OK, SUBSCRIBED)
         assert leader.delete_offset(unwanted) == (OK, OK)
         assert leader.delete_offset("nowhere") == (OK, UNKNOWN_TOPIC)
-        assert (leader.committed(wanted)[0], leader.committed(unwanted)[0]) == (1, -1)
+        assert (leader.read_committed(wanted)[0], leader.read_committed(unwanted)[0]) == (1, -1)
         leader.leave((leader.member_id, None), (follower.member_id, None))
-        eventually(lambda: leader.described().group_state == "Empty")
+        eventually(lambda: leader.describe_group().group_state == "Empty")
         assert leader.delete_group() == OK
-        assert leader.committed(wanted)[0] == -1
-        assert leader.described().group_state == "Dead"
+        assert leader.read_committed(wanted)[0] == -1
+        assert leader.describe_group().group_state == "Dead"
         assert leader.delete_group() == NOT_FOUND
 
 
@@ -431,4 +431,4 @@ def test_static_members_are_removed_by_their_names(bootstrap: str, group: str) -
         answer = member.leave(("", "unknown"), ("", "i1"), ("", None))
         codes = [int(one.error_code) for one in answer.members]
         assert codes == [UNKNOWN_MEMBER, OK, UNKNOWN_MEMBER]
-        eventually(lambda: member.described().group_state == "Empty")
+        eventually(lambda: member.describe_group().group_state == "Empty")

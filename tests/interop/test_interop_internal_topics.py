@@ -21,7 +21,7 @@ def test_clients_do_not_write_to_internal_topics(
             assert refused.error_code == INVALID_TOPIC
     with Member(bootstrap, group) as admin:
         assert admin.commit(topic, 1) == 0
-        assert admin.committed(topic)[0] == 1
+        assert admin.read_committed(topic)[0] == 1
 
 
 def test_they_are_told_as_what_they_are(bootstrap: str, new_name: Callable[[str], str]) -> None:

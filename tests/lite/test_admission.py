@@ -88,7 +88,7 @@ def put_checked(data: bytearray, position: int, value: bytes) -> bytearray:
     return put(data, 17, crc32c(bytes(data[21:])).to_bytes(4, "big"))
 
 
-def mirrored(offset: int, **changes: int) -> bytearray:
+def make_mirrored(offset: int, **changes: int) -> bytearray:
     return edit(batch_of(b"x"), base_offset=offset, **changes)
 
 
@@ -141,14 +141,14 @@ def after(*batches: bytearray) -> ProducerStates:
     return states
 
 
-def refused_before() -> Refusals:
+def make_refusals() -> Refusals:
     """The batch with sequence 1 was refused a moment ago."""
     refusals = Refusals()
     refusals.add(KEY, unpack_header(batch(1)), EARLIER, NOW_MS)
     return refusals
 
 
-def verified(first: bytearray) -> Target:
+def make_verified_target(first: bytearray) -> Target:
     """The coordinator was asked about the transaction that begins with this batch."""
     target = Target()
     header = unpack_header(first)
@@ -356,7 +356,7 @@ PRODUCED: list[tuple[str, Code, Decision]] = [
     (
         "an unknown producer, an earlier batch was refused",
         EARLIER.code,
-        lambda: produce(batch(2), Target(refusals=refused_before())),
+        lambda: produce(batch(2), Target(refusals=make_refusals())),
     ),
 ]
 
@@ -369,7 +369,7 @@ NEXT: list[tuple[str, Code, Decision]] = [
     (
         "not the first of its verified transaction",
         Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        lambda: produce(batch(4, is_transactional=True), verified(batch(3))),
+        lambda: produce(batch(4, is_transactional=True), make_verified_target(batch(3))),
     ),
     ("the log is offline", Code.KAFKA_STORAGE_ERROR, lambda: produce(batch(), OFFLINE)),
     (
@@ -400,7 +400,7 @@ NEXT: list[tuple[str, Code, Decision]] = [
     (
         "* if an earlier batch was refused",
         EARLIER.code,
-        lambda: produce(batch(2), Target(producers=after(batch(0)), refusals=refused_before())),
+        lambda: produce(batch(2), Target(producers=after(batch(0)), refusals=make_refusals())),
     ),
     (
         "* if it is ahead, and the leader is new",
@@ -468,12 +468,12 @@ MIRRORED: list[tuple[str, Code, Callable[[PartitionLog], object]]] = [
     (
         "incomplete, not of format 2, an unknown codec",
         Code.INVALID_RECORD,
-        lambda log: mirror(log, mirrored(1)[:-1]),
+        lambda log: mirror(log, make_mirrored(1)[:-1]),
     ),
     (
         "incomplete, not of format 2, an unknown codec",
         Code.INVALID_RECORD,
-        lambda log: mirror(log, mirrored(1, attributes=7)),
+        lambda log: mirror(log, make_mirrored(1, attributes=7)),
     ),
     (
         "more than max.message.bytes",
@@ -483,17 +483,17 @@ MIRRORED: list[tuple[str, Code, Callable[[PartitionLog], object]]] = [
     (
         "a wrong checksum",
         Code.CORRUPT_MESSAGE,
-        lambda log: mirror(log, put(mirrored(1), CRC_AT, bytes(4))),
+        lambda log: mirror(log, put(make_mirrored(1), CRC_AT, bytes(4))),
     ),
     (
         "an offset below the next one",
         Code.INVALID_RECORD,
-        lambda log: mirror(log, mirrored(5), mirrored(5)),
+        lambda log: mirror(log, make_mirrored(5), make_mirrored(5)),
     ),
     (
         "more records than offsets",
         Code.INVALID_RECORD,
-        lambda log: mirror(log, put_checked(mirrored(1), COUNT_AT, b"\0\0\0\7")),
+        lambda log: mirror(log, put_checked(make_mirrored(1), COUNT_AT, b"\0\0\0\7")),
     ),
     (
         "a producer id, a transaction or a marker",
@@ -503,7 +503,7 @@ MIRRORED: list[tuple[str, Code, Callable[[PartitionLog], object]]] = [
     (
         "the last offset is too far above the log end",
         Code.INVALID_RECORD,
-        lambda log: mirror(log, mirrored(1), mirrored(1 << 33)),
+        lambda log: mirror(log, make_mirrored(1), make_mirrored(1 << 33)),
     ),
 ]
 
@@ -525,7 +525,7 @@ def test_each_rule_for_mirrors_gives_its_code(
     log = PartitionLog(tmp_path, Target().rules.log, last_shutdown=LastShutdown.CLEANLY)
     append(log, batch_of(b"x"))
     assert code_of(lambda: decision(log)) is code
-    assert code_of(lambda: mirror(log, mirrored(1), mirrored(5))) is Code.NONE
+    assert code_of(lambda: mirror(log, make_mirrored(1), make_mirrored(5))) is Code.NONE
     assert code_of(lambda: decisions.check_log_end(Target().leader, 1, 1)) is Code.NONE
     log.close()
 
@@ -537,7 +537,7 @@ def test_what_no_rule_refuses_is_admitted() -> None:
     assert code_of(lambda: coordinate(batch(), Target(producers=after(batch())))) is Code.NONE
     assert code_of(lambda: end(marker(), Target(producers=after(*OPEN)))) is Code.NONE
     first = batch(3, is_transactional=True)
-    assert code_of(lambda: produce(first, verified(first))) is Code.NONE
+    assert code_of(lambda: produce(first, make_verified_target(first))) is Code.NONE
 
 
 def test_the_first_rule_that_applies_decides() -> None:

@@ -75,7 +75,7 @@ def leader_epochs(cluster: LiteCluster, topic: str) -> set[str]:
 
 
 @contextmanager
-def undisturbed(cluster: LiteCluster) -> Iterator[Load]:
+def expect_undisturbed(cluster: LiteCluster) -> Iterator[Load]:
     """A steady writer: what is done beside it costs no election and no replica."""
     create_topic(cluster, "steady", 1, 3)
     with Load(cluster, "steady") as load, SmallestInSync(cluster, "steady") as watched:
@@ -93,7 +93,7 @@ def undisturbed(cluster: LiteCluster) -> Iterator[Load]:
 @pytest.mark.slow
 @pytest.mark.long
 def test_thousands_of_partitions_come_and_go_beside_a_steady_writer(cluster: LiteCluster) -> None:
-    with undisturbed(cluster) as load:
+    with expect_undisturbed(cluster) as load:
         create_topic(cluster, "big", PARTITIONS, 3)
         load.goes_on()
         eventually(lambda: folder_count(cluster, "big") == 3 * PARTITIONS, PATIENCE_S)
@@ -131,7 +131,7 @@ def expire(cluster: LiteCluster, topic: str) -> None:
         admin.incremental_alter_configs([resource])[resource].result(60)
 
 
-def expired_count(cluster: LiteCluster, topic: str) -> int:
+def count_expired(cluster: LiteCluster, topic: str) -> int:
     """How many replicas have written down that they begin behind their only record."""
     return sum(
         path.read_text() == "0\n1\n0 1\n"
@@ -144,12 +144,15 @@ def expired_count(cluster: LiteCluster, topic: str) -> int:
 @pytest.mark.long
 def test_hundreds_of_partitions_expire_beside_a_steady_writer() -> None:
     properties = {"log.retention.check.interval.ms": "200"}
-    with LiteCluster(brokers=3, properties=properties) as cluster, undisturbed(cluster) as load:
+    with (
+        LiteCluster(brokers=3, properties=properties) as cluster,
+        expect_undisturbed(cluster) as load,
+    ):
         create_topic(cluster, "old", EXPIRING, 3, retention_ms="-1")
         write_old_records(cluster, "old", EXPIRING)
-        assert expired_count(cluster, "old") == 0
+        assert count_expired(cluster, "old") == 0
         load.goes_on()
         expire(cluster, "old")
         load.goes_on()
-        eventually(lambda: expired_count(cluster, "old") == 3 * EXPIRING, PATIENCE_S)
+        eventually(lambda: count_expired(cluster, "old") == 3 * EXPIRING, PATIENCE_S)
         assert read(cluster, "old", EXPIRING) == {index: [] for index in range(EXPIRING)}

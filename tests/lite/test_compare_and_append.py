@@ -157,7 +157,7 @@ async def test_an_ordinary_producer_and_a_mirror_do_not_tread_on_each_other(
 async def test_kills_of_leaders_leave_no_hole_no_duplicate_and_no_half() -> None:
     source = _source(random.Random(5), units=400)
     with LiteCluster(brokers=3) as lite:
-        ends, found = await _mirrored_while_leaders_die(lite, source)
+        ends, found = await _mirror_while_leaders_die(lite, source)
     assert ends <= {0, *(Batch(memoryview(unit[-1])).next_offset for unit in source)}
     assert found == [
         (record.offset, (record.value or b"").decode())
@@ -167,7 +167,7 @@ async def test_kills_of_leaders_leave_no_hole_no_duplicate_and_no_half() -> None
     ]
 
 
-async def _mirrored_while_leaders_die(
+async def _mirror_while_leaders_die(
     lite: LiteCluster, source: list[list[bytearray]]
 ) -> tuple[set[int], list[tuple[int, str]]]:
     """Every end that the mirror saw, and what is there in the end."""

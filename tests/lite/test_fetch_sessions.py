@@ -9,7 +9,7 @@ from shoal.wire.fetch import FetchPartition, FetchRequest, ForgottenPartition, P
 MINUTE_MS = 60_000
 
 
-def asked(index: int, offset: int = 0) -> FetchPartition:
+def make_request(index: int, offset: int = 0) -> FetchPartition:
     return FetchPartition("t", None, index, offset, 1000)
 
 
@@ -27,7 +27,7 @@ def new_context(sessions: FetchSessions, request: FetchRequest, now_ms: int = 0)
 
 def test_partitions_with_data_go_to_the_end_of_the_line() -> None:
     sessions = FetchSessions(10)
-    first = new_context(sessions, request(asked(0), asked(1), asked(2)))
+    first = new_context(sessions, request(make_request(0), make_request(1), make_request(2)))
     assert len(first.select_changed([answer(0, 5, b"x"), answer(1), answer(2)])) == 3
     second = new_context(sessions, request(session_id=first.session_id, epoch=1))
     assert [item.partition for item in second.partitions] == [1, 2, 0]
@@ -38,18 +38,18 @@ def test_partitions_with_data_go_to_the_end_of_the_line() -> None:
 def test_a_request_without_partitions_makes_no_session() -> None:
     sessions = FetchSessions(10)
     assert new_context(sessions, request()).session_id == 0
-    assert new_context(sessions, request(asked(0), epoch=-1)).session_id == 0
+    assert new_context(sessions, request(make_request(0), epoch=-1)).session_id == 0
     assert len(sessions) == 0
 
 
 def test_sessions_make_room_only_when_they_are_old() -> None:
     sessions = FetchSessions(2)
-    small = new_context(sessions, request(asked(0)))
-    large = new_context(sessions, request(*map(asked, range(5))))
-    assert new_context(sessions, request(asked(0)), now_ms=MINUTE_MS).session_id == 0
+    small = new_context(sessions, request(make_request(0)))
+    large = new_context(sessions, request(*map(make_request, range(5))))
+    assert new_context(sessions, request(make_request(0)), now_ms=MINUTE_MS).session_id == 0
     # After two minutes, an unused session is evicted.
     new_context(sessions, request(session_id=large.session_id, epoch=1), now_ms=2 * MINUTE_MS)
-    third = new_context(sessions, request(asked(1)), now_ms=2 * MINUTE_MS + 1)
+    third = new_context(sessions, request(make_request(1)), now_ms=2 * MINUTE_MS + 1)
     assert third.session_id != 0
     with pytest.raises(ApiError) as raised:
         new_context(sessions, request(session_id=small.session_id, epoch=1))
@@ -60,19 +60,19 @@ def test_sessions_make_room_only_when_they_are_old() -> None:
         new_context(sessions, used, now_ms=minutes * MINUTE_MS)
         used = request(session_id=large.session_id, epoch=epoch + 1)
         new_context(sessions, used, now_ms=minutes * MINUTE_MS)
-    assert new_context(sessions, request(asked(0)), now_ms=5 * MINUTE_MS).session_id == 0
-    larger = new_context(sessions, request(*map(asked, range(3))), now_ms=5 * MINUTE_MS)
+    assert new_context(sessions, request(make_request(0)), now_ms=5 * MINUTE_MS).session_id == 0
+    larger = new_context(sessions, request(*map(make_request, range(3))), now_ms=5 * MINUTE_MS)
     assert larger.session_id != 0
     assert len(sessions) == 2
 
 
 def test_what_all_sessions_remember_is_limited() -> None:
     sessions = FetchSessions(10)
-    many = [asked(index) for index in range(150_000)]
+    many = [make_request(index) for index in range(150_000)]
     first = new_context(sessions, request(*many))
     assert first.session_id != 0
     assert new_context(sessions, request(*many)).session_id == 0
-    grown = request(*map(asked, range(60_000)), session_id=first.session_id, epoch=1)
+    grown = request(*map(make_request, range(60_000)), session_id=first.session_id, epoch=1)
     with pytest.raises(ApiError):
         new_context(sessions, grown)
     assert len(sessions) == 0
@@ -81,7 +81,7 @@ def test_what_all_sessions_remember_is_limited() -> None:
 
 def test_epochs_begin_again_after_the_last() -> None:
     sessions = FetchSessions(10)
-    session_id = new_context(sessions, request(asked(0))).session_id
+    session_id = new_context(sessions, request(make_request(0))).session_id
     sessions._sessions[session_id].epoch = (1 << 31) - 1
     new_context(sessions, request(session_id=session_id, epoch=(1 << 31) - 1))
     forgets = request(session_id=session_id, epoch=1)._replace(

@@ -33,7 +33,9 @@ def admin_of(bootstrap: str) -> Iterator[AdminClient]:
         yield admin
 
 
-def produced(bootstrap: str, send: Callable[[Producer], None], **settings: Any) -> list[Message]:
+def produce_messages(
+    bootstrap: str, send: Callable[[Producer], None], **settings: Any
+) -> list[Message]:
     """What was delivered, by a producer that is gone when this returns."""
     delivered: list[Message] = []
     failed: list[KafkaError] = []
@@ -50,7 +52,7 @@ def produced(bootstrap: str, send: Callable[[Producer], None], **settings: Any) 
     return delivered
 
 
-def consumed(bootstrap: str, count: int, *starts: TopicPartition) -> list[Message]:
+def consume_messages(bootstrap: str, count: int, *starts: TopicPartition) -> list[Message]:
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "nobody",
@@ -85,11 +87,11 @@ def test_messages_come_back_as_they_were(
         producer.produce(topic, None, key=b"tombstone")
         producer.produce(topic, b"", key=None)
 
-    delivered = produced(
+    delivered = produce_messages(
         bootstrap, send, compression_type=codec, enable_idempotence=idempotent, linger_ms=20
     )
     assert {message.offset() for message in delivered} == set(range(502))
-    messages = consumed(bootstrap, 502, TopicPartition(topic, 0, 0))
+    messages = consume_messages(bootstrap, 502, TopicPartition(topic, 0, 0))
     assert [message.offset() for message in messages] == list(range(502))
     assert [message.value() for message in messages[:500]] == [b"%d " % i * 20 for i in range(500)]
     assert [message.key() for message in messages[:500]] == [b"k%d" % i for i in range(500)]
@@ -111,9 +113,9 @@ def test_large_messages_and_many_partitions(bootstrap: str, client: PlainClient)
         for i in range(2000):
             producer.produce("wide", b"%d" % i, partition=i % 20)
 
-    produced(bootstrap, send, message_max_bytes=12_000_000)
+    produce_messages(bootstrap, send, message_max_bytes=12_000_000)
     starts = [TopicPartition("wide", partition, 0) for partition in range(20)]
-    messages = consumed(bootstrap, 2001, *starts)
+    messages = consume_messages(bootstrap, 2001, *starts)
     assert sum(message.value() == large for message in messages) == 1
     small = {message.value() for message in messages} - {large}
     assert small == {b"%d" % i for i in range(2000)}
@@ -124,7 +126,7 @@ def test_a_consumer_sees_what_comes_while_it_waits(bootstrap: str, topic: str) -
     with Consumer(settings | {"enable.auto.commit": False}) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         assert consumer.poll(0.3) is None
-        produced(bootstrap, lambda producer: producer.produce(topic, b"now"))
+        produce_messages(bootstrap, lambda producer: producer.produce(topic, b"now"))
         message = consumer.poll(PATIENCE_S)
         assert message is not None
         assert message.value() == b"now"
@@ -145,16 +147,16 @@ def test_an_idempotent_producer_rides_out_kills() -> None:
                     producer.poll(0.02)
                     mortal.restart(1)
 
-        delivered = produced(
+        delivered = produce_messages(
             bootstrap, send, enable_idempotence=True, batch_num_messages=50, retry_backoff_ms=20
         )
         assert len(delivered) == 3000
-        messages = consumed(bootstrap, 3000, TopicPartition("t", 0, 0))
+        messages = consume_messages(bootstrap, 3000, TopicPartition("t", 0, 0))
         assert [message.value() for message in messages] == [b"%d" % i for i in range(3000)]
 
 
 def test_topics_are_made_on_first_use(bootstrap: str) -> None:
-    delivered = produced(bootstrap, lambda producer: producer.produce("from-nothing", b"x"))
+    delivered = produce_messages(bootstrap, lambda producer: producer.produce("from-nothing", b"x"))
     assert [message.offset() for message in delivered] == [0]
 
 
@@ -224,7 +226,7 @@ def test_admin_of_records_and_the_cluster(cluster: LiteCluster, topic: str) -> N
             for i in range(10):
                 producer.produce(topic, b"%d" % i, timestamp=1_700_000_000_000 + i)
 
-        produced(cluster.bootstrap, send)
+        produce_messages(cluster.bootstrap, send)
         place = TopicPartition(topic, 0)
 
         specs: Any = OffsetSpec

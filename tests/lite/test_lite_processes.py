@@ -48,7 +48,7 @@ def family(cluster: LiteCluster) -> list[psutil.Process]:
     return [supervisor, *supervisor.children(recursive=True)]
 
 
-def gone_within(processes: list[psutil.Process], seconds: float) -> bool:
+def have_ended_within(processes: list[psutil.Process], seconds: float) -> bool:
     """Whether all have ended; zombies have, even if nobody has taken note yet."""
     deadline = time.monotonic() + seconds
     while alive := [one for one in processes if is_alive(one)]:
@@ -242,7 +242,7 @@ def test_a_temporary_folder_is_removed() -> None:
         processes = family(cluster)
         assert (directory / "broker-1").is_dir()
     assert not directory.exists()
-    assert gone_within(processes, 60)
+    assert have_ended_within(processes, 60)
     with pytest.raises(UsageError, match="not running"):
         cluster.status()
 
@@ -255,7 +255,7 @@ def test_brokers_end_when_the_supervisor_is_killed(folder: Path, paused: bool) -
     if paused:
         cluster.pause(1)
     processes[0].send_signal(signal.SIGKILL)
-    assert gone_within(processes, 60)
+    assert have_ended_within(processes, 60)
     with pytest.raises(UnreachableError, match=r"has ended; see .*supervisor\.log"):
         cluster.status()
     cluster.stop()
@@ -285,7 +285,7 @@ def test_everything_ends_when_the_fork_server_is_killed(folder: Path) -> None:
     [fork_server] = processes[0].children()
     assert fork_server.pid != broker.pid
     fork_server.send_signal(signal.SIGKILL)
-    assert gone_within(processes, 60)
+    assert have_ended_within(processes, 60)
     cluster.stop()
 
 
@@ -317,7 +317,7 @@ def test_everything_ends_when_the_owner_is_killed(folder: Path, kind: str) -> No
     assert len(processes) == 3
     owner.kill()
     owner.wait()
-    assert gone_within(processes, 60)
+    assert have_ended_within(processes, 60)
     assert running_in.exists() == (kind != "temporary")
     for child in forked:
         child.kill()
@@ -337,7 +337,7 @@ def test_a_detached_cluster_is_found_by_its_folder(folder: Path) -> None:
     other.restart(1)
     put(other.bootstrap, b"a")
     other.stop()
-    assert gone_within(processes, 60)
+    assert have_ended_within(processes, 60)
     starter.stop()
     with pytest.raises(UnreachableError, match="no cluster is running"):
         LiteCluster.attach(folder)

@@ -40,7 +40,7 @@ class Seen(NamedTuple):
         return self.clock[self.host]
 
 
-def parsed(trace: str) -> list[Seen]:
+def parse_trace(trace: str) -> list[Seen]:
     """Read a file as ShiViz does, and refuse what it refuses."""
     pattern, empty, log = trace.split("\n", 2)
     assert pattern == r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
@@ -61,7 +61,7 @@ def parsed(trace: str) -> list[Seen]:
 
 def check_rules(trace: str) -> list[Seen]:
     """Every rule of ShiViz, one by one; returns the events."""
-    events = parsed(trace)
+    events = parse_trace(trace)
     by_host: dict[str, list[Seen]] = {}
     for event in events:
         assert event.host
@@ -197,7 +197,7 @@ def test_a_trace_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_events_that_know_of_later_ones_are_left_out() -> None:
     first = events_of('b1 {"b1":1}\nx\nb1 {"b1":2, "b2":3}\ny\nb1 {"b1":3, "b2":3}\nz\n')
     second = events_of('b2 {"b2":1}\nx\nb2 {"b1":2, "b2":2}\ny\n')
-    assert [event.number for event in parsed(merge_logs([first, second]))] == [1, 1]
+    assert [event.number for event in parse_trace(merge_logs([first, second]))] == [1, 1]
 
 
 def test_clocks_travel_in_headers_of_flexible_versions(own: Tracer) -> None:

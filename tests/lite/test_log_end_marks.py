@@ -16,7 +16,7 @@ from support.lite.batches import append, batch_of, everything_in
 KEY = (UUID(int=1), 0)
 
 
-def known(folder: Path, *keys: tuple[UUID, int], is_trusted: bool = True) -> list[int | None]:
+def read_known(folder: Path, *keys: tuple[UUID, int], is_trusted: bool = True) -> list[int | None]:
     """As a process finds them that comes after a kill: nobody has closed anything."""
     marks = LogEndFile(folder, is_trusted=is_trusted)
     found = [marks.of(key).known for key in keys]
@@ -32,14 +32,14 @@ def test_marks_outlive_their_process(tmp_path: Path) -> None:
     for number, slot in enumerate(slots):
         slot.set(number)
         slot.set(number + 7)
-    assert known(tmp_path, *keys) == [number + 7 for number in range(300)]
-    assert known(tmp_path, *keys, is_trusted=False) == [None] * 300
+    assert read_known(tmp_path, *keys) == [number + 7 for number in range(300)]
+    assert read_known(tmp_path, *keys, is_trusted=False) == [None] * 300
     marks.close()
 
 
 def test_a_log_that_was_never_written_to_ends_at_its_begin(tmp_path: Path) -> None:
     LogEndFile(tmp_path, is_trusted=True).of(KEY)
-    assert known(tmp_path, KEY) == [0]
+    assert read_known(tmp_path, KEY) == [0]
 
 
 def test_deleted_logs_leave_no_mark(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_deleted_logs_leave_no_mark(tmp_path: Path) -> None:
         marks.of(key).set(5)
     marks.drop(KEY)
     marks.keep({others[0]})
-    assert known(tmp_path, KEY, *others) == [None, 5, None]
+    assert read_known(tmp_path, KEY, *others) == [None, 5, None]
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(4096), b"\xff" * 100])
 def test_what_is_no_mark_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    assert known(tmp_path, KEY) == [None]
+    assert read_known(tmp_path, KEY) == [None]
 
 
 def write_log(folder: Path, count: int) -> Path:

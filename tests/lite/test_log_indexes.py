@@ -20,7 +20,9 @@ batches = st.lists(
 )
 
 
-def built(sizes: list[tuple[int, int, int]], base_offset: int) -> tuple[IndexBuilder, list[int]]:
+def build_index(
+    sizes: list[tuple[int, int, int]], base_offset: int
+) -> tuple[IndexBuilder, list[int]]:
     builder = IndexBuilder(base_offset, interval_bytes=4096)
     position, offset, positions = 0, base_offset, []
     for size, records, timestamp_ms in sizes:
@@ -72,7 +74,7 @@ def test_empty_indexes_point_to_the_start() -> None:
 def test_a_search_never_leads_behind_the_batch(
     sizes: list[tuple[int, int, int]], wanted: int
 ) -> None:
-    builder, positions = built(sizes, base_offset=500)
+    builder, positions = build_index(sizes, base_offset=500)
     offset, holder = 500, None
     for position, (_, records, _) in zip(positions, sizes, strict=True):
         offset += records
@@ -88,7 +90,7 @@ def test_a_search_never_leads_behind_the_batch(
 def test_everything_before_a_time_entry_is_older(
     sizes: list[tuple[int, int, int]], timestamp_ms: int
 ) -> None:
-    builder, _ = built(sizes, base_offset=0)
+    builder, _ = build_index(sizes, base_offset=0)
     builder.seal()
     until = relative_offset_before_time(builder.times, timestamp_ms)
     offset = 0

@@ -121,7 +121,7 @@ BIG = 500
 NAMESAKE = TopicPartition("again", 0)
 
 
-def changed_by(state: ClusterState, *records: Record) -> list[PartitionRecord]:
+def find_changed(state: ClusterState, *records: Record) -> list[PartitionRecord]:
     for record in records:
         state.apply(record)
     return [record for record in records if isinstance(record, PartitionRecord)]
@@ -152,7 +152,7 @@ async def test_a_topic_recreated_while_many_wait_has_nothing_of_the_old_one(
     tmp_path: Path, *, is_in_one_batch: bool
 ) -> None:
     state = ClusterState()
-    changed_by(state, *new_topic(1, "again", 1))
+    find_changed(state, *new_topic(1, "again", 1))
     replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     old = replicas.partitions[NAMESAKE]
     append(old.log, batch_of(b"old", timestamp_ms=1))
@@ -164,7 +164,7 @@ async def test_a_topic_recreated_while_many_wait_has_nothing_of_the_old_one(
     if is_in_one_batch:
         batches = [[record for batch in batches for record in batch]]
     for batch in batches:
-        replicas.apply_metadata(state, LAYERS, changed_by(state, *batch))
+        replicas.apply_metadata(state, LAYERS, find_changed(state, *batch))
         assert replicas.partitions.get(NAMESAKE) is not old or batch is batches[0]
     assert len(replicas.partitions) < BIG
     # Nothing more is written to the old log, even through references to it.
@@ -177,7 +177,7 @@ async def test_a_topic_recreated_while_many_wait_has_nothing_of_the_old_one(
     assert (new.log.end_offset, new.high_watermark, new.record.topic_id) == (0, 0, UUID(int=3))
     append(new.log, batch_of(b"new", timestamp_ms=1))
     assert everything_in(new.log) == [b"new"]
-    replicas.apply_metadata(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=2))))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, TopicRemovedRecord(UUID(int=2))))
     assert list(replicas.partitions) == [NAMESAKE]
     await replicas.close()
     # Folders that were not removed by then are removed at the next start.
@@ -197,12 +197,12 @@ async def test_a_topic_recreated_while_a_thread_opens_the_logs_of_the_old_one(
 ) -> None:
     state = ClusterState()
     replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
-    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(1, "again", BIG)))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, *new_topic(1, "again", BIG)))
     # A thread opens the first logs; the event loop collects them only at the next await.
     for _ in range(2):
         await asyncio.sleep(0)
     records = [TopicRemovedRecord(UUID(int=1)), *new_topic(2, "again", partitions)]
-    replicas.apply_metadata(state, LAYERS, changed_by(state, *records))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, *records))
     await wait_until_open(replicas, partitions)
     assert {p.record.topic_id for p in replicas.partitions.values()} == {UUID(int=2)}
     append(replicas.partitions[NAMESAKE].log, batch_of(b"new", timestamp_ms=1))
@@ -219,11 +219,11 @@ async def test_a_topic_recreated_while_a_thread_opens_the_logs_of_the_old_one(
 async def test_a_broker_ends_while_a_thread_opens_logs(tmp_path: Path, *, is_deleted: bool) -> None:
     state = ClusterState()
     replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
-    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, *new_topic(1, "big", BIG)))
     for _ in range(2):
         await asyncio.sleep(0)
     if is_deleted:
-        replicas.apply_metadata(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
+        replicas.apply_metadata(state, LAYERS, find_changed(state, TopicRemovedRecord(UUID(int=1))))
     assert await replicas.close()
     assert not replicas.partitions
     after = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
@@ -236,20 +236,20 @@ async def test_one_of_many_that_cannot_be_opened_is_offline_alone(tmp_path: Path
     state = ClusterState()
     replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     (tmp_path / "big-7").write_bytes(b"where a folder should be")
-    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, *new_topic(1, "big", BIG)))
     await wait_until_open(replicas, BIG - 1)
     assert replicas.offline.keys() == {TopicPartition("big", 7)}
-    replicas.apply_metadata(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, TopicRemovedRecord(UUID(int=1))))
     assert not replicas.offline
     await replicas.close()
 
 
 async def test_work_on_many_partitions_leaves_turns_for_others(tmp_path: Path) -> None:
     state = ClusterState()
-    changed_by(state, *new_topic(1, "again", 1))
+    find_changed(state, *new_topic(1, "again", 1))
     replicas = open_replicas(tmp_path, state, LastShutdown.CLEANLY)
     turns = 0
-    replicas.apply_metadata(state, LAYERS, changed_by(state, *new_topic(2, "big", BIG)))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, *new_topic(2, "big", BIG)))
     while len(replicas.partitions) < BIG + 1:
         await asyncio.sleep(0)
         turns += 1
@@ -258,7 +258,7 @@ async def test_work_on_many_partitions_leaves_turns_for_others(tmp_path: Path) -
     # A new leader of an open replica is applied before the others are opened.
     records = new_topic(3, "bigger", BIG)
     moved = PartitionRecord(UUID(int=1), 0, (1,), (1,), 1, 1, 1)
-    replicas.apply_metadata(state, LAYERS, changed_by(state, *records, moved))
+    replicas.apply_metadata(state, LAYERS, find_changed(state, *records, moved))
     assert replicas.partitions[NAMESAKE].replica.role.leader_epoch == 1
     assert len(replicas.partitions) < 2 * BIG + 1
     await replicas.close()

@@ -46,7 +46,7 @@ async def coordinator_of(client: Client, name: str) -> int:
         await asyncio.sleep(0.02)
 
 
-async def committed_values(client: Client, tp: TopicPartition) -> list[str]:
+async def read_committed_values(client: Client, tp: TopicPartition) -> list[str]:
     end = (await client.list_offsets({tp: LATEST}, isolation="read_committed"))[tp].offset
     values: list[str] = []
     async with RawConsumer(client, {tp: EARLIEST}, isolation="read_committed") as consumer:
@@ -69,7 +69,7 @@ async def is_stable(client: Client, tps: list[TopicPartition]) -> bool:
     return all(stable[tp].offset == ends[tp].offset for tp in tps)
 
 
-async def committed_offset(client: Client, tp: TopicPartition) -> int:
+async def read_committed_offset(client: Client, tp: TopicPartition) -> int:
     found = await client.call(ApiKey.FIND_COORDINATOR, {"key": GROUP, "key_type": 0}, at_most=3)
     answer = await client.call(
         ApiKey.OFFSET_FETCH,
@@ -150,7 +150,7 @@ async def test_the_coordinator_dies_in_every_state(level: int) -> None:
                 word = await play.transaction(moment, commits=commits)
                 expected += [word, word] * commits + [f"{word}-next"]
                 offset = play.number if commits else offset
-            found = [await committed_values(client, tp) for tp in play.tps]
-            last = await committed_offset(client, play.tps[0])
+            found = [await read_committed_values(client, tp) for tp in play.tps]
+            last = await read_committed_offset(client, play.tps[0])
     assert found == [expected, expected]
     assert last == offset

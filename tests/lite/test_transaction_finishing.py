@@ -27,7 +27,7 @@ def finishing(patience_ms: int) -> Iterator[tuple[LiteCluster, TransactionClient
         address = cluster.bootstrap.split(",")[0]
         with TransactionClient(address) as client:
             _create_topics(client)
-            producer = _started(client)
+            producer = _start_producer(client)
             assert client.add(producer, HELD, version=5) == Code.NONE
             cluster.pause(2)
             try:
@@ -55,7 +55,7 @@ def _create_topics(client: TransactionClient) -> None:
     assert not any(topic.error_code for topic in answer.topics)
 
 
-def _started(client: TransactionClient) -> Producer:
+def _start_producer(client: TransactionClient) -> Producer:
     found: list[tuple[Code, Producer]] = []
 
     def is_started() -> bool:

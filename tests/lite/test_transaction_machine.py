@@ -93,7 +93,7 @@ class Script:
         self.commit(done)
 
 
-def begun(protocol: int = 2) -> tuple[Script, ProducerIdAndEpoch]:
+def begin_transaction(protocol: int = 2) -> tuple[Script, ProducerIdAndEpoch]:
     script = Script()
     who = script.init().identity
     assert script.add(who, TP, protocol=protocol) == Code.NONE
@@ -101,7 +101,7 @@ def begun(protocol: int = 2) -> tuple[Script, ProducerIdAndEpoch]:
 
 
 def test_the_first_protocol_keeps_its_epoch() -> None:
-    script, who = begun(protocol=0)
+    script, who = begin_transaction(protocol=0)
     assert script.end(who, commits=True, protocol=0).code == Code.NONE
     assert script.state.state is TxnState.PREPARE_COMMIT
     assert script.end(who, commits=True, protocol=0).code == Code.CONCURRENT_TRANSACTIONS
@@ -116,7 +116,7 @@ def test_the_first_protocol_keeps_its_epoch() -> None:
 
 
 def test_the_second_protocol_has_an_epoch_for_each_transaction() -> None:
-    script, who = begun()
+    script, who = begin_transaction()
     first = script.end(who, commits=True)
     assert first.identity == ProducerIdAndEpoch(who.producer_id, who.epoch + 1)
     assert script.end(who, commits=True).code == Code.CONCURRENT_TRANSACTIONS
@@ -131,7 +131,7 @@ def test_the_second_protocol_has_an_epoch_for_each_transaction() -> None:
 
 
 def test_epochs_run_out_and_a_new_producer_id_follows() -> None:
-    script, who = begun()
+    script, who = begin_transaction()
     last = ProducerIdAndEpoch(who.producer_id, LARGEST_EPOCH - 1)
     script.commit(replace(script.state, epoch=last.epoch))
     ended = script.end(last, commits=True)
@@ -160,7 +160,7 @@ def test_starting_again_with_used_up_epochs() -> None:
 
 @pytest.mark.parametrize("protocol", [0, 2])
 def test_a_producer_that_takes_over_fences_and_retries(protocol: int) -> None:
-    script, who = begun(protocol)
+    script, who = begin_transaction(protocol)
     assert script.init(protocol=protocol).code == Code.CONCURRENT_TRANSACTIONS
     assert script.state.state is TxnState.PREPARE_ABORT
     assert script.state.epoch == who.epoch + 1
@@ -173,7 +173,7 @@ def test_a_producer_that_takes_over_fences_and_retries(protocol: int) -> None:
 
 
 def test_a_producer_recovers_from_a_time_out_by_its_old_epoch() -> None:
-    script, who = begun()
+    script, who = begin_transaction()
     [abort] = script.machine.tick(script.now_ms + 60_000)
     assert isinstance(abort, Transaction)
     script.commit(abort)
@@ -186,7 +186,7 @@ def test_a_producer_recovers_from_a_time_out_by_its_old_epoch() -> None:
 
 
 def test_what_is_pending_keeps_others_waiting() -> None:
-    script, who = begun()
+    script, who = begin_transaction()
     decision = script.machine.end(2_000, ID, who, is_commit=True, protocol=2, new_producer_id=None)
     assert decision.write is not None
     script.machine.set_pending(decision.write)
@@ -201,7 +201,7 @@ def test_what_is_pending_keeps_others_waiting() -> None:
 
 
 def test_time_aborts_what_is_open_and_forgets_what_is_not_used() -> None:
-    script, who = begun()
+    script, who = begin_transaction()
     assert script.machine.tick(script.now_ms + 59_999) == []
     [abort] = script.machine.tick(script.now_ms + 60_000)
     assert isinstance(abort, Transaction)
@@ -216,7 +216,7 @@ def test_time_aborts_what_is_open_and_forgets_what_is_not_used() -> None:
 
 
 def test_partitions_are_verified() -> None:
-    script, who = begun(protocol=0)
+    script, who = begin_transaction(protocol=0)
     verdict = script.machine.verify(ID, who, [TP, OTHER])
     assert verdict == {TP: Code.NONE, OTHER: Code.TRANSACTION_ABORTABLE}
     assert script.machine.verify("other", who, [TP]) is Code.INVALID_PRODUCER_ID_MAPPING
@@ -285,7 +285,7 @@ def test_a_decision_survives_a_change_of_the_coordinator(
     log: list[Transaction] = []
     for call, place, is_written in calls:
         who = known[-1 - place % len(known)]
-        write = _decided(script, call, who, protocol)
+        write = _decide(script, call, who, protocol)
         if call == "move":
             # Another coordinator knows what is in the log, and nothing else.
             script.machine = TransactionMachine(MachineSettings())
@@ -307,7 +307,7 @@ def test_a_decision_survives_a_change_of_the_coordinator(
         assert (after.producer_id, after.epoch) >= (before.producer_id, before.epoch)
 
 
-def _decided(
+def _decide(
     script: Script, call: str, who: ProducerIdAndEpoch, protocol: int
 ) -> Transaction | None:
     machine, now_ms = script.machine, script.now_ms

@@ -9,7 +9,7 @@ from shoal.mirror import flow
 
 
 @pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def report_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 

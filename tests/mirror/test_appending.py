@@ -134,7 +134,7 @@ def test_what_may_help_is_tried_again_and_what_may_not_parks() -> None:
     assert "refuses the batches from 0 on" in str(mirror.parked)
 
 
-def _taken_over(tail: bytearray, *, end: int) -> AppendingMirror:
+def _take_over(tail: bytearray, *, end: int) -> AppendingMirror:
     mirror = _mirror(position=Batch(memoryview(tail)).base_offset)
     delivery = mirror.delivery
     delivery.tail, delivery.existing_until, delivery.agreed_end = Batch(memoryview(tail)), end, 2
@@ -143,7 +143,7 @@ def _taken_over(tail: bytearray, *, end: int) -> AppendingMirror:
 
 
 def test_a_start_passes_over_what_the_target_has() -> None:
-    mirror = _taken_over(stored_batch(40, 3), end=43)
+    mirror = _take_over(stored_batch(40, 3), end=43)
     assert mirror.resume_point[::2] == (
         40,
         2,
@@ -158,7 +158,7 @@ def test_a_start_passes_over_what_the_target_has() -> None:
 
 
 def test_a_start_continues_inside_of_a_batch() -> None:
-    mirror = _taken_over(stored_batch(40, 3), end=43)
+    mirror = _take_over(stored_batch(40, 3), end=43)
     _feed(mirror, stored_batch(40, 5))
     (out,) = mirror.delivery.next_unit(0.0, ROOM)
     assert [record.offset for record in decode_records(out.batch)] == [43, 44]
@@ -166,7 +166,7 @@ def test_a_start_continues_inside_of_a_batch() -> None:
 
 
 def test_what_compaction_took_from_the_source_is_not_compared() -> None:
-    mirror = _taken_over(stored_batch(40, 6), end=46)
+    mirror = _take_over(stored_batch(40, 6), end=46)
     kept = [record for record in records_of(40, 6) if record.offset in (41, 44)]
     _feed(mirror, encode_batch(kept, base_offset=40, keep_offsets=True, last_offset_delta=5))
     _feed(mirror, stored_batch(46, 1))
@@ -175,7 +175,7 @@ def test_what_compaction_took_from_the_source_is_not_compared() -> None:
 
 
 def test_deleted_records_that_the_target_has_are_not_lost() -> None:
-    mirror = _taken_over(stored_batch(40, 3), end=43)
+    mirror = _take_over(stored_batch(40, 3), end=43)
     mirror.skip_deleted(45)
     assert (mirror.counts.lost, mirror.resume_point[::2]) == (2, (45, 43))
 
@@ -183,7 +183,7 @@ def test_deleted_records_that_the_target_has_are_not_lost() -> None:
 def test_records_of_somebody_else_in_the_place_of_the_source_s_park() -> None:
     records = [Record(40 + index, 0, None, b"x") for index in range(3)]
     foreign = encode_batch(records, base_offset=40)
-    mirror = _taken_over(foreign, end=43)
+    mirror = _take_over(foreign, end=43)
     _feed(mirror, stored_batch(40, 1), stored_batch(43, 2))
     assert "record at offset 40 differs from the source's: another producer" in str(mirror.parked)
     assert mirror.delivery.next_unit(0.0, ROOM) == []

@@ -15,7 +15,7 @@ DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-appen
 
 
 @pytest.fixture(autouse=True)
-def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_loss, "LOOK_EVERY_S", 0.1)
 
 

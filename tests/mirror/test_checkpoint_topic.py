@@ -29,7 +29,7 @@ from support.mirror.runs import running
 ORDERS = TopicPartition("orders", 0)
 
 
-def _moved(count: int) -> dict[TopicPartition, Checkpoint]:
+def _make_moved(count: int) -> dict[TopicPartition, Checkpoint]:
     """Checkpoints of partitions that moved within the last second."""
     return {
         TopicPartition("orders", number): Checkpoint(
@@ -53,7 +53,7 @@ def _moved(count: int) -> dict[TopicPartition, Checkpoint]:
 
 
 def test_many_partitions_are_one_small_batch() -> None:
-    moved = _moved(500)
+    moved = _make_moved(500)
     batches = [bytes(batch) for batch in encode_checkpoints(moved)]
     assert len(batches) == 1
     assert len(batches[0]) < 500 * 60

@@ -96,7 +96,12 @@ def test_a_cut_last_batch_is_fetched_again() -> None:
 
 def test_a_batch_entered_in_the_middle_is_trimmed() -> None:
     mirror = _mirror(position=12)
-    _feed(mirror, stored_batch(8, 2), stored_batch(10, 5, codec=Codec.ZSTD), stored_batch(15, 1))
+    _feed(
+        mirror,
+        stored_batch(8, 2),
+        stored_batch(10, 5, codec=Codec.ZSTD),
+        stored_batch(15, 1),
+    )
     first, second = _send_all(mirror)
     assert [record.value for record in decode_records(first.batch)] == [
         b"0000000012",
@@ -194,11 +199,11 @@ def _failing(partition: TopicPartition, batch: Batch) -> Handled:
     raise KeyError(batch.base_offset)
 
 
-def _gapped(partition: TopicPartition, batch: Batch) -> Handled:
+def _leave_gap(partition: TopicPartition, batch: Batch) -> Handled:
     return encode_batch(records_of(0, 1), last_offset_delta=5, keep_offsets=True)
 
 
-@pytest.mark.parametrize(("handler", "said"), [(_failing, "KeyError"), (_gapped, "gaps")])
+@pytest.mark.parametrize(("handler", "said"), [(_failing, "KeyError"), (_leave_gap, "gaps")])
 def test_a_bad_handler_parks_its_partition_at_the_batch(handler: BatchHandler, said: str) -> None:
     mirror = _mirror(position=7, handler=handler)
     _feed(mirror, stored_batch(7, 2))
@@ -229,7 +234,7 @@ def test_one_batch_is_in_flight_until_the_first_is_acknowledged_then_five() -> N
     assert (mirror.queue.in_flight, mirror.done, mirror.lag) == (5, 1, 999)
 
 
-def _sent_two(mirror: IdempotentMirror) -> tuple[Outgoing, Outgoing]:
+def _send_two(mirror: IdempotentMirror) -> tuple[Outgoing, Outgoing]:
     """A first batch is acknowledged, two are in flight, one waits."""
     _feed(mirror, *(stored_batch(offset, 1) for offset in range(4)))
     outs = [mirror.next_batch(0.0)]
@@ -251,7 +256,7 @@ def _result(code: Code) -> ProduceResult:
 
 def test_after_a_failure_all_that_is_in_flight_comes_back_before_anything_is_sent_again() -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, _result(Code.NOT_LEADER_OR_FOLLOWER), now=0.0)
     assert mirror.next_batch(9.0) is None
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
@@ -270,7 +275,7 @@ def test_after_a_failure_all_that_is_in_flight_comes_back_before_anything_is_sen
 )
 def test_a_refusal_for_good_parks_the_partition_with_the_brokers_word(code: Code) -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, _result(code), now=0.0)
     assert code.name in str(mirror.parked)
     mirror.on_produce_result(third, OK, now=0.0)
@@ -280,7 +285,7 @@ def test_a_refusal_for_good_parks_the_partition_with_the_brokers_word(code: Code
 
 def test_a_record_that_is_too_large_waits_until_the_target_takes_it() -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, _result(Code.MESSAGE_TOO_LARGE), now=0.0)
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     assert mirror.parked is None
@@ -305,7 +310,7 @@ def test_what_looks_lost_is_parked_only_after_the_topic_id_was_compared() -> Non
 
 def test_a_batch_below_what_was_acknowledged_raises_a_suspicion() -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, OK._replace(base_offset=0), now=0.0)
     assert (mirror.can_send, mirror.parked) == (False, None)
     mirror.on_produce_result(third, OK._replace(base_offset=second.batch.record_count), now=0.0)
@@ -340,7 +345,7 @@ def test_a_batch_damaged_on_the_way_is_sent_again() -> None:
 
 def test_a_first_batch_out_of_sequence_is_asked_about() -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     asks = [mirror.delivery.needs_last_sequence]  # not while one is still in flight
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
@@ -358,7 +363,7 @@ def test_a_first_batch_out_of_sequence_is_asked_about() -> None:
 def test_a_target_that_lost_what_it_acknowledged_parks_the_partition() -> None:
     for last in (None, (1 << 31) - 2):
         mirror = _mirror()
-        second, third = _sent_two(mirror)
+        second, third = _send_two(mirror)
         mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
         mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
         mirror.delivery.on_last_sequence(last, now=0.0)
@@ -369,7 +374,7 @@ def test_a_target_that_lost_what_it_acknowledged_parks_the_partition() -> None:
 
 def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     mirror.delivery.on_last_sequence(1000, now=0.0)
@@ -379,7 +384,7 @@ def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
 def test_a_last_sequence_that_arrives_after_the_batches_were_dropped_changes_nothing() -> None:
     """The partition is released while the query is on its way."""
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     assert mirror.delivery.needs_last_sequence
@@ -391,7 +396,7 @@ def test_a_last_sequence_that_arrives_after_the_batches_were_dropped_changes_not
     assert [out.base_sequence for out in _send_all(mirror, now=9.0)] == [1]
 
 
-def _resumed(target: SequencedTarget, *, written: int) -> IdempotentMirror:
+def _resume(target: SequencedTarget, *, written: int) -> IdempotentMirror:
     tail = Batch(memoryview(bytearray(target.batches[-1])))
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
     delivery = IdempotentDelivery(
@@ -406,7 +411,7 @@ def test_a_mirror_that_goes_on_passes_over_what_is_there_and_keeps_the_sequences
     _feed(first, *batches[:3])
     for outgoing in _send_all(first):
         target.append(outgoing.batch)
-    second = _resumed(target, written=9)
+    second = _resume(target, written=9)
     _feed(second, *batches)
     assert (second.done, second.resume_point.sequence, second.target_offset) == (9, 9, 9)
     for outgoing in _send_all(second):
@@ -421,7 +426,7 @@ def test_a_source_that_has_changed_below_the_targets_end_parks_the_partition() -
     _feed(first, stored_batch(0, 3))
     for outgoing in _send_all(first):
         target.append(outgoing.batch)
-    second = _resumed(target, written=3)
+    second = _resume(target, written=3)
     _feed(second, stored_batch(20, 3))
     assert "the source has changed" in str(second.parked)
     assert second.next_batch(0.0) is None
@@ -430,7 +435,7 @@ def test_a_source_that_has_changed_below_the_targets_end_parks_the_partition() -
 
 def test_a_batch_at_another_offset_than_expected_is_counted() -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.on_produce_result(second, ProduceResult(Outcome.OK, base_offset=1), now=0.0)
     mirror.on_produce_result(third, ProduceResult(Outcome.OK, base_offset=7), now=0.0)
     assert mirror.counts.displaced == 1
@@ -439,7 +444,7 @@ def test_a_batch_at_another_offset_than_expected_is_counted() -> None:
 
 def test_what_was_never_sent_is_forgotten_at_the_end() -> None:
     mirror = _mirror()
-    second, third = _sent_two(mirror)
+    second, third = _send_two(mirror)
     mirror.forget_unsent()
     mirror.on_produce_result(second, OK, now=0.0)
     mirror.on_produce_result(third, OK, now=0.0)

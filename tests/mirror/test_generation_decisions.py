@@ -105,7 +105,7 @@ _FOLLOWS = {
 _OF_OTHERS = ("another cluster", "another topic")
 
 
-def _expected(source: str, target: str, delivery: str) -> GenerationAction:
+def _find_expected(source: str, target: str, delivery: str) -> GenerationAction:
     if target in ("another, foreign data", "id appears, shorter"):
         return REFUSE
     if target in ("another, empty", "another, only aborted", "another, own data"):
@@ -125,7 +125,7 @@ def test_every_situation_has_its_decision(source: str) -> None:
         known = replace(known, target_topic_id=target_id, delivery=delivery)
         decision = _decide(known, source_now, target_now)
         situation = (source, target, delivery)
-        assert decision.action is _expected(*situation), situation
+        assert decision.action is _find_expected(*situation), situation
         # Nothing but a plain continuation or begin is silent, and a refusal has a remedy.
         assert bool(decision.reason) is (decision.action not in (BEGIN, CONTINUE)), situation
         assert bool(decision.remedy) is (decision.action is REFUSE), situation

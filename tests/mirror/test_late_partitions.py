@@ -95,17 +95,21 @@ async def test_a_topic_that_was_created_while_the_mirror_was_stopped(
     assert values_of(clusters[1].bootstrap, f"{name}-a", 0) == []
 
 
-def _known(topic_id: str | None = "i", **fields: Any) -> Checkpoint:
+def _make_checkpoint(topic_id: str | None = "i", **fields: Any) -> Checkpoint:
     ids = ("s", topic_id, "j")
     return Checkpoint(*ids, "idempotent", 5, 5, **{"mirror_began_ms": 700, **fields})
 
 
 STARTS = {
     "the first start": ({}, 0, "latest"),
-    "added to the topic": ({0: _known(source_partitions=1)}, 1, "earliest"),
-    "not started yet before": ({0: _known(source_partitions=2)}, 1, "700"),
-    "of a topic that was created again": ({0: _known("h", source_partitions=2)}, 1, "earliest"),
-    "a checkpoint of an older version": ({0: _known(mirror_began_ms=0)}, 1, "earliest"),
+    "added to the topic": ({0: _make_checkpoint(source_partitions=1)}, 1, "earliest"),
+    "not started yet before": ({0: _make_checkpoint(source_partitions=2)}, 1, "700"),
+    "of a topic that was created again": (
+        {0: _make_checkpoint("h", source_partitions=2)},
+        1,
+        "earliest",
+    ),
+    "a checkpoint of an older version": ({0: _make_checkpoint(mirror_began_ms=0)}, 1, "earliest"),
 }
 
 
@@ -120,8 +124,11 @@ def test_where_a_partition_without_a_checkpoint_begins(
 
 def test_where_a_topic_without_a_checkpoint_begins() -> None:
     route = Route(TopicPartition("a", 0), TopicPartition("a", 0))
-    others = {TopicPartition("x", 0): _known(), TopicPartition("x", 1): _known(mirror_began_ms=600)}
+    others = {
+        TopicPartition("x", 0): _make_checkpoint(),
+        TopicPartition("x", 1): _make_checkpoint(mirror_began_ms=600),
+    }
     assert choose_start(route, "latest", EarlierCopies.of(others), "i") == "600"
     assert choose_start(route, "2026-01-31", EarlierCopies.of(others), "i") == "2026-01-31"
-    old = {**others, TopicPartition("y", 0): _known(mirror_began_ms=0)}
+    old = {**others, TopicPartition("y", 0): _make_checkpoint(mirror_began_ms=0)}
     assert choose_start(route, "latest", EarlierCopies.of(old), "i") == "latest"

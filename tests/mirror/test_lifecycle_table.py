@@ -15,8 +15,8 @@ from support.lifecycle.cells import (
     Subject,
     When,
     all_cells,
-    allowed_outcomes,
     group_plays,
+    list_allowed_outcomes,
     select_cells,
 )
 from support.lifecycle.events import SCRIPTS
@@ -40,8 +40,8 @@ def test_all_cells_are_valid_and_allow_only_good_outcomes() -> None:
     cells = all_cells()
     assert len(cells) == len(set(cells)) == len(EVENTS) * 3 * 2 * 4
     for cell in cells:
-        assert allowed_outcomes(cell)
-        assert allowed_outcomes(cell) <= GOOD
+        assert list_allowed_outcomes(cell)
+        assert list_allowed_outcomes(cell) <= GOOD
 
 
 def test_stock_targets_have_no_compare_and_append() -> None:
@@ -58,7 +58,7 @@ def test_a_report_keeps_the_section_of_the_other_engine(tmp_path: Path) -> None:
     path = tmp_path / "lifecycle.md"
     for engine, outcome in (("apache", "parked"), ("lite", "silent"), ("lite", "refused")):
         verdict = Verdict(Outcome(outcome), "because")
-        result = Result(cell, verdict, verdict.outcome in allowed_outcomes(cell))
+        result = Result(cell, verdict, verdict.outcome in list_allowed_outcomes(cell))
         write_report(path, Section(engine, [result], 2, "code", "conditions"))
     text = path.read_text()
     assert text.index("## Kafka Lite") < text.index("## Apache Kafka")
@@ -139,89 +139,89 @@ def test_a_pairwise_cover_keeps_to_the_rows_that_there_are() -> None:
     assert cover_pairs([]) == []
 
 
-def seen(*identities: str) -> list[Seen]:
+def read_seen(*identities: str) -> list[Seen]:
     return [Seen(identity, 1000) for identity in identities]
 
 
 GREEN = Said(lag=0)
 PARKED = Said(lag=3, parked="because", remedy="do this")
-ALL = seen("a", "b", "c")
+ALL = read_seen("a", "b", "c")
 JUDGEMENTS = {
     "all is there": (Observed(ALL, ALL), GREEN, Outcome.COPIED),
-    "a record is missing": (Observed(ALL, seen("a", "c")), GREEN, Outcome.SILENT),
+    "a record is missing": (Observed(ALL, read_seen("a", "c")), GREEN, Outcome.SILENT),
     "a record is missing and not in the status": (
-        Observed(ALL, seen("a", "c")),
+        Observed(ALL, read_seen("a", "c")),
         Said(),
         Outcome.SILENT,
     ),
     "a record is missing and shows as lag": (
-        Observed(ALL, seen("a", "b")),
+        Observed(ALL, read_seen("a", "b")),
         Said(lag=1),
         Outcome.STUCK,
     ),
     "the target topic is missing": (Observed(ALL, None), GREEN, Outcome.SILENT),
-    "a reason is given": (Observed(ALL, seen("a")), PARKED, Outcome.PARKED),
+    "a reason is given": (Observed(ALL, read_seen("a")), PARKED, Outcome.PARKED),
     "a reason without a remedy": (Observed(ALL, ALL), Said(parked="because"), Outcome.WRONG),
     "a refusal": (Observed(ALL, None), Said(refused="no", remedy="do"), Outcome.REFUSED),
-    "twice": (Observed(ALL, seen("a", "b", "b", "c")), GREEN, Outcome.DUPLICATED),
-    "twice and parked": (Observed(ALL, seen("a", "b", "b", "c")), PARKED, Outcome.DUPLICATED),
-    "in another order": (Observed(ALL, seen("a", "c", "b")), GREEN, Outcome.DISORDERED),
+    "twice": (Observed(ALL, read_seen("a", "b", "b", "c")), GREEN, Outcome.DUPLICATED),
+    "twice and parked": (Observed(ALL, read_seen("a", "b", "b", "c")), PARKED, Outcome.DUPLICATED),
+    "in another order": (Observed(ALL, read_seen("a", "c", "b")), GREEN, Outcome.DISORDERED),
     "at another time": (
-        Observed(ALL, [*seen("a", "b"), Seen("c", 999)]),
+        Observed(ALL, [*read_seen("a", "b"), Seen("c", 999)]),
         GREEN,
         Outcome.MISTIMED,
     ),
     "deleted after it was copied": (
-        Observed(seen("c"), ALL, {"a": Fate.RETIRED, "b": Fate.RETIRED}),
+        Observed(read_seen("c"), ALL, {"a": Fate.RETIRED, "b": Fate.RETIRED}),
         GREEN,
         Outcome.COPIED,
     ),
     "deleted after it was copied, and gone": (
-        Observed(seen("c"), seen("c"), {"a": Fate.RETIRED}),
+        Observed(read_seen("c"), read_seen("c"), {"a": Fate.RETIRED}),
         GREEN,
         Outcome.SILENT,
     ),
     "lost and counted": (
-        Observed(seen("c"), seen("c"), {"b": Fate.LOST}),
+        Observed(read_seen("c"), read_seen("c"), {"b": Fate.LOST}),
         Said(lag=0, counts={"lost": 1}),
         Outcome.ANNOUNCED,
     ),
     "lost and not counted": (
-        Observed(seen("c"), seen("c"), {"b": Fate.LOST}),
+        Observed(read_seen("c"), read_seen("c"), {"b": Fate.LOST}),
         GREEN,
         Outcome.SILENT,
     ),
     "truncated and counted": (
-        Observed(seen("a", "c"), ALL, {"b": Fate.TRUNCATED}),
+        Observed(read_seen("a", "c"), ALL, {"b": Fate.TRUNCATED}),
         Said(lag=0, counts={"truncated": 1}),
         Outcome.ANNOUNCED,
     ),
     "truncated and not counted": (
-        Observed(seen("a", "c"), ALL, {"b": Fate.TRUNCATED}),
+        Observed(read_seen("a", "c"), ALL, {"b": Fate.TRUNCATED}),
         GREEN,
         Outcome.SILENT,
     ),
     "truncated before it was copied": (
-        Observed(seen("a", "c"), seen("a", "c"), {"b": Fate.TRUNCATED}),
+        Observed(read_seen("a", "c"), read_seen("a", "c"), {"b": Fate.TRUNCATED}),
         GREEN,
         Outcome.COPIED,
     ),
     "deleted at the target": (
-        Observed(ALL, seen("b", "c"), {"a": Fate.TRIMMED}),
+        Observed(ALL, read_seen("b", "c"), {"a": Fate.TRIMMED}),
         GREEN,
         Outcome.COPIED,
     ),
     "somebody else's": (
-        Observed(ALL, [*ALL, *seen("x")], {"x": Fate.FOREIGN}),
+        Observed(ALL, [*ALL, *read_seen("x")], {"x": Fate.FOREIGN}),
         GREEN,
         Outcome.SILENT,
     ),
     "somebody else's, counted": (
-        Observed(ALL, [*ALL, *seen("x")], {"x": Fate.FOREIGN}),
+        Observed(ALL, [*ALL, *read_seen("x")], {"x": Fate.FOREIGN}),
         Said(lag=0, counts={"displaced": 1}),
         Outcome.ANNOUNCED,
     ),
-    "nobody knows whose": (Observed(ALL, [*ALL, *seen("y")]), GREEN, Outcome.SILENT),
+    "nobody knows whose": (Observed(ALL, [*ALL, *read_seen("y")]), GREEN, Outcome.SILENT),
 }
 
 
@@ -232,7 +232,7 @@ def test_the_judge_finds_the_outcome(name: str) -> None:
 
 
 def test_at_least_once_may_repeat() -> None:
-    observed = Observed(ALL, seen("a", "b", "a", "b", "c"))
+    observed = Observed(ALL, read_seen("a", "b", "a", "b", "c"))
     assert judge(observed, GREEN, Delivery.AT_LEAST_ONCE).outcome is Outcome.COPIED
 
 
@@ -242,7 +242,7 @@ def test_judges_that_disagree_are_reported() -> None:
     for compared in (Compared("the value differs", 0), Compared("", 3)):
         assert reconcile(copied, compared, has_repeats=False).outcome is Outcome.WRONG
         assert reconcile(copied, compared, has_repeats=True).outcome is Outcome.COPIED
-    observed = Observed(seen("a", "c"), ALL, {"b": Fate.TRUNCATED})
+    observed = Observed(read_seen("a", "c"), ALL, {"b": Fate.TRUNCATED})
     phantom = judge(observed, Said(lag=0, counts={"truncated": 1}), Delivery.IDEMPOTENT)
     assert reconcile(phantom, Compared("", 0), has_repeats=False).outcome is Outcome.WRONG
     assert reconcile(phantom, Compared("more", 0), has_repeats=False) == phantom

@@ -25,7 +25,7 @@ from support.mirror.copies import (
     fill,
     make_topic,
     mirror_all,
-    verified,
+    verify_copies,
 )
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
@@ -40,7 +40,7 @@ def target() -> Iterator[LiteCluster]:
         yield cluster
 
 
-async def _stamped(bootstrap: str, topic: str, **properties: Any) -> None:
+async def _fill_old_records(bootstrap: str, topic: str, **properties: Any) -> None:
     """Records that their producer made a month ago, and that were appended just now."""
     await make_topic(bootstrap, topic, **STAMPED)
     at_ms = time.time_ns() // 1_000_000 - DAYS_30_MS
@@ -72,7 +72,7 @@ async def test_append_times_stand_at_the_target_and_outlive_its_retention(
     source: LiteCluster, target: LiteCluster, delivery: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = f"stamped-{delivery}"
-    await _stamped(source.bootstrap, topic, compression_type="zstd")
+    await _fill_old_records(source.bootstrap, topic, compression_type="zstd")
     config = config_of(source.bootstrap, target.bootstrap, topic, name=topic, delivery=delivery)
     with caplog.at_level(logging.WARNING, logger="shoal.mirror"):
         status = await mirror_all(config)
@@ -81,7 +81,7 @@ async def test_append_times_stand_at_the_target_and_outlive_its_retention(
     await _expire_others(target.bootstrap)
     original, copy = await _read(source.bootstrap, topic), await _read(target.bootstrap, topic)
     assert _times(copy) == _times(original)
-    (report,) = await verified(source.bootstrap, target.bootstrap, topic)
+    (report,) = await verify_copies(source.bootstrap, target.bootstrap, topic)
     assert (report.difference, report.not_yet, report.records) == (None, 0, COUNT)
     is_kept = delivery == "compare-and-append"
     assert status.counts.restamped == (0 if is_kept else status.counts.batches)
@@ -106,7 +106,7 @@ async def test_batches_that_are_cut_keep_the_append_time_too(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:
     topic = f"cut-{delivery}"
-    await _stamped(source.bootstrap, topic, batch_num_messages=1000, linger_ms=300)
+    await _fill_old_records(source.bootstrap, topic, batch_num_messages=1000, linger_ms=300)
     await make_topic(target.bootstrap, topic, max_message_bytes="2000", retention_ms=str(HOUR_MS))
     options = {"name": topic, "delivery": delivery, "rules": TopicRules(sync_configs=False)}
     status = await mirror_all(config_of(source.bootstrap, target.bootstrap, topic, **options))
@@ -121,13 +121,13 @@ async def test_deep_copies_have_the_append_times(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:
     topic = f"deep-{delivery}"
-    await _stamped(source.bootstrap, topic)
+    await _fill_old_records(source.bootstrap, topic)
     options = {"name": topic, "delivery": delivery, "copy": CopyRules(use_raw_bytes=False)}
     status = await mirror_all(config_of(source.bootstrap, target.bootstrap, topic, **options))
     assert (status.parked, status.counts.records) == ((), COUNT)
     original, copy = await _read(source.bootstrap, topic), await _read(target.bootstrap, topic)
     assert _times(copy) == _times(original)
-    (report,) = await verified(source.bootstrap, target.bootstrap, topic)
+    (report,) = await verify_copies(source.bootstrap, target.bootstrap, topic)
     assert (report.difference, report.records) == (None, COUNT)
 
 
@@ -135,14 +135,14 @@ async def test_a_target_of_log_append_time_sets_its_own_times(
     source: LiteCluster, target: LiteCluster
 ) -> None:
     topic = "both-stamped"
-    await _stamped(source.bootstrap, topic)
+    await _fill_old_records(source.bootstrap, topic)
     await make_topic(target.bootstrap, topic, **STAMPED)
     began_ms = time.time_ns() // 1_000_000
     status = await mirror_all(config_of(source.bootstrap, target.bootstrap, topic, name=topic))
     assert (status.parked, status.counts.records) == ((), COUNT)
     copy = await _read(target.bootstrap, topic)
     assert all(time_ms >= began_ms for _, time_ms in _times(copy))
-    (report,) = await verified(source.bootstrap, target.bootstrap, topic)
+    (report,) = await verify_copies(source.bootstrap, target.bootstrap, topic)
     assert (report.difference, report.records) == (None, COUNT)
 
 
@@ -151,7 +151,7 @@ async def test_verify_finds_a_copy_with_the_producers_times(
 ) -> None:
     """As a mirror would leave it that only clears the timestamp type in the header."""
     topic, tp = "cleared", TopicPartition("cleared", 0)
-    await _stamped(source.bootstrap, topic)
+    await _fill_old_records(source.bootstrap, topic)
     await make_topic(target.bootstrap, topic)
     async with client(source.bootstrap) as one, client(target.bootstrap) as other:
         end = (await one.list_offsets({tp: LATEST}))[tp].offset
@@ -182,7 +182,7 @@ async def test_append_times_outlive_the_retention_of_apache_kafka(
     topic = "stamped"
     with ApacheCluster(properties=PROPERTIES | often) as cluster:
         bootstrap = cluster.bootstrap
-        await _stamped(bootstrap, topic, compression_type="lz4")
+        await _fill_old_records(bootstrap, topic, compression_type="lz4")
         rules = TopicRules(naming=Naming("default", source_alias="us", target_alias="eu"))
         config = config_of(bootstrap, bootstrap, topic, name=topic, rules=rules)
         status = await mirror_all(config)

@@ -21,7 +21,7 @@ from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from support.client.topic_reader import SILENT
-from support.mirror.copies import assert_same, client, config_of, fill, mirror_all, verified
+from support.mirror.copies import assert_same, client, config_of, fill, mirror_all, verify_copies
 from support.mirror.leaderless import await_leader, kill_leader, make_placed
 from support.mirror.runs import Running, running
 
@@ -50,7 +50,9 @@ def _waiting(status: MirrorStatus, partition: int) -> str:
     return next(p.waiting for p in status.partitions if p.route.source.partition == partition)
 
 
-async def _copied(mirror: Running, positions: dict[int, int], topic: str = "t") -> MirrorStatus:
+async def _await_copied(
+    mirror: Running, positions: dict[int, int], topic: str = "t"
+) -> MirrorStatus:
     wanted = {TopicPartition(topic, number): offset for number, offset in positions.items()}
     return await mirror.until(
         lambda status: all(status.positions.get(tp, -1) >= end for tp, end in wanted.items())
@@ -71,17 +73,17 @@ async def test_a_leaderless_partition_holds_back_no_other(
     await kill_leader(bad, "t", 1, 2)
     config = _config(source, target, "t", "later", delivery=delivery)
     async with running(config) as mirror:
-        status = await _copied(mirror, {0: 100, 2: 100})
+        status = await _await_copied(mirror, {0: 100, 2: 100})
         assert "no leader" in _waiting(status, 1)
         assert status.lag == -1
         # A topic that is found later is copied too.
         await make_placed(source, "later", {0: [1]})
         await make_placed(target, "later", {0: [1]})
         await asyncio.to_thread(fill, source.bootstrap, "later", range(50))
-        await _copied(mirror, {0: 50}, "later")
+        await _await_copied(mirror, {0: 50}, "later")
         await asyncio.to_thread(bad.restart, 2)
         await await_leader(bad, "t", 1, 2)
-        status = await _copied(mirror, {0: 100, 1: 100, 2: 100})
+        status = await _await_copied(mirror, {0: 100, 1: 100, 2: 100})
         status = await mirror.until(lambda status: status.lag == 0)
         assert not any(each.waiting for each in status.partitions)
     await assert_same(source.bootstrap, target.bootstrap, "t", 300, partitions=3)
@@ -149,7 +151,7 @@ async def _writers(target: LiteCluster) -> dict[int, str]:
     return {tp.partition: checkpoint.transactional_id for tp, checkpoint in found.items()}
 
 
-async def _copied_first(pair: tuple[LiteCluster, LiteCluster]) -> MirrorConfig:
+async def _copy_first(pair: tuple[LiteCluster, LiteCluster]) -> MirrorConfig:
     source, target = pair
     for cluster in pair:
         await make_placed(cluster, "t", PLACES)
@@ -161,18 +163,18 @@ async def test_partitions_of_a_stuck_transaction_continue_under_another_id(
     pair: tuple[LiteCluster, LiteCluster],
 ) -> None:
     source, target = pair
-    async with running(await _copied_first(pair)) as mirror:
-        await _copied(mirror, {0: 100, 1: 100, 2: 100})
+    async with running(await _copy_first(pair)) as mirror:
+        await _await_copied(mirror, {0: 100, 1: 100, 2: 100})
         await _stick(source, target)
-        status = await _copied(mirror, {0: 300, 2: 300})
+        status = await _await_copied(mirror, {0: 300, 2: 300})
         assert "no leader" in _waiting(status, 1)
         await asyncio.to_thread(fill, source.bootstrap, "t", range(900, 1200, 3), partitions=3)
-        await _copied(mirror, {0: 400, 2: 300})
+        await _await_copied(mirror, {0: 400, 2: 300})
         assert (await _writers(target))[0] == "shoal-mirror-m-0.1"
         await asyncio.to_thread(target.restart, 2)
-        await _copied(mirror, {0: 400, 1: 300, 2: 300})
+        await _await_copied(mirror, {0: 400, 1: 300, 2: 300})
         await asyncio.to_thread(fill, source.bootstrap, "t", range(1200, 1500), partitions=3)
-        await _copied(mirror, {0: 500, 1: 400, 2: 400})
+        await _await_copied(mirror, {0: 500, 1: 400, 2: 400})
     await assert_same(source.bootstrap, target.bootstrap, "t", 1300, partitions=3)
 
 
@@ -181,14 +183,14 @@ async def test_a_mirror_starts_although_its_last_transaction_cannot_end(
     pair: tuple[LiteCluster, LiteCluster],
 ) -> None:
     source, target = pair
-    config = await _copied_first(pair)
+    config = await _copy_first(pair)
     async with running(config) as mirror:
-        await _copied(mirror, {0: 100, 1: 100, 2: 100})
+        await _await_copied(mirror, {0: 100, 1: 100, 2: 100})
         await _stick(source, target)
     async with running(config) as mirror:
-        await _copied(mirror, {0: 300, 2: 300})
+        await _await_copied(mirror, {0: 300, 2: 300})
         await asyncio.to_thread(target.restart, 2)
-        await _copied(mirror, {0: 300, 1: 300, 2: 300})
+        await _await_copied(mirror, {0: 300, 1: 300, 2: 300})
     await assert_same(source.bootstrap, target.bootstrap, "t", 900, partitions=3)
 
 
@@ -204,7 +206,7 @@ async def test_verify_translate_and_group_sync_report_a_leaderless_partition(
     await mirror_all(_config(source, target, "t"))
     await asyncio.to_thread(_commit, source, {0: 50, 1: 50, 2: 50})
     await kill_leader(source if side == "source" else target, "t", 1, 2)
-    reports = await verified(source.bootstrap, target.bootstrap, "t")
+    reports = await verify_copies(source.bootstrap, target.bootstrap, "t")
     assert [bool(report.unavailable) for report in reports] == [False, True, False]
     assert [report.records for report in reports] == [100, 0, 100]
     async with client(source.bootstrap) as ours, client(target.bootstrap) as theirs:

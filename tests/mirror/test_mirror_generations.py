@@ -54,7 +54,7 @@ def _numbers(*ranges: Iterable[int]) -> list[bytes]:
     return [str(number).encode() for numbers in ranges for number in numbers]
 
 
-async def _verified(source: LiteCluster, target: LiteCluster, topic: str) -> Any:
+async def _verify(source: LiteCluster, target: LiteCluster, topic: str) -> Any:
     async with client(source.bootstrap) as one, client(target.bootstrap) as other:
         (report,) = await verify(one, other, [topic])
     return report
@@ -97,7 +97,7 @@ async def test_a_source_topic_that_is_created_again_is_copied_from_its_start(
     assert found == _numbers(range(100), range(1000, 1150))
     (partition,) = status.partitions
     assert "source topic was deleted and created again" in partition.generation_reason
-    report = await _verified(source, target, topic)
+    report = await _verify(source, target, topic)
     assert (report.difference, report.records, report.not_yet) == (None, 150, 0)
     assert report.earlier_generations == partition.generation_target_offset > 0
     await _check_translation(target, topic, partition.generation_target_offset)
@@ -143,7 +143,7 @@ async def test_a_source_topic_created_again_while_the_mirror_was_stopped(
     fill(source.bootstrap, topic, range(1150, 1200))
     status = await mirror_all(config)
     assert (status.counts.records, status.partitions[0].generation) == (50, 2)
-    report = await _verified(source, target, topic)
+    report = await _verify(source, target, topic)
     assert (report.difference, report.records) == (None, 200)
 
 
@@ -189,7 +189,7 @@ async def test_a_target_topic_that_is_deleted_is_filled_again(
         fill(source.bootstrap, topic, range(100, 150))
         status = await _caught_up(mirror, 2, 150)
         assert "target's topic was deleted" in status.partitions[0].generation_reason
-    report = await _verified(source, target, topic)
+    report = await _verify(source, target, topic)
     assert (report.difference, report.records, report.not_yet) == (None, 150, 0)
     # A batch that was on its way when the topic was created again does not stay.
     assert values_of(target.bootstrap, topic, 150) == _numbers(range(150))
@@ -197,7 +197,7 @@ async def test_a_target_topic_that_is_deleted_is_filled_again(
     fill(source.bootstrap, topic, range(150, 180))
     status = await mirror_all(config)
     assert status.counts.records == 30
-    report = await _verified(source, target, topic)
+    report = await _verify(source, target, topic)
     assert (report.difference, report.records) == (None, 180)
 
 
@@ -313,7 +313,7 @@ async def test_verify_says_that_a_new_generation_is_not_copied_yet(
     await _delete(source, "unseen")
     await make_topic(source.bootstrap, "unseen")
     fill(source.bootstrap, "unseen", range(30))
-    report = await _verified(source, target, "unseen")
+    report = await _verify(source, target, "unseen")
     assert report.difference is not None
     assert "created again" in report.difference.what
 

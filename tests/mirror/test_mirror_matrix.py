@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from shoal.lite.cluster import LiteCluster
 from support.client.topic_reader import SILENT
 from support.lite.engines import running_cluster
-from support.mirror.copies import config_of, make_topic, mirror_all, verified
+from support.mirror.copies import config_of, make_topic, mirror_all, verify_copies
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 300
@@ -69,7 +69,7 @@ async def test_every_codec_arrives_byte_for_byte(
     status = await mirror_all(config_of(ours, theirs, *topics, name=topics[0]))
     assert (status.parked, status.counts.records) == ((), RECORDS * len(CODECS))
     assert status.counts.trimmed + status.counts.closed_gaps + status.counts.split == 0
-    for report in await verified(ours, theirs, *topics):
+    for report in await verify_copies(ours, theirs, *topics):
         assert (report.difference, report.not_yet, report.records_one_by_one) == (None, 0, 0)
         assert (report.records, report.equal_batches > 0) == (RECORDS // 2, True)
     judges = (asyncio.to_thread(_compare, ours, theirs, topic) for topic in topics)

@@ -63,11 +63,11 @@ async def test_batches_over_the_targets_limit_go_in_pieces(
     await assert_same(source.bootstrap, target.bootstrap, topic, 1400)
 
 
-def _compacted_key(number: int) -> str:
+def _key_to_compact(number: int) -> str:
     return "same" if number % 5 else f"only {number}"
 
 
-async def _compacted(cluster: LiteCluster, topic: str, count: int) -> None:
+async def _fill_compacted(cluster: LiteCluster, topic: str, count: int) -> None:
     """A topic whose first batches have lost some of their records."""
     await make_topic(
         cluster.bootstrap,
@@ -76,7 +76,7 @@ async def _compacted(cluster: LiteCluster, topic: str, count: int) -> None:
         segment_bytes="6000",
         min_cleanable_dirty_ratio="0.01",
     )
-    fill(cluster.bootstrap, topic, range(count), key=_compacted_key)
+    fill(cluster.bootstrap, topic, range(count), key=_key_to_compact)
     tp = TopicPartition(topic, 0)
     async with client(cluster.bootstrap) as one, asyncio.timeout(60):
         first = (await one.list_offsets({tp: EARLIEST}))[tp].offset
@@ -93,7 +93,7 @@ async def test_gaps_of_compaction_are_closed_and_counted(
     source: LiteCluster, target: LiteCluster, delivery: str
 ) -> None:
     topic = f"gaps-{delivery}"
-    await _compacted(source, topic, 2000)
+    await _fill_compacted(source, topic, 2000)
     # By default tiny batches would be joined, whether they have gaps or not.
     options = {"delivery": delivery, "name": topic, "copy": CopyRules(depth="raw")}
     status = await mirror_all(config_of(source.bootstrap, target.bootstrap, topic, **options))
@@ -103,7 +103,7 @@ async def test_gaps_of_compaction_are_closed_and_counted(
     else:
         assert status.counts.closed_gaps > 0
     # The last record of each key is what counts.
-    last = {_compacted_key(number): f"{number}".encode() for number in range(2000)}
+    last = {_key_to_compact(number): f"{number}".encode() for number in range(2000)}
     found = values_of(target.bootstrap, topic, status.counts.records)
     assert set(last.values()) <= set(found)
 

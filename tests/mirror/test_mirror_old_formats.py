@@ -29,7 +29,7 @@ from support.apache.clusters import PROPERTIES, short_lived_jvm
 from support.client.topic_reader import read_topic
 from support.formats.old import OLD_CODECS, as_read, message_set, old_records
 from support.mirror.batches import SequencedTarget, record_set, stored_batch
-from support.mirror.copies import config_of, fill, make_topic, mirror_all, verified
+from support.mirror.copies import config_of, fill, make_topic, mirror_all, verify_copies
 
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ProducerIdentity(77, 2)
@@ -44,7 +44,7 @@ def _feed(mirror: PartitionMirror, *sets: bytearray) -> bool:
     return mirror.on_fetched(record_set(*sets), aborted=(), last_stable_offset=1000)
 
 
-def _sent(mirror: PartitionMirror) -> list[Record]:
+def _collect_sent(mirror: PartitionMirror) -> list[Record]:
     """All records that go to a target which demands what Kafka demands."""
     target, records = SequencedTarget(), []
     while (outgoing := mirror.next_batch(1e9)) is not None:
@@ -63,7 +63,7 @@ def test_old_formats_are_converted(magic: int, codec: Codec, is_deep: bool) -> N
     mirror.declare = lambda _target, offset: declared.append(offset)
     assert _feed(mirror, message_set(magic, codec, old_records(0, 7)), stored_batch(7, 2))
     mirror.flush()
-    sent = _sent(mirror)
+    sent = _collect_sent(mirror)
     expected = as_read(magic, old_records(0, 7))
     assert [one[1:] for one in sent[:7]] == [one[1:] for one in expected]
     assert (len(sent), mirror.parked, mirror.done) == (9, None, 9)
@@ -75,7 +75,7 @@ def test_a_copy_may_begin_inside_of_a_wrapper_and_close_its_gaps() -> None:
     kept = [record for record in old_records(0, 9) if record.offset != 6]
     mirror = _mirror(position=4)
     assert _feed(mirror, message_set(1, Codec.GZIP, kept))
-    assert [one.value for one in _sent(mirror)] == [one.value for one in kept[4:]]
+    assert [one.value for one in _collect_sent(mirror)] == [one.value for one in kept[4:]]
     assert (mirror.position, mirror.counts.trimmed) == (9, 1)
 
 
@@ -156,7 +156,7 @@ async def _same(source: str, target: str, topic: str) -> None:
     for original, copy in pairs:
         assert (copy.key, copy.value) == (original.key, original.value)
         assert not has_times or copy.timestamp == original.timestamp
-    (report,) = await verified(source, target, topic)
+    (report,) = await verify_copies(source, target, topic)
     assert (report.difference, report.not_yet, report.records) == (None, 0, 100)
 
 

@@ -24,7 +24,7 @@ def source() -> Iterator[LiteCluster]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def fetched_brokers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which brokers the mirror's partitions were fetched from, in order."""
     nodes: list[int] = []
     fetch_in_session = Client.fetch_in_session
@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("delivery", ["idempotent", "compare-and-append"])
 async def test_a_mirror_reads_from_its_rack_and_from_the_leader_when_that_is_gone(
-    source: LiteCluster, target: LiteCluster, asked: list[int], delivery: str
+    source: LiteCluster, target: LiteCluster, fetched_brokers: list[int], delivery: str
 ) -> None:
     topic = f"near-{delivery}"
     create_topic(source, topic, 1, 3)
@@ -55,16 +55,16 @@ async def test_a_mirror_reads_from_its_rack_and_from_the_leader_when_that_is_gon
     fill(source.bootstrap, topic, values("first"))
     async with running(config) as mirror:
         await mirror.copied(20)
-        await mirror.until(lambda _status: follower in asked)
-        asked.clear()
+        await mirror.until(lambda _status: follower in fetched_brokers)
+        fetched_brokers.clear()
         fill(source.bootstrap, topic, values("second"))
         await mirror.copied(40)
         # A fetch that waits takes half a second: what is asked more often is asked in vain.
-        assert set(asked) == {follower}
+        assert set(fetched_brokers) == {follower}
         source.kill(follower)
         fill(source.bootstrap, topic, values("third"))
         await mirror.copied(60)
-        assert leader in asked
+        assert leader in fetched_brokers
         source.restart(follower)
         eventually(lambda: in_sync(source, topic) == {1, 2, 3})
         fill(source.bootstrap, topic, values("fourth"))

@@ -210,12 +210,12 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(
             "the source cluster has no topic missing",
         ):
             assert words in told
-        await _repaired(target, mirror)
+        await _repair(target, mirror)
         fill(source, "fit-codec", values("codec"))
         await mirror.copied(40)
 
 
-async def _repaired(target: str, mirror: Running) -> None:
+async def _repair(target: str, mirror: Running) -> None:
     """What was refused is looked at again, and copied once it fits."""
     codec = Resource(ResourceType.TOPIC, "fit-codec")
     async with client(target) as asked:

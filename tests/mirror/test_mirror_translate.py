@@ -109,7 +109,7 @@ def _translate(source: str, target: str, *more: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-async def _mirrored(config: MirrorConfig, records: int) -> None:
+async def _mirror_all(config: MirrorConfig, records: int) -> None:
     async with running(config) as mirror:
         await mirror.copied(records)
         await mirror.until(lambda status: status.lag == 0)
@@ -137,7 +137,7 @@ def _check_moved(source: str, target: str, topic: str, delivery: str) -> None:
     _begin(source, topic, group)
     # In the middle of a transaction that lies behind aborted ones.
     seen = _read(source, topic, group, 23)
-    asyncio.run(_mirrored(_config(source, target, topic, delivery=delivery), len(committed)))
+    asyncio.run(_mirror_all(_config(source, target, topic, delivery=delivery), len(committed)))
     moved = _translate(source, target, "--name", topic, "--group", group, "--commit")
     assert moved.returncode == 0, moved.stderr
     seen += _read(target, topic, group, len(committed) - len(seen))
@@ -148,7 +148,7 @@ def test_the_command_tells_positions_and_what_is_not_known_yet(source: str, targ
     topic = "told"
     asyncio.run(make(source, topic))
     committed = _transactions(source, topic, 6)
-    asyncio.run(_mirrored(_config(source, target, topic), len(committed)))
+    asyncio.run(_mirror_all(_config(source, target, topic), len(committed)))
     # Transactions take six offsets; numbers 1 and 4 were aborted.
     asked = [f"{topic}:0:{offset}" for offset in (0, 4, 5, 6, 11, 12, 35, 36)]
     told = _translate(source, target, "--name", topic, "--output", "json", *asked)
@@ -198,7 +198,7 @@ async def _check_followed(
     with _member(target, active, elsewhere):
         async with running(_config(source, target, topic, rules=rules, groups=groups)) as mirror:
             await mirror.copied(len(committed))
-            place = await _committed(target, idle, topic)
+            place = await _read_committed_offset(target, idle, topic)
         assert await _positions(target, active, topic) == {}
     assert await _positions(target, tool, topic) == {}
     assert place == 7
@@ -221,7 +221,7 @@ def _member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
         consumer.close()
 
 
-async def _committed(bootstrap: str, group: str, topic: str) -> int:
+async def _read_committed_offset(bootstrap: str, group: str, topic: str) -> int:
     async with asyncio.timeout(PATIENCE_S):
         while not (found := await _positions(bootstrap, group, topic)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
@@ -242,7 +242,7 @@ async def test_a_group_that_moves_within_a_running_mirror_goes_forwards_only(
     topic = "forwards"
     await make(source, topic)
     committed = await asyncio.to_thread(_transactions, source, topic, 3)
-    await _mirrored(_config(source, target, topic), len(committed))
+    await _mirror_all(_config(source, target, topic), len(committed))
     await asyncio.to_thread(_begin, source, topic, "forwards")
     await asyncio.to_thread(_begin, target, topic, "forwards")
     await asyncio.to_thread(_read, target, topic, "forwards", 3)

@@ -19,7 +19,7 @@ from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import Translator
 from shoal.model.topics import TopicPartition
 from support.client.topic_reader import SILENT
-from support.mirror.copies import client, config_of, fill, mirror_all, values_of, verified
+from support.mirror.copies import client, config_of, fill, mirror_all, values_of, verify_copies
 from support.mirror.leaderless import await_leader, make_placed
 from support.mirror.runs import Running, running
 
@@ -105,7 +105,7 @@ async def _check(
     assert len(phantoms) <= at_most
     assert status.counts.truncated == len(phantoms)
     await _check_places(target, at)
-    (report,) = await verified(source.bootstrap, target.bootstrap, "t")
+    (report,) = await verify_copies(source.bootstrap, target.bootstrap, "t")
     assert (report.difference is not None) == bool(phantoms)
 
 

@@ -127,7 +127,7 @@ def test_records_in_other_batches_are_equal(
     assert report["records_one_by_one"] == COUNT
 
 
-def _planted(how: str) -> Sent:
+def _plant(how: str) -> Sent:
     messages = _messages()
     if how == "lost":
         del messages[77]
@@ -162,7 +162,7 @@ def test_a_planted_difference_is_found_where_it_is(
     create_topic(source, f"planted-{how}", 1, 1, retention_ms="-1")
     create_topic(target, f"planted-{how}", 1, 1, retention_ms="-1")
     _send(source, f"planted-{how}", _messages())
-    _send(target, f"planted-{how}", _planted(how))
+    _send(target, f"planted-{how}", _plant(how))
     code, report = _verify(source, target, f"planted-{how}", capsys)
     source_offset = -1 if how == "more" else offset
     assert code == ExitCode.VIOLATED, report

@@ -26,7 +26,7 @@ STEPS = st.lists(
 )
 
 
-def _played(steps: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+def _play(steps: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     """Pairs of source and target offsets, one for each record."""
     pairs, source, target = [], 7, 3
     for gap, records, others in steps:
@@ -37,7 +37,7 @@ def _played(steps: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return pairs
 
 
-def _expected(pairs: list[tuple[int, int]], offset: int, done: int, end: int) -> int | None:
+def _find_expected(pairs: list[tuple[int, int]], offset: int, done: int, end: int) -> int | None:
     if offset > done:
         return None
     return next((target for source, target in pairs if source >= offset), end)
@@ -52,7 +52,7 @@ def _write(writer: MapWriter, pairs: list[tuple[int, int]]) -> None:
 def test_every_offset_maps_to_the_first_record_at_or_above_it(
     steps: list[tuple[int, int, int]], dropped: int
 ) -> None:
-    pairs = _played(steps)
+    pairs = _play(steps)
     done, end = pairs[-1][0] + 1 + dropped, pairs[-1][1] + 1
     writer = MapWriter(pairs[0][0])
     _write(writer, pairs)
@@ -60,14 +60,14 @@ def test_every_offset_maps_to_the_first_record_at_or_above_it(
     offsets = OffsetMap(writer.blocks_to_save())
     for offset in range(done + 3):
         found = offsets.translate(offset, done=done, target_end=end)
-        assert found == _expected(pairs, offset, done, end)
+        assert found == _find_expected(pairs, offset, done, end)
 
 
 @given(steps=STEPS, cut=st.floats(0, 1), data=st.data())
 def test_who_goes_on_from_a_checkpoint_writes_the_same_map(
     steps: list[tuple[int, int, int]], cut: float, data: st.DataObject
 ) -> None:
-    pairs = _played(steps)
+    pairs = _play(steps)
     done, end = pairs[-1][0] + 1, pairs[-1][1] + 1
     checkpoint = int(cut * (len(pairs) - 1))
     kept: dict[int, bytes] = {}
@@ -90,14 +90,14 @@ def test_who_goes_on_from_a_checkpoint_writes_the_same_map(
     offsets = OffsetMap(kept)
     for offset in range(done + 1):
         found = offsets.translate(offset, done=done, target_end=end)
-        assert found == _expected(pairs, offset, done, end)
+        assert found == _find_expected(pairs, offset, done, end)
 
 
 @given(steps=STEPS, lost=st.integers(0, 20))
 def test_a_lost_piece_of_the_map_never_hides_a_record(
     steps: list[tuple[int, int, int]], lost: int
 ) -> None:
-    pairs = _played(steps)
+    pairs = _play(steps)
     done, end = pairs[-1][0] + 1, pairs[-1][1] + 1
     old, offset_map.BLOCK_RUNS = offset_map.BLOCK_RUNS, 2  # type: ignore[misc]
     try:
@@ -112,7 +112,7 @@ def test_a_lost_piece_of_the_map_never_hides_a_record(
     offsets = OffsetMap(blocks)
     for offset in range(done + 1):
         found = offsets.translate(offset, done=done, target_end=end)
-        expected = _expected(pairs, offset, done, end)
+        expected = _find_expected(pairs, offset, done, end)
         assert found is not None
         assert expected is not None
         assert found <= expected

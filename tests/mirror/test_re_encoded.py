@@ -27,7 +27,7 @@ from shoal.model.errors import LedgerError
 from shoal.model.findings import Finding, Outcome, Verdict
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
-from support.experiment.experiments import mirrored
+from support.experiment.experiments import make_mirrored_spec
 from support.mirror.batches import record_set, stored_batch
 
 PARTITION = TopicPartition("t", 0)
@@ -153,7 +153,7 @@ def test_the_audit_finds_the_append_times_of_the_source_at_the_target(
 ) -> None:
     """The broker of the source stamps, that of the target does not."""
     fidelity = ["key", "headers", "payload", "timestamps", "bytes"]
-    spec = mirrored("stamped", 1_000, 4_000)
+    spec = make_mirrored_spec("stamped", 1_000, 4_000)
     spec = replace(
         spec,
         mirror=MirrorSpec("shoal", delivery=delivery),
@@ -179,7 +179,7 @@ def test_the_audit_finds_the_append_times_of_the_source_at_the_target(
 def test_the_audit_counts_batches_that_had_to_be_split_as_declared(
     tmp_path: Path, delivery: str, prefix: str
 ) -> None:
-    spec = mirrored("split", 1_000, 4_000, codec="none", linger_us=20_000)
+    spec = make_mirrored_spec("split", 1_000, 4_000, codec="none", linger_us=20_000)
     spec = replace(
         spec,
         mirror=MirrorSpec(

@@ -26,7 +26,7 @@ from shoal.mirror.proof.follower import ProofFollower
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from support.client.topic_reader import SILENT
-from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, verified
+from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, verify_copies
 from support.mirror.leaderless import make_placed
 
 Both = tuple[LiteCluster, LiteCluster]
@@ -217,7 +217,7 @@ async def test_a_deleted_topic_does_not_stop_the_comparison_of_others(both: Both
         await _copy(both, topic, topic)
     async with client(both[0].bootstrap) as one:
         await one.admin.delete_topics(["goes"])
-    reports = await verified(both[0].bootstrap, both[1].bootstrap, "goes", "stays")
+    reports = await verify_copies(both[0].bootstrap, both[1].bootstrap, "goes", "stays")
     found = {report.partition.topic: report for report in reports}
     assert "no topic goes" in found["goes"].unavailable
     assert (found["stays"].records, found["stays"].unavailable) == (20, "")
@@ -251,7 +251,7 @@ async def test_an_unexpected_error_of_one_partition_is_reported_and_stops_no_oth
         assert "internal error (IndexError('planted'))" in found.unavailable
         assert "NOT COMPARED" in describe_proof(found)
         if step == "compare_logs":
-            reports = await verified(both[0].bootstrap, both[1].bootstrap, topic)
+            reports = await verify_copies(both[0].bootstrap, both[1].bootstrap, topic)
             assert [each.records for each in reports] == [20, 0]
             assert "internal error" in reports[1].unavailable
         monkeypatch.setattr(follower, step, original)

@@ -27,7 +27,7 @@ from shoal.net.messages import (
 HELLO = Hello("p0", 1, "secret", "instance", 7, "host")
 
 
-def _sent(data: bytes) -> list[object]:
+def _decode_sent(data: bytes) -> list[object]:
     return [decode_worker_message(line) for line in data.splitlines()]
 
 
@@ -62,9 +62,9 @@ def test_a_peer_without_a_hello_is_overdue_after_its_time() -> None:
     assert channel.is_overdue(105.1)
 
 
-def _leased_worker() -> WorkerChannel:
+def _lease_worker() -> WorkerChannel:
     channel = WorkerChannel(HELLO, now=0.0)
-    assert _sent(channel.connection_made()) == [HELLO]
+    assert _decode_sent(channel.connection_made()) == [HELLO]
     events, answers = channel.receive(encode_message(Lease("p0", 1, None)), now=0.0, clock_us=0)
     assert events == [Lease("p0", 1, None)]
     assert answers == b""
@@ -77,19 +77,19 @@ def test_a_commit_waits_for_the_lease_and_keeps_its_number_over_connections() ->
     assert (number, data) == (1, b"")
     channel.connection_made()
     _, answers = channel.receive(encode_message(Lease("p0", 1, None)), now=0.0, clock_us=0)
-    assert _sent(answers) == [Commit(1, {"kind": "reserve"})]
+    assert _decode_sent(answers) == [Commit(1, {"kind": "reserve"})]
     number, data = channel.commit({"kind": "segment"})
-    assert _sent(data) == [Commit(2, {"kind": "segment"})]
+    assert _decode_sent(data) == [Commit(2, {"kind": "segment"})]
     channel.connection_lost()
     channel.connection_made()
     _, answers = channel.receive(encode_message(Lease("p0", 1, None)), now=0.0, clock_us=0)
-    assert _sent(answers) == [Commit(1, {"kind": "reserve"}), Commit(2, {"kind": "segment"})]
+    assert _decode_sent(answers) == [Commit(1, {"kind": "reserve"}), Commit(2, {"kind": "segment"})]
     channel.receive(encode_message(Ack(1)) + encode_message(Ack(2)), now=0.0, clock_us=0)
     assert channel.pending_commits == 0
 
 
 def test_an_acknowledgement_out_of_order_breaks_the_connection() -> None:
-    channel = _leased_worker()
+    channel = _lease_worker()
     channel.commit({})
     channel.commit({})
     with pytest.raises(ControlError, match="out of order"):
@@ -97,7 +97,7 @@ def test_an_acknowledgement_out_of_order_breaks_the_connection() -> None:
 
 
 def test_commits_are_bounded_in_number_and_size() -> None:
-    channel = _leased_worker()
+    channel = _lease_worker()
     with pytest.raises(ControlError, match="exceeds the limit"):
         channel.commit({"path": "x" * (1 << 20)})
     for _ in range(PENDING_COMMITS_LIMIT):
@@ -112,19 +112,19 @@ def test_only_the_newest_progress_waits_for_a_lease() -> None:
     assert channel.progress({"sent": 2}) == b""
     channel.connection_made()
     _, answers = channel.receive(encode_message(Lease("p0", 1, None)), now=0.0, clock_us=0)
-    assert _sent(answers) == [ProgressReport({"sent": 2})]
-    assert _sent(channel.progress({"sent": 3})) == [ProgressReport({"sent": 3})]
+    assert _decode_sent(answers) == [ProgressReport({"sent": 2})]
+    assert _decode_sent(channel.progress({"sent": 3})) == [ProgressReport({"sent": 3})]
 
 
 def test_a_probe_is_answered_with_both_clocks_and_is_not_an_event() -> None:
-    channel = _leased_worker()
+    channel = _lease_worker()
     events, answers = channel.receive(encode_message(Probe(111)), now=0.0, clock_us=222)
     assert events == []
-    assert _sent(answers) == [ProbeReply(111, 222)]
+    assert _decode_sent(answers) == [ProbeReply(111, 222)]
 
 
 def test_a_refusal_takes_the_lease_away() -> None:
-    channel = _leased_worker()
+    channel = _lease_worker()
     events, _ = channel.receive(encode_message(LeaseRefused("fenced")), now=0.0, clock_us=0)
     assert events == [LeaseRefused("fenced")]
     assert channel.refused == "fenced"
@@ -132,7 +132,7 @@ def test_a_refusal_takes_the_lease_away() -> None:
 
 
 def test_silence_for_ten_seconds_is_a_lost_driver_reported_once() -> None:
-    channel = _leased_worker()
+    channel = _lease_worker()
     for tenth in range(101):
         assert channel.tick(tenth / 10) is None
     assert channel.tick(10.1) == DriverLost(10.1)
@@ -140,7 +140,7 @@ def test_silence_for_ten_seconds_is_a_lost_driver_reported_once() -> None:
 
 
 def test_any_message_of_the_driver_ends_the_silence() -> None:
-    channel = _leased_worker()
+    channel = _lease_worker()
     for second in range(9):
         channel.tick(float(second))
     channel.receive(encode_message(Stop("x")), now=9.0, clock_us=0)
@@ -150,7 +150,7 @@ def test_any_message_of_the_driver_ends_the_silence() -> None:
 
 
 def test_time_in_which_the_worker_stood_still_is_not_the_drivers_silence() -> None:
-    channel = _leased_worker()
+    channel = _lease_worker()
     channel.tick(1.0)
     assert channel.tick(61.0) is None  # paused for a minute
     for second in range(62, 71):

@@ -25,7 +25,7 @@ FORMULATIONS: tuple[Formulation, ...] = ("cells", "frames")
 SIZES = Sizes(rows_per_cell=150, rows_per_walk=60, offsets_per_cell=50, rows_read_here=0)
 
 
-def troubled_run() -> History:
+def make_troubled_run() -> History:
     """Loss, disorder across cells, a copy, a re-read and a message that is still pending."""
     history = clean_run(producers=2, lanes=3, count=40)
     rows = history.rows["receipts"]
@@ -44,7 +44,7 @@ def _page_of(run: Path) -> PageData:
 
 
 def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
-    run = troubled_run().write(tmp_path / "run", rows_per_segment=50)
+    run = make_troubled_run().write(tmp_path / "run", rows_per_segment=50)
     here = audit(open_ledger([run]))
     (run / "tables").mkdir()
     (run / "tables" / "latencies.parquet").touch()  # of an earlier version
@@ -73,7 +73,7 @@ def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Pa
 
 
 def test_streams_are_settled_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    run = troubled_run().write(tmp_path / "run", rows_per_segment=50)
+    run = make_troubled_run().write(tmp_path / "run", rows_per_segment=50)
     here = json.dumps(audit_run([run], None).to_json())
     whole = stream_counts(run)
     for formulation in FORMULATIONS:

@@ -84,7 +84,7 @@ def test_a_lost_executor_adds_no_finding(standalone: SparkCluster, tmp_path: Pat
             finally:
                 if bench.poll() is None:
                     bench.kill()
-        stored = stored_messages(kafka.bootstrap)
+        stored = count_stored_messages(kafka.bootstrap)
     psutil.wait_procs(lost, PATIENCE_S)
     check(json.loads(output), bench.returncode, stored=stored, commits=commits)
 
@@ -117,7 +117,7 @@ def talks_to(process: psutil.Process, port: int) -> bool:
     return False
 
 
-def stored_messages(bootstrap: str) -> int:
+def count_stored_messages(bootstrap: str) -> int:
     """How many different messages the log holds, as librdkafka reads it."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False}
     reader = Consumer(settings)

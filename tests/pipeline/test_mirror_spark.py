@@ -20,7 +20,7 @@ from shoal.model.errors import ShoalError
 from shoal.pipeline.placement import SparkPlacement
 from shoal.workers.mirror_team import MirrorTeam
 from support.mirror.runs import PATIENCE_S
-from support.mirror.teams import PARTITIONS, RECORDS, check_copy, copied, prepared
+from support.mirror.teams import PARTITIONS, RECORDS, check_copy, copy_all, prepare
 from support.spark.cluster import spark_cluster
 
 pytestmark = pytest.mark.spark
@@ -46,10 +46,10 @@ def target() -> Iterator[str]:
 def test_the_same_copy_by_tasks_of_a_local_spark(
     spark: SparkSession, source: str, target: str
 ) -> None:
-    config = prepared(source, target, "spark-local")
+    config = prepare(source, target, "spark-local")
     placement = SparkPlacement(spark)
     make_backend = partial(MirrorTeam, placement=placement, workers=2, host=placement.host)
-    status = asyncio.run(copied(config, make_backend))
+    status = asyncio.run(copy_all(config, make_backend))
     assert (status.parked, status.lag) == ((), 0)
     check_copy(target, "spark-local")
 
@@ -61,7 +61,7 @@ def test_a_cluster_loses_a_worker_half_way_and_no_record(
     """By the command line, as a user would: its own Spark application beside everything else."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     topic = "spark-cluster"
-    config = prepared(source, target, topic)
+    config = prepare(source, target, topic)
     with spark_cluster(tmp_path / "spark", workers=2, cores=2) as cluster:
         command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", topic]
         command += ["--source-bootstrap-server", source, "--target-bootstrap-server", target]
@@ -81,12 +81,12 @@ def test_a_cluster_loses_a_worker_half_way_and_no_record(
 
 def _wait_for_copied(name: str, records: int) -> None:
     deadline = time.monotonic() + 2 * PATIENCE_S
-    while _copied(name) < records:
-        assert time.monotonic() < deadline, f"{_copied(name)} of {records} records"
+    while _count_copied(name) < records:
+        assert time.monotonic() < deadline, f"{_count_copied(name)} of {records} records"
         time.sleep(0.2)
 
 
-def _copied(name: str) -> int:
+def _count_copied(name: str) -> int:
     try:
         (answer,) = send_command("status", name)
     except ShoalError:

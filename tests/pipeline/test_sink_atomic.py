@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from shoal.lite.cluster import LiteCluster
 from shoal.systems.apache.apache import ApacheCluster
 from support.lite.clusters import create_topic
-from support.sizes import sized
+from support.sizes import size_cases
 from support.spark.atomic_driver import PARTITIONS, ROWS_OF_TASKS
 
 TESTS = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def check(bootstrap: str, topic: str, every: int) -> None:
     assert unsent == sorted(unsent)
 
 
-@sized("every", quick=6, long=1)
+@size_cases("every", quick=6, long=1)
 def test_a_killed_driver_leaves_everything_or_nothing(every: int) -> None:
     with LiteCluster() as cluster:
         create_topic(cluster, "t", PARTITIONS, 1)

@@ -21,7 +21,7 @@ PARTITIONS = 3
 Row = tuple[Any, ...]
 
 
-def written(number: int) -> tuple[bytes | None, bytes | None, Any]:
+def make_written(number: int) -> tuple[bytes | None, bytes | None, Any]:
     key = None if number % 7 == 0 else b"k%d" % number
     value = None if number % 11 == 0 else b"v%d" % number * (number % 40)
     return key, value, [("a", b"%d" % number), ("b", b"")] if number % 5 == 0 else None
@@ -38,7 +38,7 @@ def bootstrap() -> Iterator[str]:
         for codec in ("none", "zstd"):
             producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.type": codec})
             for number in range(0 if codec == "none" else 1, COUNT, 2):
-                key, value, headers = written(number)
+                key, value, headers = make_written(number)
                 producer.produce(
                     "t",
                     value,
@@ -65,7 +65,7 @@ def test_every_record_is_a_row(spark: SparkSession, bootstrap: str) -> None:
         number = round(row["timestamp"].timestamp() * 1000) - 1
         headers = row["headers"] and [(h["key"], bytes(h["value"])) for h in row["headers"]]
         key, value = (part if part is None else bytes(part) for part in (row["key"], row["value"]))
-        assert (key, value, headers) == written(number)
+        assert (key, value, headers) == make_written(number)
         assert (row["topic"], row["partition"], row["timestampType"]) == ("t", number % 3, 0)
         found.add(number)
     assert found == set(range(COUNT))
@@ -198,18 +198,18 @@ def test_a_stream_continues_with_a_recreated_topic(spark: SparkSession, bootstra
         admin.delete_topics([topic])[topic].result()
         eventually(lambda: topic not in admin.list_topics().topics)
         admin.create_topics([NewTopic(topic, 1)])[topic].result()
-        written = 0
+        make_written = 0
 
         def is_read() -> bool:
-            nonlocal written
-            write(b"new-%d" % written)
-            written += 1
+            nonlocal make_written
+            write(b"new-%d" % make_written)
+            make_written += 1
             return seen[-1].startswith(b"new")
 
         eventually(is_read)
         # Far below where the old one ended.
-        assert written < old
-        eventually(lambda: seen[-1] == b"new-%d" % (written - 1))
+        assert make_written < old
+        eventually(lambda: seen[-1] == b"new-%d" % (make_written - 1))
     finally:
         query.stop()
     news = seen[old:]

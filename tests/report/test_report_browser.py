@@ -125,7 +125,7 @@ def test_paper_is_light_and_charts_fit_it(page: Page, run: Path) -> None:
     assert page.pdf(format="A4")[:4] == b"%PDF"
 
 
-def judged_runs(folder: Path, source: Path) -> list[JudgedRun]:
+def make_judged_runs(folder: Path, source: Path) -> list[JudgedRun]:
     """Three runs that are alike with each of two settings, with reports; the second loses."""
     found = []
     for number in range(6):
@@ -144,7 +144,7 @@ def replace_settings(run: JudgedRun, is_second: bool) -> JudgedRun:
 def test_a_comparison_links_to_the_reports_of_its_runs(
     page: Page, run: Path, tmp_path: Path
 ) -> None:
-    runs = judged_runs(tmp_path, run)
+    runs = make_judged_runs(tmp_path, run)
     path = tmp_path / "comparison.html"
     links = link_reports(path, {each.result.run: each.path for each in runs})
     path.write_text(render_comparison(compare(runs), links))
@@ -158,7 +158,7 @@ def test_a_comparison_links_to_the_reports_of_its_runs(
 
 
 def test_a_sweep_shows_effects_and_combinations(page: Page, run: Path, tmp_path: Path) -> None:
-    comparison = compare(judged_runs(tmp_path, run))
+    comparison = compare(make_judged_runs(tmp_path, run))
     effects = tuple(
         ParameterEffect("acks", row.measure, ("all", HOSTILE), row.values, row.judged)
         for row in comparison.rows

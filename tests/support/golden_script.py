@@ -28,14 +28,14 @@ def check_script(path: Path, scene: Scene) -> None:
     """Plays a script, and asserts that it goes as its transcript says."""
     written = path.read_text()
     blocks = written.rstrip("\n").split("\n\n")
-    played = "\n\n".join(_played(scene, block) for block in blocks) + "\n"
+    played = "\n\n".join(_play(scene, block) for block in blocks) + "\n"
     if os.environ.get("SHOAL_REWRITE") == "yes":
         path.write_text(played)
     else:
         assert played == written
 
 
-def _played(scene: Scene, block: str) -> str:
+def _play(scene: Scene, block: str) -> str:
     lines = block.split("\n")
     if SEPARATOR not in lines:
         assert all(line.startswith("#") for line in lines), f"a block without {SEPARATOR}: {block}"

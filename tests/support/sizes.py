@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-def sized(name: str, *, quick: object, long: object) -> pytest.MarkDecorator:
+def size_cases(name: str, *, quick: object, long: object) -> pytest.MarkDecorator:
     """Run a test with a small value in `make test`, and with a large one in `make test-long`."""
     values = [
         pytest.param(quick, id=f"quick-{quick}"),

@@ -26,7 +26,7 @@ async def _page(request: PageRequest) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _served(token_file: str = "", reason: str | None = None) -> AsyncIterator[int]:
+async def _serve(token_file: str = "", reason: str | None = None) -> AsyncIterator[int]:
     async def readiness() -> str | None:
         return reason
 
@@ -61,7 +61,7 @@ def _status(answer: bytes) -> int:
 
 
 async def test_pages_of_metrics_and_health() -> None:
-    async with _served() as port:
+    async with _serve() as port:
         answer = await _exchange(port, _get("/metrics?x=1"))
         assert _status(answer) == 200
         assert b"text/plain; version=0.0.4" in answer
@@ -76,7 +76,7 @@ async def test_pages_of_metrics_and_health() -> None:
 
 
 async def test_a_process_that_is_not_ready_says_why() -> None:
-    async with _served(reason="broker 2 does not run") as port:
+    async with _serve(reason="broker 2 does not run") as port:
         answer = await _exchange(port, _get("/readyz"))
         assert _status(answer) == 503
         assert b"broker 2 does not run" in answer
@@ -107,7 +107,7 @@ _BAD_REQUESTS = {
 @pytest.mark.parametrize("name", _BAD_REQUESTS)
 async def test_a_bad_request_is_refused(name: str) -> None:
     request, status = _BAD_REQUESTS[name]
-    async with _served() as port:
+    async with _serve() as port:
         answer = await _exchange(port, request)
         assert _status(answer) == status
         assert b"shoal_b" not in answer
@@ -115,7 +115,7 @@ async def test_a_bad_request_is_refused(name: str) -> None:
 
 
 async def test_an_endless_head_is_cut_off() -> None:
-    async with _served() as port:
+    async with _serve() as port:
         answer = await _exchange(port, b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 100_000)
         # The rest of the request may reset the connection before the answer is read.
         assert answer == b"" or _status(answer) == 431
@@ -123,7 +123,7 @@ async def test_an_endless_head_is_cut_off() -> None:
 
 
 async def test_a_connection_is_kept_for_the_next_scrape() -> None:
-    async with _served() as port:
+    async with _serve() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(3):
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -135,7 +135,7 @@ async def test_a_connection_is_kept_for_the_next_scrape() -> None:
 async def test_a_token_is_required_for_metrics_and_not_for_health(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("secret-1\n")
-    async with _served(str(file)) as port:
+    async with _serve(str(file)) as port:
         for header, status in (
             ("X: y", 401),
             ("Authorization: Bearer wrong", 401),
@@ -158,7 +158,7 @@ def test_a_bad_token_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 async def test_silent_connections_do_not_lock_out_a_scrape() -> None:
     """1,000 connections that send nothing, and some that send half a request."""
-    async with _served() as port:
+    async with _serve() as port:
         silent = []
         try:
             for number in range(1000):
@@ -179,7 +179,7 @@ async def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
     async def readiness() -> str | None:
         return None
 
-    async with _served() as port:
+    async with _serve() as port:
         second = HttpPort(EndpointSpec(port), {}, readiness)
         with pytest.raises(SystemFailure, match="cannot serve metrics") as raised:
             await second.start()

@@ -26,7 +26,7 @@ from shoal.wire.records.records import (
     encode_batch,
     write_header,
 )
-from support.wire.record_samples import SAMPLES, EncodedSample, encoded_samples
+from support.wire.record_samples import SAMPLES, EncodedSample, encode_samples
 from support.wire.record_strategies import dense_records, records
 
 
@@ -49,7 +49,7 @@ def encode_as_columns(found: list[Record], **options: object) -> bytearray:
 
 
 @pytest.mark.parametrize(
-    "sample", encoded_samples(), ids=lambda sample: f"{sample.name}-{sample.codec.name}"
+    "sample", encode_samples(), ids=lambda sample: f"{sample.name}-{sample.codec.name}"
 )
 def test_samples_in_both_directions(sample: EncodedSample) -> None:
     columns = decode_columns([view(sample.batch)])
@@ -112,7 +112,7 @@ def test_refuses_what_the_careful_codec_refuses(found: list[Record], choose: st.
 
 
 def test_batches_of_every_kind_are_joined() -> None:
-    samples = list(encoded_samples())
+    samples = list(encode_samples())
     columns = decode_columns(view(sample.batch) for sample in samples)
     expected = [record for sample in samples for record in sample.records]
     assert len(columns) == len(expected)

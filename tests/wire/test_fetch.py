@@ -290,9 +290,7 @@ def test_a_response_is_what_the_oracle_writes(
         decoded = decode_fetch_response(version, memoryview(frame))
         assert decoded.throttle_ms == 77
         assert decoded[:2] == ((99, 6) if version >= 7 else (0, 0))
-        assert decoded.partitions == [
-            fetched_as_carried(version, item) for item in in_order(partitions)
-        ]
+        assert decoded.partitions == [carry_answer(version, item) for item in in_order(partitions)]
         assert decoded.node_endpoints == (tuple(endpoints) if version >= 16 else ())
 
 
@@ -312,7 +310,7 @@ def response_parts(
     )
 
 
-def fetched_as_carried(version: int, item: FetchedPartition) -> Any:
+def carry_answer(version: int, item: FetchedPartition) -> Any:
     """What is left of an answer when a version has carried it."""
     if version < 5:
         item = item._replace(log_start_offset=-1)

@@ -10,9 +10,9 @@ import pytest
 
 from shoal.wire.errors import Malformed
 from support.fuzz.engine import BLOCK_INPUTS, MEMORY_LIMIT_BYTES, Fuzzer, run_one
-from support.fuzz.mutations import damaged
+from support.fuzz.mutations import damage
 from support.fuzz.targets import Target, make_targets
-from support.sizes import sized
+from support.sizes import size_cases
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@sized("count", quick=5_000, long=100_000)
+@size_cases("count", quick=5_000, long=100_000)
 def test_damaged_inputs_give_nothing_but_wire_errors(tmp_path: Path, count: int) -> None:
     proof = tmp_path / "proofs" / "fuzz.md"
     done = run_script(
@@ -74,7 +74,7 @@ def test_a_decoder_that_takes_memory_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_the_same_seed_gives_the_same_inputs() -> None:
     seeds = [bytes(range(50)), bytes(80)]
     first, second, third = (
-        [bytes(damaged(seeds, dice)) for _ in range(200)]
+        [bytes(damage(seeds, dice)) for _ in range(200)]
         for dice in (random.Random("1/7"), random.Random("1/7"), random.Random("1/8"))
     )
     assert first == second

@@ -9,7 +9,7 @@ from shoal.wire.errors import CorruptBatch, Malformed, WireError
 from shoal.wire.records.compression import Codec, compress
 from shoal.wire.records.message_sets import RUN_BYTES, read_batches, xxh32_short
 from shoal.wire.records.records import Record, decode_records
-from support.formats.old import OLD_CODECS, as_read, message_set, old_records, stamped
+from support.formats.old import OLD_CODECS, as_read, message_set, old_records, stamp
 from support.mirror.batches import stored_batch
 
 
@@ -68,7 +68,7 @@ def test_a_message_that_is_cut_is_left_out() -> None:
 
 
 def test_an_append_time_is_that_of_all_messages_in_a_wrapper() -> None:
-    stored = stamped(message_set(1, Codec.GZIP, old_records(0, 3)), 1_600_000_000_000)
+    stored = stamp(message_set(1, Codec.GZIP, old_records(0, 3)), 1_600_000_000_000)
     ((_, records),) = read(stored)
     assert {record.timestamp for record in records} == {1_600_000_000_000}
 
@@ -113,7 +113,7 @@ def test_offsets_and_times_that_fit_no_batch_are_refused(codec: Codec) -> None:
 
 
 def test_a_wrapper_without_messages_is_refused() -> None:
-    stored = stamped(message_set(1, Codec.NONE, [Record(3, 5, None, b"")]), 5)
+    stored = stamp(message_set(1, Codec.NONE, [Record(3, 5, None, b"")]), 5)
     stored[17] = Codec.SNAPPY
     with pytest.raises((CorruptBatch, Malformed)):
         read(stored)

@@ -18,7 +18,7 @@ from shoal.wire.produce import ProducePartition, decode_produce_response, encode
 from shoal.wire.records.columns import decode_columns
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records
-from support.wire.record_samples import SAMPLES, encoded_samples
+from support.wire.record_samples import SAMPLES, encode_samples
 
 FETCH_VERSION = 11
 PRODUCE_VERSION = 7
@@ -141,7 +141,7 @@ def test_what_librdkafka_encodes_both_codecs_decode(
 def test_what_we_encode_librdkafka_decodes(
     host: Producer, broker: str, connection: RawConnection
 ) -> None:
-    samples = {f"sample-{number}": sample for number, sample in enumerate(encoded_samples())}
+    samples = {f"sample-{number}": sample for number, sample in enumerate(encode_samples())}
     for topic, sample in samples.items():
         host.list_topics(topic, timeout=60)
         connection.produce(topic, sample.batch)

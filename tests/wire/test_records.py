@@ -24,7 +24,7 @@ from shoal.wire.records.records import (
     write_header,
 )
 from shoal.wire.records.varint import append_varint
-from support.wire.record_samples import SAMPLES, EncodedSample, encoded_samples
+from support.wire.record_samples import SAMPLES, EncodedSample, encode_samples
 from support.wire.record_strategies import dense_records, records
 
 
@@ -63,7 +63,7 @@ def section_of(*fields: int | bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "sample", encoded_samples(), ids=lambda sample: f"{sample.name}-{sample.codec.name}"
+    "sample", encode_samples(), ids=lambda sample: f"{sample.name}-{sample.codec.name}"
 )
 def test_samples_come_back(sample: EncodedSample) -> None:
     batch = view(sample.batch)

@@ -27,11 +27,11 @@ from support.client.topic_reader import read_topic
 from support.mirror.copies import config_of, make_topic
 from support.mirror.copies import fill as fill_numbers
 from support.mirror.runs import PATIENCE_S, client, running
-from support.mirror.teams import PARTITIONS, RECORDS, check_copy, copied, prepared
+from support.mirror.teams import PARTITIONS, RECORDS, check_copy, copy_all, prepare
 
 
 @pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def report_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 
@@ -72,14 +72,14 @@ def test_every_record_once_although_a_worker_is_killed(
     source: str, target: str, delivery: str
 ) -> None:
     topic = f"team-{delivery}"
-    config = prepared(source, target, topic, delivery=delivery)
+    config = prepare(source, target, topic, delivery=delivery)
 
     def harm() -> None:
         victims = _workers()
         assert len(victims) == 2
         victims[0].kill()
 
-    status = asyncio.run(copied(config, _team(), harm))
+    status = asyncio.run(copy_all(config, _team(), harm))
     assert (status.parked, status.lag) == ((), 0)
     check_copy(target, topic)
     assert not _workers()
@@ -116,7 +116,7 @@ def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
     impatient = partial(WorkerSupervisor, limits=WorkerTimeouts(silence_s=4.0))
     monkeypatch.setattr(mirror_team, "WorkerSupervisor", impatient)
     topic = f"team-zombie-{delivery}"
-    config = prepared(source, target, topic, delivery=delivery)
+    config = prepare(source, target, topic, delivery=delivery)
 
     def sleep_and_wake() -> None:
         _wait_for(lambda: len(_workers()) == 2)
@@ -131,14 +131,14 @@ def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
             zombie.wait(PATIENCE_S)
 
     team = partial(MirrorTeam, placement=_OutOfReach(), workers=2)
-    status = asyncio.run(copied(config, team, sleep_and_wake))
+    status = asyncio.run(copy_all(config, team, sleep_and_wake))
     assert (status.parked, status.lag) == ((), 0)
     check_copy(target, topic)
     assert not _workers()
 
 
 def test_the_command_with_workers_is_one_process_tree(source: str, target: str) -> None:
-    config: MirrorConfig = prepared(source, target, "team-command")
+    config: MirrorConfig = prepare(source, target, "team-command")
     command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", "team-command"]
     command += ["--source-bootstrap-server", str(config.source["bootstrap.servers"])]
     command += ["--target-bootstrap-server", str(config.target["bootstrap.servers"])]
@@ -160,9 +160,9 @@ def test_the_command_with_workers_is_one_process_tree(source: str, target: str) 
 @pytest.mark.long
 def test_a_limit_is_for_all_workers_together(source: str, target: str) -> None:
     """As many bytes per second as one process would send, however many workers there are."""
-    config = prepared(source, target, "team-limit")
+    config = prepare(source, target, "team-limit")
     marks: list[float] = []
-    status = asyncio.run(copied(config, _team(), lambda: marks.append(time.monotonic())))
+    status = asyncio.run(copy_all(config, _team(), lambda: marks.append(time.monotonic())))
     took_s = time.monotonic() - marks[0]
     # The mark is set at a quarter. A request may already be on its way then.
     assert 0.7 * status.counts.bytes <= config.limits.max_bytes_per_s * (took_s + 0.3)

@@ -27,7 +27,7 @@ def driver(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def _ended_within(processes: list[psutil.Process], limit_s: float) -> list[float]:
+def _await_end(processes: list[psutil.Process], limit_s: float) -> list[float]:
     """How long each took to end; fails the test at the limit."""
     began = time.monotonic()
     took: dict[int, float] = {}
@@ -53,7 +53,7 @@ def test_workers_end_by_themselves_when_their_driver_is_killed(
     workers = [psutil.Process(pid) for pid in pids]
     driver.send_signal(signal.SIGKILL)
     driver.wait(100)
-    recording_s, hanging_s = _ended_within(workers, ORPHAN_LIMIT_S)
+    recording_s, hanging_s = _await_end(workers, ORPHAN_LIMIT_S)
     # It did not run away at once either: a driver may come back within 10 s.
     assert recording_s > 5
     assert hanging_s <= ORPHAN_LIMIT_S
@@ -71,7 +71,7 @@ def test_a_driver_that_leaves_in_order_leaves_nothing(
     assert driver.stdout is not None
     workers = [psutil.Process(pid) for pid in json.loads(driver.stdout.readline())[:1]]
     driver.send_signal(signal.SIGINT)  # raises KeyboardInterrupt inside the `with` block
-    _ended_within(workers, 60)
+    _await_end(workers, 60)
     assert driver.wait(100) != 0
     ends = [line for line in open_run(tmp_path / "run").commits if line["kind"] == "ended"]
     assert {(line["worker"], line["reason"]) for line in ends} == {

@@ -97,7 +97,7 @@ def _mirror(source: LiteCluster, target: LiteCluster, topic: str) -> WorkerSpec:
     return WorkerSpec("mirror", Role.MIRROR, config.to_json())
 
 
-def _ended(*names: str) -> Callable[[RunState], bool]:
+def _has_ended(*names: str) -> Callable[[RunState], bool]:
     return lambda state: all(state.workers[name].phase is WorkerPhase.ENDED for name in names)
 
 
@@ -115,12 +115,12 @@ def test_a_run_from_producer_to_scans_by_workers_alone(
         supervisor.launch([_producer(source, "whole"), _consumer(target, "whole")])
         assert supervisor.wait(_running, 60), supervisor.state()
         supervisor.start_at(time.time_ns() // 1000 + 100_000)
-        assert supervisor.wait(_ended("producer"), 60), supervisor.state()
+        assert supervisor.wait(_has_ended("producer"), 60), supervisor.state()
         supervisor.stop_workers(["consumer", "mirror"])
-        assert supervisor.wait(_ended("consumer", "mirror"), 30)
+        assert supervisor.wait(_has_ended("consumer", "mirror"), 30)
         assert supervisor.state().workers["mirror"].progress["records"] >= 1500
         supervisor.launch([_scan(source, "whole", "source"), _scan(target, "whole", "target")])
-        assert supervisor.wait(_ended("scan-source", "scan-target"), 60)
+        assert supervisor.wait(_has_ended("scan-source", "scan-target"), 60)
         reasons = {name: view.reason for name, view in supervisor.state().workers.items()}
     assert reasons == {
         "mirror": "stopped",
@@ -146,7 +146,7 @@ def test_the_first_messages_are_not_late(source: LiteCluster, run_dir: Path) -> 
         supervisor.launch([_producer(source, "early", messages=300, drain_timeout_s=0.0)])
         assert supervisor.wait(_running, 60)
         supervisor.start_at(time.time_ns() // 1000 + 300_000)
-        assert supervisor.wait(_ended("producer"), 60)
+        assert supervisor.wait(_has_ended("producer"), 60)
     attempts = open_run(run_dir).read("attempts")
     late_us = pc.subtract(attempts["sent_us"], attempts["intended_us"]).to_pylist()
     assert sorted(late_us)[len(late_us) // 2] < 250_000
@@ -160,10 +160,10 @@ def test_a_killed_producer_leaves_nothing_unexplained(source: LiteCluster, run_d
         supervisor.start_at(time.time_ns() // 1000)
         assert supervisor.wait(lambda s: s.workers["producer"].progress.get("ok", 0) > 1000, 60)
         supervisor.kill("producer")
-        assert supervisor.wait(_ended("producer"), 10)
+        assert supervisor.wait(_has_ended("producer"), 10)
         assert supervisor.state().workers["producer"].reason == "lost"
         supervisor.launch([_scan(source, "killed", "source")])
-        assert supervisor.wait(_ended("scan-source"), 60)
+        assert supervisor.wait(_has_ended("scan-source"), 60)
     run = open_run(run_dir)
     reserved = {line["lane"]: line["until"] for line in run.commits if line["kind"] == "reserve"}
     log = run.read("log")
@@ -191,7 +191,7 @@ def test_a_producer_started_again_goes_on_above_what_was_reserved(
         assert supervisor.wait(lambda s: s.workers["producer"].progress.get("ok", 0) > 1000, 60)
         supervisor.kill("producer")
         assert supervisor.wait(lambda s: s.workers["producer"].epoch == 2, 10)
-        assert supervisor.wait(_ended("producer"), 60)
+        assert supervisor.wait(_has_ended("producer"), 60)
         assert supervisor.state().workers["producer"].reason == "finished"
     run = open_run(run_dir)
     reserves = [line for line in run.commits if line["kind"] == "reserve"]
@@ -210,7 +210,7 @@ def test_a_producer_started_again_goes_on_above_what_was_reserved(
 def test_a_task_that_makes_no_sense_fails_with_a_sentence(role: Role, run_dir: Path) -> None:
     with WorkerSupervisor("r1", run_dir, ProcessPlacement()) as supervisor:
         supervisor.launch([WorkerSpec("w", role, {"client": {}})])
-        assert supervisor.wait(_ended("w"), 60)
+        assert supervisor.wait(_has_ended("w"), 60)
         view = supervisor.state().workers["w"]
     assert (view.reason, view.restarts) == ("failed", 0)
     assert "has no 'spec'" in view.error or "configuration of a mirror lacks" in view.error

@@ -152,14 +152,14 @@ def test_a_gap_in_the_numbers_of_commits_is_a_failure() -> None:
     assert core.workers["p0"].error == "commit 2 follows commit 0"
 
 
-def _ended(reason: str = "finished", *, retriable: bool = False) -> dict[str, Any]:
+def _make_ended(reason: str = "finished", *, retriable: bool = False) -> dict[str, Any]:
     return {"kind": "ended", "reason": reason, "error": "", "retriable": retriable}
 
 
 def test_an_end_is_written_acknowledged_and_final() -> None:
     core = _running()
     line = {"kind": "ended", "worker": "p0", "epoch": 1, "reason": "finished"}
-    assert _say(core, 1, Commit(1, _ended())) == [Append(line), Send(1, Ack(1)), Close(1)]
+    assert _say(core, 1, Commit(1, _make_ended())) == [Append(line), Send(1, Ack(1)), Close(1)]
     assert core.on_exit("p0", 1, how="code 0", now=1.0) == []
     assert core.workers["p0"].phase is WorkerPhase.ENDED
     assert "has ended" in str(_say(core, 2, _hello()))
@@ -168,7 +168,7 @@ def test_an_end_is_written_acknowledged_and_final() -> None:
 
 def test_a_worker_that_ended_but_stays_is_killed() -> None:
     core = _running(limits=WorkerTimeouts(exit_s=5.0))
-    _say(core, 1, Commit(1, _ended()), now=10.0)
+    _say(core, 1, Commit(1, _make_ended()), now=10.0)
     assert _tick(core, 14.9) == []
     assert _tick(core, 15.0) == [Kill("p0", 1)]
     assert _tick(core, 16.0) == []
@@ -218,10 +218,10 @@ def test_restarts_are_delayed_longer_each_time_and_bounded() -> None:
 
 def test_a_failure_that_cannot_be_mended_by_trying_again_is_not_tried_again() -> None:
     core = _running("m0", role=Role.MIRROR)
-    _say(core, 1, Commit(1, _ended("failed")))
+    _say(core, 1, Commit(1, _make_ended("failed")))
     assert core.workers["m0"].phase is WorkerPhase.ENDED
     again = _running("m0", role=Role.MIRROR)
-    _say(again, 1, Commit(1, _ended("failed", retriable=True)))
+    _say(again, 1, Commit(1, _make_ended("failed", retriable=True)))
     assert again.workers["m0"].phase is WorkerPhase.RESTARTING
 
 
@@ -267,20 +267,26 @@ def test_start_time_and_finish_reach_the_late_too() -> None:
     assert greetings == [Send(2, Lease("p1", 1, 123)), Send(2, Finish("the run is finishing"))]
 
 
-def _drained(group: str, incarnation: int = 7) -> dict[str, Any]:
+def _make_drained(group: str, incarnation: int = 7) -> dict[str, Any]:
     stream = {"producer": "p", "incarnation": incarnation, "topic": "t", "lane": 3}
     return {"kind": "drained", **stream, "group": group}
 
 
 def test_a_lane_is_drained_for_all_when_every_group_has_drained_it() -> None:
     core = _running("c0", role=Role.CONSUME, groups=["a", "b"])
-    assert _say(core, 1, Commit(1, _drained("a"))) == [Append(_drained("a")), Send(1, Ack(1))]
+    assert _say(core, 1, Commit(1, _make_drained("a"))) == [
+        Append(_make_drained("a")),
+        Send(1, Ack(1)),
+    ]
     done = LanesDrained([["p", 7, "t", 3]])
-    other = _drained("b", incarnation=8)  # of another producer with that id
+    other = _make_drained("b", incarnation=8)  # of another producer with that id
     assert _say(core, 1, Commit(2, other)) == [Append(other), Send(1, Ack(2))]
-    second = _say(core, 1, Commit(3, _drained("b")))
-    assert second == [Append(_drained("b")), Send(1, Ack(3)), Send(1, done)]
-    assert _say(core, 1, Commit(4, _drained("a"))) == [Append(_drained("a")), Send(1, Ack(4))]
+    second = _say(core, 1, Commit(3, _make_drained("b")))
+    assert second == [Append(_make_drained("b")), Send(1, Ack(3)), Send(1, done)]
+    assert _say(core, 1, Commit(4, _make_drained("a"))) == [
+        Append(_make_drained("a")),
+        Send(1, Ack(4)),
+    ]
     core.launch(WorkerSpec("p1", Role.PRODUCE), now=0.0)
     assert Send(2, done) in _say(core, 2, _hello("p1"))
 

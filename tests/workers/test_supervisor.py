@@ -27,7 +27,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _supervised(run_dir: Path, **options: Any) -> Iterator[WorkerSupervisor]:
+def _supervise(run_dir: Path, **options: Any) -> Iterator[WorkerSupervisor]:
     with WorkerSupervisor("r1", run_dir, task_placement(), **options) as supervisor:
         yield supervisor
     assert not any(worker.pid for worker in supervisor.state().workers.values())
@@ -46,7 +46,7 @@ def _kinds(run_dir: Path, worker: str) -> list[str]:
 
 
 def test_workers_run_record_and_finish(run_dir: Path) -> None:
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch(_spec(f"w{n}", "attempts", count=50) for n in range(2))
         assert supervisor.wait(lambda state: state.all_in(WorkerPhase.RUNNING), 30)
         supervisor.start_at(time.time_ns() // 1000)
@@ -68,7 +68,7 @@ def test_workers_run_record_and_finish(run_dir: Path) -> None:
 
 
 def test_a_stop_is_cooperative_and_everything_recorded_counts(run_dir: Path) -> None:
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch([_spec("w0", "attempts")])
         supervisor.start_at(0)
         assert supervisor.wait(busy, 30)
@@ -80,7 +80,7 @@ def test_a_stop_is_cooperative_and_everything_recorded_counts(run_dir: Path) -> 
 
 
 def test_finishing_lets_the_work_come_to_its_own_end(run_dir: Path) -> None:
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch([_spec("w0", "attempts")])
         supervisor.start_at(0)
         assert supervisor.wait(busy, 30)
@@ -90,13 +90,13 @@ def test_finishing_lets_the_work_come_to_its_own_end(run_dir: Path) -> None:
 
 
 def test_leaving_the_block_stops_all_even_before_they_have_begun(run_dir: Path) -> None:
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch([_spec("w0", "attempts"), _spec("w1", "attempts")])
     assert supervisor.state().all_in(WorkerPhase.ENDED)
 
 
 def test_a_killed_worker_is_lost_its_ledgers_stay_and_nobody_else_notices(run_dir: Path) -> None:
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch(_spec(f"w{n}", "attempts") for n in range(2))
         supervisor.start_at(0)
         assert supervisor.wait(busy, 30)
@@ -121,7 +121,7 @@ def test_a_killed_worker_is_lost_its_ledgers_stay_and_nobody_else_notices(run_di
 
 def test_a_worker_with_a_restart_policy_comes_back_under_a_new_epoch(run_dir: Path) -> None:
     policy = RestartPolicy(limit=1, delay_s=0.05)
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch([WorkerSpec("m0", Role.PRODUCE, {"mode": "attempts"}, policy)])
         supervisor.start_at(0)
         assert supervisor.wait(busy, 30)
@@ -135,7 +135,7 @@ def test_a_worker_with_a_restart_policy_comes_back_under_a_new_epoch(run_dir: Pa
 
 
 def test_errors_reach_the_driver_as_one_sentence(run_dir: Path) -> None:
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch([_spec("w0", "fail"), _spec("w1", "crash")])
         assert supervisor.wait(_all_ended, 30)
         failed, crashed = supervisor.state().workers.values()
@@ -149,7 +149,7 @@ def test_errors_reach_the_driver_as_one_sentence(run_dir: Path) -> None:
 
 
 def test_one_that_hangs_is_killed_when_the_time_to_stop_is_over(run_dir: Path) -> None:
-    with _supervised(run_dir, limits=WorkerTimeouts(stop_s=0.5)) as supervisor:
+    with _supervise(run_dir, limits=WorkerTimeouts(stop_s=0.5)) as supervisor:
         supervisor.launch([_spec("w0", "hang")])
         assert supervisor.wait(busy, 30)
         began = time.monotonic()
@@ -160,7 +160,7 @@ def test_one_that_hangs_is_killed_when_the_time_to_stop_is_over(run_dir: Path) -
 def test_epochs_go_on_in_a_run_that_is_taken_up_again(run_dir: Path) -> None:
     with CommitLog(run_dir) as log:
         log.append({"kind": "lease", "worker": "w0", "epoch": 6})
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch([_spec("w0", "attempts", count=10)])
         supervisor.start_at(0)
         assert supervisor.wait(_all_ended, 30)
@@ -170,7 +170,7 @@ def test_epochs_go_on_in_a_run_that_is_taken_up_again(run_dir: Path) -> None:
 def test_a_driver_writes_lines_of_its_own(run_dir: Path) -> None:
     begin = {"kind": "fault", "fault": 1, "phase": "begin", "name": "kill", "target": "w0"}
     fault = {**begin, "detail": {}}
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.commit(fault)
         with pytest.raises(UsageError, match="is not a kind"):
             supervisor.commit({"kind": "nonsense"})
@@ -183,7 +183,7 @@ def test_a_commit_log_that_cannot_be_written_ends_the_run(
     def no_space(log: CommitLog, line: dict[str, Any]) -> None:
         raise OSError(28, "No space left on device")
 
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         supervisor.launch([_spec("w0", "attempts")])
         supervisor.start_at(0)
         assert supervisor.wait(busy, 30)
@@ -219,6 +219,6 @@ def test_use_outside_its_life_is_refused(run_dir: Path) -> None:
 
 
 def test_waiting_has_a_limit(run_dir: Path) -> None:
-    with _supervised(run_dir) as supervisor:
+    with _supervise(run_dir) as supervisor:
         assert not supervisor.wait(lambda state: False, 0.05)
     assert supervisor_module.TICK_S < 1

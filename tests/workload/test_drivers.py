@@ -78,7 +78,7 @@ async def test_every_message_is_accounted_for(
     )
     assert (intended <= sent).all()
     assert (sent <= acked).all()
-    assert bench.judged().verdict is Verdict.PROVEN
+    assert bench.judge().verdict is Verdict.PROVEN
 
 
 async def test_librdkafka_without_acknowledgements_knows_nothing(bench: Bench) -> None:
@@ -121,7 +121,7 @@ async def test_transactions_and_their_planned_aborts(bench: Bench, driver: str) 
     assert Counter(row["fate"] for row in ended) == {COMMITTED: 700, ABORTED: 300}
     assert len({row["transaction"] for row in ended}) == 10
     assert all((row["requested_us"] > 0) == (row["fate"] == COMMITTED) for row in ended)
-    result = bench.judged()
+    result = bench.judge()
     assert result.verdict is Verdict.PROVEN, result.findings
     assert read_by_librdkafka(bench, "read_committed") == {
         m for m, o in outcomes.items() if o == OK

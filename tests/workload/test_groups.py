@@ -48,18 +48,18 @@ async def bench(tmp_path: Path, cluster: LiteCluster) -> AsyncIterator[Bench]:
 IN_RACK = FetchSettings(max_wait_ms=50, rack="b")
 
 
-def received(bench: Bench, consumer: str) -> int:
+def count_received(bench: Bench, consumer: str) -> int:
     counts = (r["received"] for r in bench.reports if r.get("consumer") == consumer)
     return max(counts, default=0)
 
 
-def owned_partitions(bench: Bench) -> dict[str, int]:
+def count_owned_partitions(bench: Bench) -> dict[str, int]:
     """How many partitions each member says it has."""
     last = {r["consumer"]: r["partitions"] for r in bench.reports if "consumer" in r}
     return {name: count for name, count in last.items() if count}
 
 
-def committed(bench: Bench) -> dict[int, int]:
+def read_committed(bench: Bench) -> dict[int, int]:
     reader = Consumer({"bootstrap.servers": bench.bootstrap, "group.id": bench.group_id})
     asked = [ForeignPartition(TOPIC, partition) for partition in range(PARTITIONS)]
     found = {tp.partition: tp.offset for tp in reader.committed(asked, timeout=30)}
@@ -73,12 +73,14 @@ async def test_members_come_and_go_and_nothing_is_lost(bench: Bench, assignor: s
     first = bench.join("c1", assignor=assignor)
     spec = bench.spec(messages=None, duration_s=3600.0, rate_per_s=2000.0, drain_timeout_s=60.0)
     producing = asyncio.create_task(bench.produce(spec))
-    await bench.until(lambda: received(bench, "c1") > 500)
+    await bench.until(lambda: count_received(bench, "c1") > 500)
     second = bench.join("c2", assignor=assignor)
-    await bench.until(lambda: received(bench, "c2") > 500)
+    await bench.until(lambda: count_received(bench, "c2") > 500)
     leaving = LocalControl(groups=["g"], commit=bench.log.append)
     third = bench.join("c3", control=leaving, assignor=assignor)
-    await bench.until(lambda: len(owned_partitions(bench)) == 2 and received(bench, "c2") > 1000)
+    await bench.until(
+        lambda: len(count_owned_partitions(bench)) == 2 and count_received(bench, "c2") > 1000
+    )
     await asyncio.sleep(0.5)
     leaving.stop()
     await third
@@ -97,12 +99,12 @@ async def test_members_come_and_go_and_nothing_is_lost(bench: Bench, assignor: s
     for partition, pairs in numbers.items():
         given = [number for number, _ in pairs]
         assert len(set(given)) == len(given), f"two assignments of {partition} have one number"
-    result = bench.judged()
+    result = bench.judge()
     assert result.verdict is Verdict.PROVEN, result.findings
     ends = {row["partition"]: row["end"] for row in run.read("scans").to_pylist()}
     positions = {row["partition"]: row["offset"] for row in run.read("positions").to_pylist()}
     assert positions.keys() == ends.keys()
-    assert all(committed(bench)[partition] <= ends[partition] for partition in ends)
+    assert all(read_committed(bench)[partition] <= ends[partition] for partition in ends)
 
 
 async def test_offsets_are_committed_behind_sealed_receipts_only(bench: Bench) -> None:
@@ -110,7 +112,7 @@ async def test_offsets_are_committed_behind_sealed_receipts_only(bench: Bench) -
     reading = bench.join("c1")
     sealed: dict[int, int] = {}
     for _ in range(200):
-        committed_offsets = committed(bench)
+        committed_offsets = read_committed(bench)
         rows = bench.run().read("receipts").to_pylist()
         sealed = {p: sum(row["partition"] == p for row in rows) for p in range(PARTITIONS)}
         assert all(committed_offsets[partition] <= sealed[partition] for partition in sealed), (
@@ -148,7 +150,7 @@ async def test_a_killed_member_leaves_re_reads_and_no_finding(bench: Bench, tmp_
     spec = bench.spec(messages=None, duration_s=3600.0, rate_per_s=2000.0, drain_timeout_s=60.0)
     staying = bench.join("c1")
     producing = asyncio.create_task(bench.produce(spec))
-    await bench.until(lambda: received(bench, "c1") > 200)
+    await bench.until(lambda: count_received(bench, "c1") > 200)
     member = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", MEMBER, str(folder), bench.bootstrap, "c2"),
         stdout=asyncio.subprocess.PIPE,
@@ -158,7 +160,7 @@ async def test_a_killed_member_leaves_re_reads_and_no_finding(bench: Bench, tmp_
     assert await member.stdout.readline() == b"reads\n"
     member.send_signal(signal.SIGKILL)
     await member.wait()
-    await bench.until(lambda: owned_partitions(bench).get("c1") == PARTITIONS)
+    await bench.until(lambda: count_owned_partitions(bench).get("c1") == PARTITIONS)
     bench.control.finish()
     produced = await producing
     bench.control.stop()
@@ -177,7 +179,7 @@ async def test_a_killed_member_leaves_re_reads_and_no_finding(bench: Bench, tmp_
 async def test_where_a_log_begins_now_is_a_new_assignment(bench: Bench) -> None:
     await bench.produce(bench.spec(messages=400, drain_timeout_s=0.0))
     reading = bench.join("c1")
-    await bench.until(lambda: committed(bench) == dict.fromkeys(range(PARTITIONS), 100))
+    await bench.until(lambda: read_committed(bench) == dict.fromkeys(range(PARTITIONS), 100))
     bench.control.stop()
     await reading
     async with Client({"bootstrap.servers": bench.bootstrap}) as client:
@@ -187,7 +189,7 @@ async def test_where_a_log_begins_now_is_a_new_assignment(bench: Bench) -> None:
         await bench.produce(more, epoch=2)
         await client.admin.delete_records({TopicPartition(TOPIC, 0): 130})
     again = bench.join("c9", control=control)
-    await bench.until(lambda: committed(bench) == dict.fromkeys(range(PARTITIONS), 200))
+    await bench.until(lambda: read_committed(bench) == dict.fromkeys(range(PARTITIONS), 200))
     control.stop()
     summary = await again
     assert summary.received == 370
@@ -243,7 +245,7 @@ async def test_a_zone_reads_from_its_own_broker(
             if in_group
             else asyncio.create_task(bench.consume(consumer="c1", **way))
         )
-        await bench.until(lambda: received(bench, "c1") == 2000)
+        await bench.until(lambda: count_received(bench, "c1") == 2000)
         channel = FETCH if in_group else "consumer g c1"
         await bench.until(lambda: of_channel(asked, channel)[-5:] == [2] * 5)
         bench.control.stop()

@@ -13,7 +13,7 @@ from shoal.workload.receive.live import LatencyBuckets, LiveCheck, LiveCounts
 Delivery = tuple[int, int, int, int]
 
 
-def shown(check: LiveCheck, deliveries: list[Delivery]) -> None:
+def check_shown(check: LiveCheck, deliveries: list[Delivery]) -> None:
     columns = np.array(deliveries, np.int64).reshape(-1, 4).T
     producers, topics, lanes = columns[:3].astype(np.int32)
     check.add_messages(producers, topics, lanes, columns[3])
@@ -49,7 +49,7 @@ deliveries = st.lists(
 def test_it_counts_as_a_plain_count_does(parts: list[list[Delivery]]) -> None:
     check = LiveCheck(from_start=True)
     for part in parts:
-        shown(check, part)
+        check_shown(check, part)
     counts = {(0, 1, 0): 9, (1, 2, 2): 3}
     for (producer, topic, lane), count in counts.items():
         check.add_marker(producer, topic, lane, count)
@@ -58,7 +58,7 @@ def test_it_counts_as_a_plain_count_does(parts: list[list[Delivery]]) -> None:
 
 def test_who_begins_in_the_middle_misses_nothing_before() -> None:
     check = LiveCheck(from_start=False)
-    shown(check, [(0, 1, 0, 500), (0, 1, 0, 501), (0, 1, 0, 503)])
+    check_shown(check, [(0, 1, 0, 500), (0, 1, 0, 501), (0, 1, 0, 503)])
     assert check.counts() == LiveCounts(1, 1, 0, 0, 0)
 
 
@@ -66,7 +66,7 @@ def test_an_endless_gap_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(live, "LONGEST_WINDOW", 100)
     check = LiveCheck(from_start=True)
     for start in range(1, 1000, 10):
-        shown(check, [(0, 1, 0, sequence) for sequence in range(start, start + 10)])
+        check_shown(check, [(0, 1, 0, sequence) for sequence in range(start, start + 10)])
     assert check.counts() == LiveCounts(1, 1, 0, 0, 0)
     assert max(len(stream.window) for stream in check._streams.values()) <= 110
 

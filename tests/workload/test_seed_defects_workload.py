@@ -24,7 +24,7 @@ from support.experiment.workload_bench import PARTITIONS, TOPIC, Bench
 pytestmark = pytest.mark.slow
 
 
-def seen(*sequences: int, count: int | None = None, from_start: bool = True) -> LiveCounts:
+def make_counts(*sequences: int, count: int | None = None, from_start: bool = True) -> LiveCounts:
     """What a consumer says of one stream while it runs."""
     check = LiveCheck(from_start=from_start)
     for sequence in sequences:
@@ -36,27 +36,27 @@ def seen(*sequences: int, count: int | None = None, from_start: bool = True) -> 
 
 
 def test_a_jump_from_1_to_5_leaves_three_gaps() -> None:
-    assert seen(0, 1, 5).open_gaps == 3
+    assert make_counts(0, 1, 5).open_gaps == 3
 
 
 def test_a_replay_of_six_is_six_duplicates() -> None:
-    counts = seen(*range(8), *range(2, 8))
+    counts = make_counts(*range(8), *range(2, 8))
     assert (counts.duplicates, counts.late, counts.open_gaps) == (6, 0, 0)
 
 
 def test_one_late_message_is_late_and_nothing_is_missing() -> None:
-    counts = seen(0, 1, 3, 4, 5, 6, 2, 7)
+    counts = make_counts(0, 1, 3, 4, 5, 6, 2, 7)
     assert (counts.late, counts.open_gaps, counts.duplicates) == (1, 0, 0)
 
 
 def test_what_comes_before_the_first_message_is_missed_too() -> None:
-    assert seen(3, 4).open_gaps == 3
-    assert seen(3, 4, from_start=False).open_gaps == 0
+    assert make_counts(3, 4).open_gaps == 3
+    assert make_counts(3, 4, from_start=False).open_gaps == 0
 
 
 def test_the_last_messages_and_a_whole_stream_are_missed_by_the_marker() -> None:
-    assert seen(0, 1, 2, count=7).missing_tails == 4
-    assert seen(count=7).missing_tails == 7
+    assert make_counts(0, 1, 2, count=7).missing_tails == 4
+    assert make_counts(count=7).missing_tails == 7
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ async def test_order_is_by_sequence_not_by_acknowledgement(bench: Bench) -> None
     spec = bench.spec(messages=2000, rate_per_s=4000.0, max_in_flight=5)
     await bench.produce_and_consume(spec)
     await bench.scan()
-    result = bench.judged()
+    result = bench.judge()
     assert result.findings == {}
     assert (result.metrics.F, result.metrics.K) == (0, 0)
 
@@ -129,7 +129,7 @@ async def test_the_time_of_output_is_the_logs_own(bench: Bench) -> None:
     }
     for row in log.to_pylist():
         assert row["append_us"] >= sent[row["lane"], row["sequence"]] // 1000 * 1000
-    assert bench.judged().metrics.range_us["output"] is not None
+    assert bench.judge().metrics.range_us["output"] is not None
 
 
 async def test_a_rebalance_hides_no_loss(bench: Bench) -> None:
@@ -137,7 +137,7 @@ async def test_a_rebalance_hides_no_loss(bench: Bench) -> None:
     first = LocalControl(groups=["g"], commit=bench.log.append, on_progress=bench.reports.append)
     await bench.produce(bench.spec(messages=400, drain_timeout_s=0.0))
     reading = bench.join("c1", control=first)
-    await bench.until(lambda: received(bench, "c1") == 400)
+    await bench.until(lambda: count_received(bench, "c1") == 400)
     first.stop()
     await reading
     more = bench.spec(messages=800, first_numbers={TOPIC: 400}, start_us=1, drain_timeout_s=0.0)
@@ -145,14 +145,14 @@ async def test_a_rebalance_hides_no_loss(bench: Bench) -> None:
     async with Client({"bootstrap.servers": bench.bootstrap}) as client:
         await client.admin.delete_records({TopicPartition(TOPIC, 0): 150})
     again = bench.join("c2")
-    await bench.until(lambda: received(bench, "c2") == 350)
+    await bench.until(lambda: count_received(bench, "c2") == 350)
     bench.control.stop()
     summary = await again
     await bench.scan()
     assert summary.duplicates == 0
-    findings = {name: found.count for name, found in bench.judged().findings.items()}
+    findings = {name: found.count for name, found in bench.judge().findings.items()}
     assert findings == {"lost: expired": 50}
 
 
-def received(bench: Bench, consumer: str) -> int:
+def count_received(bench: Bench, consumer: str) -> int:
     return max((r["received"] for r in bench.reports if r.get("consumer") == consumer), default=0)

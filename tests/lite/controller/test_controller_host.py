@@ -70,14 +70,14 @@ async def alone(folder: Path, snapshot_records: int = 1000) -> AsyncIterator[lis
         await host.close()
 
 
-async def registered(observer: Observer) -> None:
+async def await_registration(observer: Observer) -> None:
     epoch = (await observer.link.submit(REGISTRATION)).broker_epoch
     await observer.link.submit(Heartbeat(1, epoch, observer.state.applied_count))
 
 
 async def test_an_answer_comes_when_its_effect_is_seen(tmp_path: Path) -> None:
     async with alone(tmp_path) as peers, Observer(1, peers) as observer:
-        await registered(observer)
+        await await_registration(observer)
         topic_id = UUID(int=5)
         await observer.link.submit(CreateTopic(NewTopicSpec("t", 3, 1), topic_id))
         assert len(observer.state.topics["t"].partitions) == 3
@@ -93,7 +93,7 @@ async def test_who_comes_late_loads_a_snapshot(tmp_path: Path) -> None:
         alone(tmp_path, snapshot_records=20) as peers,
         Observer(1, peers) as first,
     ):
-        await registered(first)
+        await await_registration(first)
         for number in range(30):
             await first.link.submit(CreateTopic(NewTopicSpec(f"t{number}", 1, 1), uuid.uuid4()))
         async with Observer(2, peers) as late:
@@ -104,7 +104,7 @@ async def test_who_comes_late_loads_a_snapshot(tmp_path: Path) -> None:
 
 async def test_many_calls_at_once_are_all_answered(tmp_path: Path) -> None:
     async with alone(tmp_path) as peers, Observer(1, peers) as observer:
-        await registered(observer)
+        await await_registration(observer)
         wishes = [CreateTopic(NewTopicSpec(f"t{n}", 1, 1), uuid.uuid4()) for n in range(200)]
         await asyncio.gather(*map(observer.link.submit, wishes))
         assert len(observer.state.topics) == 200
@@ -135,7 +135,7 @@ async def test_rubbish_costs_the_connection_and_no_more(tmp_path: Path, rubbish:
             await connection.request(lambda _: [rubbish], name="rubbish", timeout_s=10)
         await connection.close()
         async with Observer(1, peers) as observer:
-            await registered(observer)
+            await await_registration(observer)
 
 
 async def test_three_elect_one_and_again_when_it_resigns(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_three_elect_one_and_again_when_it_resigns(tmp_path: Path) -> None
         await host.start(HOST, host.bind(HOST, voter.port))
     try:
         async with Observer(11, peers) as observer:
-            await registered(observer)
+            await await_registration(observer)
             first = observer.link.active
             assert first is not None
             epoch = hosts[first.node_id].node.raft.epoch

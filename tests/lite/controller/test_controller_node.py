@@ -43,7 +43,9 @@ class Sent:
         self.messages.append((to, message))
 
 
-def opened(folder: Path, cluster_id: str = "cluster", sent: Sent | None = None) -> ControllerNode:
+def open_node(
+    folder: Path, cluster_id: str = "cluster", sent: Sent | None = None
+) -> ControllerNode:
     format_alone(folder, 100)
     settings = ControllerSettings(balance_delay_ms=None)
     scheduler = EventLoopScheduler()
@@ -74,7 +76,7 @@ def submit(node: ControllerNode, request: ControllerRequest[Any]) -> Reply:
 
 
 async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
-    node = opened(tmp_path)
+    node = open_node(tmp_path)
     epoch = submit(node, REGISTRATION).answer.broker_epoch
     submit(node, Heartbeat(1, epoch, node.state.applied_count))
     created = submit(node, CreateTopic(NewTopicSpec("t", 3, 1), TOPIC_ID))
@@ -88,13 +90,13 @@ async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
     log = next((tmp_path / "__cluster_metadata-0").glob("*.log"))
     whole = log.read_bytes()
     log.write_bytes(whole + whole[:70])
-    again = opened(tmp_path)
+    again = open_node(tmp_path)
     assert again.state.topics["t"].partitions.keys() == {0, 1, 2}
     assert again.state.next_producer_id == commands.PRODUCER_ID_BLOCK
     assert again.state.brokers == node.state.brokers
     again.close()
     with pytest.raises(SystemFailure, match="belongs to cluster cluster"):
-        opened(tmp_path, "another")
+        open_node(tmp_path, "another")
     node.close()
 
 
@@ -104,7 +106,7 @@ async def test_a_controller_that_cannot_write_has_failed_for_good(
     def full_disk(_storage: FileStorage, _action: StorageAction) -> None:
         raise StorageFailed("no space left")
 
-    node = opened(tmp_path)
+    node = open_node(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(FileStorage, "perform", full_disk)
         with pytest.raises(ApiError) as refused:
@@ -119,7 +121,7 @@ async def test_observers_hear_what_is_committed_and_many_records_become_a_snapsh
     tmp_path: Path,
 ) -> None:
     sent = Sent()
-    node = opened(tmp_path, sent=sent)
+    node = open_node(tmp_path, sent=sent)
     epoch = submit(node, REGISTRATION).answer.broker_epoch
     submit(node, Heartbeat(1, epoch, node.state.applied_count))
     fetch = RaftFetchRequest(node.raft.epoch, 1, UUID(int=1), 0, 0, 0)
@@ -136,6 +138,6 @@ async def test_observers_hear_what_is_committed_and_many_records_become_a_snapsh
     assert isinstance(answer, RaftFetchResponse)
     assert answer.snapshot is not None
     node.close()
-    again = opened(tmp_path)
+    again = open_node(tmp_path)
     assert len(again.state.topics) == 20
     again.close()

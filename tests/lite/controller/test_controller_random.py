@@ -233,7 +233,7 @@ def check_mended(cluster: DataCluster) -> None:
         assert log[: len(committed)] == committed
 
 
-def played(seed: int) -> History:
+def play(seed: int) -> History:
     history = History(seed)
     history.play(STEPS)
     history.mend()
@@ -245,7 +245,7 @@ def test_who_may_lead_has_what_was_committed() -> None:
     total: Counter[str] = Counter()
     for seed in range(HISTORIES):
         try:
-            history = played(seed)
+            history = play(seed)
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise

@@ -94,31 +94,33 @@ CALLS: list[tuple[requests.ControllerRequest[Any], Any]] = [
 ]
 
 
-def received(parts: list[Part]) -> memoryview:
+def receive_parts(parts: list[Part]) -> memoryview:
     return memoryview(b"".join(parts))
 
 
 @pytest.mark.parametrize(("call", "answer"), CALLS)
 def test_a_call_and_its_answer_come_as_they_were(call: Any, answer: Any) -> None:
-    frame = received(rpc.encode_call(call, CLUSTER, 5))
+    frame = receive_parts(rpc.encode_call(call, CLUSTER, 5))
     header = decode_request_header(frame)
     assert rpc.decode_call(header, frame, CLUSTER) == call
-    reply = received(rpc.encode_reply(header, rpc.Reply(answer, None, 42)))
+    reply = receive_parts(rpc.encode_reply(header, rpc.Reply(answer, None, 42)))
     assert rpc.decode_reply(call, reply) == rpc.Reply(answer, None, 42)
 
 
 @pytest.mark.parametrize("call", [call for call, _ in CALLS])
 def test_a_refusal_says_why(call: Any) -> None:
-    header = decode_request_header(received(rpc.encode_call(call, CLUSTER, 5)))
+    header = decode_request_header(receive_parts(rpc.encode_call(call, CLUSTER, 5)))
     refused = ApiError(Code.STALE_BROKER_EPOCH, "another process came")
-    reply = rpc.decode_reply(call, received(rpc.encode_reply(header, rpc.Reply(None, refused, 7))))
+    reply = rpc.decode_reply(
+        call, receive_parts(rpc.encode_reply(header, rpc.Reply(None, refused, 7)))
+    )
     assert reply.refused is not None
     assert (reply.refused.code, str(reply.refused)) == (refused.code, str(refused))
     assert reply.end_offset == 7
 
 
 def test_a_broker_of_another_cluster_is_refused() -> None:
-    frame = received(rpc.encode_call(CALLS[0][0], "another", 5))
+    frame = receive_parts(rpc.encode_call(CALLS[0][0], "another", 5))
     with pytest.raises(ApiError) as refused:
         rpc.decode_call(decode_request_header(frame), frame, CLUSTER)
     assert refused.value.code == Code.INCONSISTENT_CLUSTER_ID
@@ -168,28 +170,30 @@ ENVELOPE = wire.RequestContext(1, CLUSTER, "127.0.0.1", 9093, 500)
 def test_messages_of_the_quorum_come_as_they_were(
     request_: RaftRequest, response: RaftResponse
 ) -> None:
-    frame = received(wire.encode_raft_request(request_, ENVELOPE, 5))
+    frame = receive_parts(wire.encode_raft_request(request_, ENVELOPE, 5))
     header = decode_request_header(frame)
     assert wire.decode_raft_request(header, frame) == wire.ReceivedRequest(2, CLUSTER, request_)
     assert (
-        wire.decode_raft_response(request_, received(wire.encode_raft_response(header, response)))
+        wire.decode_raft_response(
+            request_, receive_parts(wire.encode_raft_response(header, response))
+        )
         == response
     )
 
 
 @pytest.mark.parametrize("request_", [request for request, _ in MESSAGES])
 def test_nodes_of_another_cluster_are_told_so(request_: RaftRequest) -> None:
-    header = decode_request_header(received(wire.encode_raft_request(request_, ENVELOPE, 5)))
+    header = decode_request_header(receive_parts(wire.encode_raft_request(request_, ENVELOPE, 5)))
     with pytest.raises(wire.WrongCluster):
-        wire.decode_raft_response(request_, received(wire.encode_wrong_cluster(header)))
+        wire.decode_raft_response(request_, receive_parts(wire.encode_wrong_cluster(header)))
 
 
 def test_entries_that_do_not_follow_are_refused() -> None:
     asked = RaftFetchRequest(4, 2, TOPIC_ID, 10, 3, 5)
-    header = decode_request_header(received(wire.encode_raft_request(asked, ENVELOPE, 5)))
+    header = decode_request_header(receive_parts(wire.encode_raft_request(asked, ENVELOPE, 5)))
     answer = wire.encode_raft_response(header, RaftFetchResponse(4, 1, 11, 3, entries=ENTRIES))
     with pytest.raises(Malformed, match="begins at 11"):
-        wire.decode_raft_response(asked, received(answer))
+        wire.decode_raft_response(asked, receive_parts(answer))
 
 
 @pytest.mark.parametrize(

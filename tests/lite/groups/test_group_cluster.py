@@ -39,7 +39,7 @@ def coordinator(cluster: LiteCluster, group: str) -> int:
             return False
         try:
             with Member(address(cluster, found), group) as member:
-                return bool(member.described().error_code == 0)
+                return bool(member.describe_group().error_code == 0)
         except OSError:
             # It was killed, and not every broker knows it yet.
             return False
@@ -66,11 +66,11 @@ def test_groups_and_offsets_survive_a_restart_of_everything() -> None:
             for node in (1, 2, 3):
                 cluster.restart(node)
             with member_of(cluster, GROUP) as again:
-                assert again.committed("t") == (7, "kept", 0)
+                assert again.read_committed("t") == (7, "kept", 0)
                 again.member_id, again.generation = member.member_id, member.generation
                 assert again.heartbeat() == 0
                 assert again.sync().assignment == b"A"
-                assert again.described().members[0].client_host == "/127.0.0.1"
+                assert again.describe_group().members[0].client_host == "/127.0.0.1"
 
 
 def test_only_one_broker_coordinates_a_group() -> None:
@@ -83,7 +83,7 @@ def test_only_one_broker_coordinates_a_group() -> None:
                 assert member.receive_join().error_code == NOT_COORDINATOR
                 assert member.commit("t", 1) == NOT_COORDINATOR
                 assert member.heartbeat() == NOT_COORDINATOR
-                assert member.described().error_code == NOT_COORDINATOR
+                assert member.describe_group().error_code == NOT_COORDINATOR
                 assert member.delete_group() == NOT_COORDINATOR
 
 
@@ -99,7 +99,7 @@ def test_below_min_insync_offsets_are_read_and_not_committed() -> None:
             index = partition_of(GROUP, len(topic_of(cluster).partitions))
             eventually(lambda: topic_of(cluster).partitions[index].isrs == [chosen])
             assert member.commit("t", 6) == NOT_AVAILABLE
-            assert member.committed("t") == (5, "", 0)
+            assert member.read_committed("t") == (5, "", 0)
             # A generation whose record cannot be committed does not begin.
             member.join()
             assert member.sync(assignments={member.member_id: b"A"}).error_code == NOT_AVAILABLE
@@ -114,7 +114,7 @@ def test_below_min_insync_offsets_are_read_and_not_committed() -> None:
 
             eventually(is_in_again)
             # Nothing of the failed commits took effect.
-            assert member.committed("t")[0] == 5
+            assert member.read_committed("t")[0] == 5
 
 
 def topic_of(cluster: LiteCluster) -> Any:
@@ -141,11 +141,11 @@ def test_offsets_expire_and_empty_groups_with_them() -> None:
 
             eventually(lambda: list_group_ids() == {"late", GROUP})
             # It stays while the group has members that may need it.
-            assert member.committed("t")[0] == 3
+            assert member.read_committed("t")[0] == 3
             member.leave()
             eventually(lambda: list_group_ids() == {"late"})
             with Member(cluster.bootstrap, "late") as late:
-                assert late.committed("t")[0] == 3
+                assert late.read_committed("t")[0] == 3
 
 
 def commit_for(client: Talker, group: str, *, kept_ms: int, member: Member | None = None) -> None:
@@ -171,8 +171,8 @@ def test_offsets_of_deleted_topics_go() -> None:
             assert member.commit("gone", 1) == member.commit("stays", 2) == 0
             with admin_of(cluster) as admin:
                 admin.delete_topics(["gone"])["gone"].result(60)
-            eventually(lambda: member.committed("gone")[0] == -1)
-            assert member.committed("stays")[0] == 2
+            eventually(lambda: member.read_committed("gone")[0] == -1)
+            assert member.read_committed("stays")[0] == 2
 
 
 def test_many_groups_are_spread_over_the_brokers() -> None:
@@ -198,4 +198,4 @@ def test_many_groups_are_spread_over_the_brokers() -> None:
         # Each is still known when its broker has gone.
         cluster.kill(1)
         with member_of(cluster, next(group for group in groups if homes[group] == 1)) as member:
-            assert member.committed("t")[0] == 0
+            assert member.read_committed("t")[0] == 0

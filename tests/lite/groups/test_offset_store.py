@@ -44,7 +44,7 @@ TOPIC_ID = UUID(int=1)
 HOUR_MS = 3_600_000
 
 
-def committed(offset: int, *, commit_ms: int = 0, expire_ms: int | None = None) -> bytes:
+def encode_committed(offset: int, *, commit_ms: int = 0, expire_ms: int | None = None) -> bytes:
     return encode_offset(CommittedOffset(offset, -1, "", commit_ms, expire_ms))
 
 
@@ -85,46 +85,46 @@ class Log:
         self.end += len(records)
         return self.store.replay(unpack_header(batch), records)
 
-    def committed(self) -> int | None:
+    def read_committed_offset(self) -> int | None:
         found = self.store.get(*KEY)
         return None if found is None else found.offset
 
 
 def test_the_last_commit_counts_and_a_tombstone_removes_it() -> None:
     log = Log()
-    assert log.write(committed(1), committed(2)).offsets_of == {"g"}
-    assert log.committed() == 2
+    assert log.write(encode_committed(1), encode_committed(2)).offsets_of == {"g"}
+    assert log.read_committed_offset() == 2
     assert log.store.has("g")
     log.write(None)
-    assert log.committed() is None
+    assert log.read_committed_offset() is None
     assert not log.store.has("g")
 
 
 def test_a_transaction_commits_or_does_not() -> None:
     log = Log()
-    log.write(committed(1))
-    log.write(committed(5), producer_id=7)
-    assert (log.committed(), log.store.is_pending(*KEY)) == (1, True)
+    log.write(encode_committed(1))
+    log.write(encode_committed(5), producer_id=7)
+    assert (log.read_committed_offset(), log.store.is_pending(*KEY)) == (1, True)
     log.end_transaction(7, ControlType.ABORT)
-    assert (log.committed(), log.store.is_pending(*KEY)) == (1, False)
-    log.write(committed(6), producer_id=7)
+    assert (log.read_committed_offset(), log.store.is_pending(*KEY)) == (1, False)
+    log.write(encode_committed(6), producer_id=7)
     log.end_transaction(8, ControlType.COMMIT)
-    assert (log.committed(), log.store.is_pending(*KEY)) == (1, True)
+    assert (log.read_committed_offset(), log.store.is_pending(*KEY)) == (1, True)
     log.end_transaction(7, ControlType.COMMIT)
-    assert (log.committed(), log.store.is_pending(*KEY)) == (6, False)
+    assert (log.read_committed_offset(), log.store.is_pending(*KEY)) == (6, False)
 
 
 def test_what_is_later_in_the_log_counts_though_a_transaction_ends_later_still() -> None:
     log = Log()
-    log.write(committed(5), producer_id=7)
-    log.write(committed(9))
+    log.write(encode_committed(5), producer_id=7)
+    log.write(encode_committed(9))
     log.end_transaction(7, ControlType.COMMIT)
-    assert log.committed() == 9
+    assert log.read_committed_offset() == 9
 
 
 def test_a_group_that_only_transactions_know() -> None:
     log = Log()
-    log.write(committed(5), producer_id=7)
+    log.write(encode_committed(5), producer_id=7)
     assert log.store.has("g")
     assert log.store.groups() == {"g"}
     log.end_transaction(7, ControlType.ABORT)
@@ -155,12 +155,12 @@ def consumers(state: ClassicGroupState, *topics: str) -> ClassicGroup:
 )
 def test_when_an_offset_expires(group: ClassicGroup, expires_at: int | None) -> None:
     log = Log()
-    log.write(committed(1, commit_ms=2 * HOUR_MS))
+    log.write(encode_committed(1, commit_ms=2 * HOUR_MS))
     last_ms = 100 * HOUR_MS if expires_at is None else expires_at - 1
     assert log.store.find_expired(group, last_ms, HOUR_MS) == []
     if expires_at is not None:
         assert log.store.find_expired(group, expires_at, HOUR_MS) == [KEY]
-        log.write(committed(2, commit_ms=2 * HOUR_MS), producer_id=7)
+        log.write(encode_committed(2, commit_ms=2 * HOUR_MS), producer_id=7)
         assert log.store.find_expired(group, expires_at, HOUR_MS) == []
 
 
@@ -235,10 +235,10 @@ def test_an_offset_counts_for_its_own_topic(
 
 def test_an_offset_without_a_topic_id_goes_with_the_topic_of_its_name() -> None:
     log = Log()
-    log.write(committed(5))
+    log.write(encode_committed(5))
     log.store.disown({"other"})
     assert log.store.get(*KEY) is not None
     log.store.disown({"t"})
     assert (log.store.get(*KEY), list(log.store.stale())) == (None, [KEY])
-    log.write(committed(6))
+    log.write(encode_committed(6))
     assert log.store.get(*KEY) is not None, "committed after the deletion"

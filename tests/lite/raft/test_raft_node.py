@@ -58,7 +58,7 @@ def node_of(count: int) -> RaftNode:
     return RaftNode(KEYS[1], StoredState(voters(count)), now_ms=0, random=Random(1))
 
 
-def settled(node: RaftNode, now_ms: int = 0) -> list[Action]:
+def settle(node: RaftNode, now_ms: int = 0) -> list[Action]:
     """Everything that the node wants done, with its log on the disk at once."""
     done: list[Action] = []
     while actions := node.take_actions():
@@ -67,14 +67,14 @@ def settled(node: RaftNode, now_ms: int = 0) -> list[Action]:
     return done
 
 
-def sent(node: RaftNode, now_ms: int = 0) -> list[RaftMessage]:
-    return [action.message for action in settled(node, now_ms) if isinstance(action, SendToPeer)]
+def take_sent(node: RaftNode, now_ms: int = 0) -> list[RaftMessage]:
+    return [action.message for action in settle(node, now_ms) if isinstance(action, SendToPeer)]
 
 
 def follower_of(leader_id: int) -> RaftNode:
     node = node_of(3)
     node.receive(0, leader_id, BeginQuorumEpoch(1, leader_id, KEYS[1].directory))
-    settled(node)
+    settle(node)
     return node
 
 
@@ -91,9 +91,9 @@ def leader_of_three() -> RaftNode:
     node.receive(5000, 2, VoteResponse(0, None, granted=True, pre_vote=True))
     node.receive(5000, 2, VoteResponse(1, None, granted=True, pre_vote=False))
     node.receive(5000, 2, fetch(2, node, offset=0, last_epoch=0))
-    settled(node, 5000)
+    settle(node, 5000)
     node.receive(5000, 2, fetch(2, node, offset=1, last_epoch=1))
-    settled(node, 5000)
+    settle(node, 5000)
     assert node.is_leader
     return node
 
@@ -110,14 +110,14 @@ def fetch(
 
 def test_a_single_voter_leads_at_once_with_one_write_for_its_vote() -> None:
     node = node_of(1)
-    kinds = [type(action) for action in settled(node)]
+    kinds = [type(action) for action in settle(node)]
     assert kinds == [PersistVote, AppendEntries, Committed, BecameLeader]
     assert node.next_deadline_ms() is None
 
 
 def test_an_idle_single_voter_does_nothing() -> None:
     node = node_of(1)
-    settled(node)
+    settle(node)
     for now_ms in range(0, 10**9, 10**7):
         node.tick(now_ms)
         node.on_persisted(now_ms, node.log.end_offset)
@@ -126,7 +126,7 @@ def test_an_idle_single_voter_does_nothing() -> None:
 
 def test_proposals_before_a_sync_share_it() -> None:
     node = node_of(1)
-    settled(node)
+    settle(node)
     ends = [node.propose(5, [b"a"]), node.propose(5, [b"b", b"c"])]
     [append] = node.take_actions()
     assert isinstance(append, AppendEntries)
@@ -139,7 +139,7 @@ def test_proposals_before_a_sync_share_it() -> None:
 
 def test_nothing_is_committed_before_it_is_on_the_leaders_disk() -> None:
     node = node_of(1)
-    settled(node)
+    settle(node)
     node.propose(5, [b"a"])
     node.take_actions()
     assert node.high_watermark == 1
@@ -170,7 +170,7 @@ def test_deadlines_are_when_something_happens() -> None:
             node.tick(deadline_ms - 1)
             assert node.take_actions() == []
             node.tick(deadline_ms)
-            assert settled(node, deadline_ms) or before != (node.role, node.epoch)
+            assert settle(node, deadline_ms) or before != (node.role, node.epoch)
 
 
 # Late, doubled and strange messages
@@ -180,39 +180,39 @@ def test_only_answers_to_the_present_position_count() -> None:
     node = follower_of(2)
     late = answer(node, diverging=RaftEpochEnd(0, 0))
     node.receive(0, 2, answer(node, entries=(RaftEntry(1, (b"a",)), RaftEntry(1, (b"b",)))))
-    settled(node)
+    settle(node)
     node.receive(0, 2, late)
     node.receive(0, 3, answer(node, entries=(RaftEntry(1, (b"of another",)),)))
     node.receive(0, 2, answer(node, offset=1, entries=(RaftEntry(1, (b"b",)),)))
-    assert settled(node) == []
+    assert settle(node) == []
     assert node.log.end_offset == 2
 
 
 def test_a_lost_fetch_is_sent_again() -> None:
     node = follower_of(2)
-    assert sent(node) == []
+    assert take_sent(node) == []
     node.tick(RaftConfig().request_timeout_ms)
-    assert [type(message) for message in sent(node)] == [RaftFetchRequest]
+    assert [type(message) for message in take_sent(node)] == [RaftFetchRequest]
 
 
 def test_whoever_asks_again_does_not_wait_from_the_start() -> None:
     # Else an observer that asks more often than the leader answers would never hear of it.
     node = node_of(1)
-    settled(node)
+    settle(node)
     end_offset, epoch = node.log.end_offset, node.epoch
     asked = RaftFetchRequest(epoch, 5, KEYS[5].directory, end_offset, epoch, end_offset)
     until_ms = RaftConfig().fetch_max_wait_ms
     for now_ms in range(0, until_ms, 100):
         node.receive(now_ms, 5, asked)
-        assert not sent(node, now_ms)
+        assert not take_sent(node, now_ms)
     node.tick(until_ms)
-    assert [type(message) for message in sent(node, until_ms)] == [RaftFetchResponse]
+    assert [type(message) for message in take_sent(node, until_ms)] == [RaftFetchResponse]
 
 
 def test_the_log_is_never_cut_below_the_high_watermark() -> None:
     node = follower_of(2)
     node.receive(0, 2, answer(node, entries=(RaftEntry(1, (b"a",)),), high_watermark=1))
-    settled(node)
+    settle(node)
     with pytest.raises(RaftInvariantViolated, match="truncated to 0, but is committed up to 1"):
         node.receive(0, 2, answer(node, diverging=RaftEpochEnd(0, 0)))
 
@@ -222,7 +222,7 @@ def test_a_snapshot_never_takes_committed_entries_back() -> None:
     entries = (RaftEntry(1, (b"a", b"b", b"c")),)
     node.receive(0, 2, answer(node, entries=entries, high_watermark=3))
     node.receive(0, 2, answer(node, snapshot=RaftSnapshotId(2, 1)))
-    settled(node)
+    settle(node)
     data = encode_snapshot(voters(3), (), 1)
     response = FetchSnapshotResponse(1, 2, RaftSnapshotId(2, 1), 0, len(data), data)
     with pytest.raises(RaftInvariantViolated, match="3 is already committed"):
@@ -235,15 +235,15 @@ def test_a_leader_ignores_who_claims_its_epoch() -> None:
     node.receive(5001, 3, EndQuorumEpoch(node.epoch, 3, (1,)))
     node.receive(5001, 3, BeginQuorumEpoch(node.epoch, 3, KEYS[2].directory))
     assert node.role is RaftRole.LEADER
-    assert [message.leader_id for message in sent(node, 5001)] == [1, 1, 1]  # type: ignore[union-attr]
+    assert [message.leader_id for message in take_sent(node, 5001)] == [1, 1, 1]  # type: ignore[union-attr]
 
 
 def test_a_fetch_from_within_an_entry_is_refused() -> None:
     node = leader_of_three()
     node.propose(5001, [b"a", b"b"])
-    settled(node, 5001)
+    settle(node, 5001)
     node.receive(5001, 3, fetch(3, node, offset=2, last_epoch=1))
-    [response] = [m for m in sent(node, 5001) if isinstance(m, RaftFetchResponse)]
+    [response] = [m for m in take_sent(node, 5001) if isinstance(m, RaftFetchResponse)]
     assert response.error is RaftCode.OFFSET_OUT_OF_RANGE
     follower = follower_of(2)
     follower.receive(0, 2, answer(follower, error=RaftCode.OFFSET_OUT_OF_RANGE))
@@ -273,7 +273,7 @@ def test_a_vote_is_given_once_and_repeated_to_the_same() -> None:
             candidate_id,
             VoteRequest(4, candidate_id, directory, me, 0, last_offset, pre_vote=False),
         )
-        [response] = sent(node)
+        [response] = take_sent(node)
         assert isinstance(response, VoteResponse)
         return response.granted
 
@@ -290,7 +290,7 @@ def test_a_vote_is_given_once_and_repeated_to_the_same() -> None:
 def downloading() -> tuple[RaftNode, bytes]:
     node = follower_of(2)
     node.receive(0, 2, answer(node, snapshot=RaftSnapshotId(9, 1)))
-    [request] = sent(node)
+    [request] = take_sent(node)
     assert isinstance(request, FetchSnapshotRequest)
     return node, encode_snapshot(voters(3), (b"state",), 1)
 
@@ -315,17 +315,17 @@ def chunk(whole: bytes, position: int = 0, **changes: Any) -> FetchSnapshotRespo
 def test_a_download_that_makes_no_sense_is_given_up(fields: dict[str, Any]) -> None:
     node, data = downloading()
     node.receive(0, 2, chunk(data, **fields))
-    assert settled(node) == []
+    assert settle(node) == []
     node.tick(50)
-    assert [type(message) for message in sent(node, 50)] == [RaftFetchRequest]
+    assert [type(message) for message in take_sent(node, 50)] == [RaftFetchRequest]
 
 
 def test_a_damaged_snapshot_is_fetched_again() -> None:
     node, data = downloading()
     node.receive(0, 2, chunk(data[:-1] + b"?"))
-    assert settled(node) == []
+    assert settle(node) == []
     node.tick(50)
-    assert [type(message) for message in sent(node, 50)] == [RaftFetchRequest]
+    assert [type(message) for message in take_sent(node, 50)] == [RaftFetchRequest]
     assert node.log.end_offset == 0
 
 
@@ -334,21 +334,21 @@ def test_parts_of_a_snapshot_arrive_once_and_in_order() -> None:
     node.receive(0, 2, chunk(data, position=5))
     node.receive(0, 2, chunk(data, data=data[:10]))
     node.receive(0, 2, chunk(data, data=data[:10]))
-    assert [type(message) for message in sent(node)] == [FetchSnapshotRequest]
+    assert [type(message) for message in take_sent(node)] == [FetchSnapshotRequest]
     node.receive(0, 2, chunk(data, position=10))
-    settled(node)
+    settle(node)
     assert (node.log.start_offset, node.high_watermark) == (9, 9)
     node.receive(0, 2, chunk(data, position=10))
-    assert settled(node) == []
+    assert settle(node) == []
 
 
 def test_a_snapshot_holds_only_what_is_committed() -> None:
     node = node_of(1)
-    settled(node)
+    settle(node)
     node.propose(1, [b"a"])
     with pytest.raises(RaftInvariantViolated, match="a snapshot at 2"):
         node.save_snapshot(2, [b"a"])
-    settled(node)
+    settle(node)
     node.save_snapshot(2, [b"a"])
     with pytest.raises(RaftInvariantViolated, match="a snapshot at 2"):
         node.save_snapshot(2, [b"a"])
@@ -372,19 +372,19 @@ def test_only_an_established_leader_takes_proposals() -> None:
 def test_resigning_is_told_to_the_state_machine_and_to_those_who_wait() -> None:
     node = leader_of_three()
     node.receive(5000, 2, fetch(2, node, offset=1, last_epoch=1, high_watermark=1))
-    assert settled(node, 5000) == []
+    assert settle(node, 5000) == []
     node.resign(5001)
-    done = settled(node, 5001)
+    done = settle(node, 5001)
     assert ResignedLeader(1) in done
     waiting = [a.message for a in done if isinstance(a, SendToPeer) and a.to == 2]
     assert [type(message) for message in waiting] == [EndQuorumEpoch, RaftFetchResponse]
     node.resign(5002)
-    assert settled(node, 5002) == []
+    assert settle(node, 5002) == []
 
 
 def test_a_voter_must_catch_up_before_it_votes() -> None:
     node = node_of(1)
-    settled(node)
+    settle(node)
     newcomer = Voter(4, KEYS[4].directory)
     with pytest.raises(VoterChangeRefused, match="has not caught up"):
         node.add_voter(0, newcomer)
@@ -399,7 +399,7 @@ def test_a_voter_must_catch_up_before_it_votes() -> None:
     with pytest.raises(VoterChangeRefused, match="is not a voter"):
         node.remove_voter(0, KEYS[4])
     end_offset = node.add_voter(0, newcomer)
-    settled(node)
+    settle(node)
     assert node.voters.ids == (1, 4)
     assert node.high_watermark < end_offset
     node.receive(0, 4, fetch(4, node, offset=end_offset, last_epoch=1))
@@ -408,7 +408,7 @@ def test_a_voter_must_catch_up_before_it_votes() -> None:
 
 def test_a_leader_remembers_a_bounded_number_of_observers() -> None:
     node = node_of(1)
-    settled(node)
+    settle(node)
     for replica_id in range(10, 1100):
         request = RaftFetchRequest(1, replica_id, UUID(int=replica_id), 0, 0, 0)
         node.receive(replica_id, replica_id, request)
@@ -419,9 +419,9 @@ def test_a_leader_remembers_a_bounded_number_of_observers() -> None:
 
 def test_an_observer_without_a_disk_follows_from_the_beginning() -> None:
     leader = node_of(1)
-    settled(leader)
+    settle(leader)
     leader.propose(0, [b"a", b"b"])
-    settled(leader)
+    settle(leader)
     observer = RaftNode(
         KEYS[4], StoredState(voters(1)), now_ms=0, random=Random(1), config=RaftConfig()
     )
@@ -439,7 +439,7 @@ def test_an_observer_without_a_disk_follows_from_the_beginning() -> None:
     perform_actions(observer, storage, perform, 0)
     while queue:
         leader.receive(0, 4, queue.pop(0))
-        for message in sent(leader):
+        for message in take_sent(leader):
             observer.receive(0, 1, message)
             perform_actions(observer, storage, perform, 0)
     assert applied == [b"a", b"b"]

@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[tuple[FileStorage, StoredState]]:
+def open_storage(folder: Path) -> Iterator[tuple[FileStorage, StoredState]]:
     found, stored = FileStorage.open(folder)
     try:
         yield found, stored
@@ -63,13 +63,13 @@ def opened(folder: Path) -> Iterator[tuple[FileStorage, StoredState]]:
 
 
 def perform(folder: Path, *actions: StorageAction) -> None:
-    with opened(folder) as (disk, _):
+    with open_storage(folder) as (disk, _):
         for action in actions:
             disk.perform(action)
 
 
-def stored_in(folder: Path) -> StoredState:
-    with opened(folder) as (disk, stored):
+def read_stored(folder: Path) -> StoredState:
+    with open_storage(folder) as (disk, stored):
         start = 0 if stored.snapshot is None else stored.snapshot.id.end_offset
         assert disk.end_offset == start + sum(entry.count for entry in stored.entries)
         return stored
@@ -80,7 +80,7 @@ def snapshot_at(end_offset: int, epoch: int) -> RaftSnapshot:
 
 
 def test_a_new_disk_is_empty_and_knows_whose_it_is(folder: Path) -> None:
-    with opened(folder) as (disk, stored):
+    with open_storage(folder) as (disk, stored):
         assert disk.key == KEY
         assert disk.end_offset == 0
     assert stored == StoredState(VOTERS)
@@ -89,14 +89,14 @@ def test_a_new_disk_is_empty_and_knows_whose_it_is(folder: Path) -> None:
 def test_everything_comes_back(folder: Path) -> None:
     state = QuorumState(7, ReplicaKey(101, UUID(int=6)), 101)
     perform(folder, PersistVote(state), AppendEntries(0, (A, B)), AppendEntries(4, (C,)))
-    assert stored_in(folder) == StoredState(VOTERS, state, None, (A, B, C))
+    assert read_stored(folder) == StoredState(VOTERS, state, None, (A, B, C))
 
 
 def test_a_cut_log_goes_on_where_it_was_cut(folder: Path) -> None:
     perform(folder, AppendEntries(0, (A, B, C)), TruncateEntries(2), AppendEntries(2, (D,)))
-    assert stored_in(folder).entries == (A, D)
+    assert read_stored(folder).entries == (A, D)
     perform(folder, TruncateEntries(4), TruncateEntries(0))
-    assert stored_in(folder).entries == ()
+    assert read_stored(folder).entries == ()
 
 
 def test_the_file_is_a_segment_of_record_batches(folder: Path) -> None:
@@ -118,10 +118,10 @@ def test_a_torn_end_is_cut_at_whatever_byte(folder: Path) -> None:
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         expected = sum(end <= length for end in ends) - 1
-        assert stored_in(folder).entries == (A, B, C)[:expected]
+        assert read_stored(folder).entries == (A, B, C)[:expected]
         assert path.stat().st_size == ends[expected]
         perform(folder, AppendEntries(2 * expected, (D,)))
-        assert stored_in(folder).entries == (*(A, B, C)[:expected], D)
+        assert read_stored(folder).entries == (*(A, B, C)[:expected], D)
 
 
 def test_damage_cuts_the_log_before_it(folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_damage_cuts_the_log_before_it(folder: Path) -> None:
         damaged = bytearray(whole)
         damaged[position] ^= 1 << random.randrange(8)
         path.write_bytes(damaged)
-        found = stored_in(folder).entries
+        found = read_stored(folder).entries
         if position - start in EPOCH_BYTES:
             assert len(found) in {1, 2, 3}
         else:
@@ -146,9 +146,9 @@ def test_leftovers_of_an_older_history_do_not_follow_newer_entries(folder: Path)
     [path] = (folder / storage.LOG_FOLDER).glob("*.log")
     # As if a cut had been lost, and what was written after it had not.
     path.write_bytes(encode_entries((A, D), 0) + encode_entries((C,), 4))
-    assert stored_in(folder).entries == (A, D)
+    assert read_stored(folder).entries == (A, D)
     path.write_bytes(encode_entries((A,), 0) + encode_entries((C,), 4))
-    assert stored_in(folder).entries == (A,)
+    assert read_stored(folder).entries == (A,)
 
 
 @pytest.mark.parametrize("crash_at", range(12))
@@ -156,7 +156,7 @@ def test_a_crash_around_a_snapshot_leaves_the_old_state_or_the_new(
     folder: Path, crash_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     perform(folder, PersistVote(QuorumState(5)), AppendEntries(0, (A, B, C)))
-    before = stored_in(folder)
+    before = read_stored(folder)
     after = {
         "save": StoredState(VOTERS, QuorumState(5), snapshot_at(4, 1), (C,)),
         "load": StoredState(VOTERS, QuorumState(5), snapshot_at(8, 4), ()),
@@ -169,15 +169,15 @@ def test_a_crash_around_a_snapshot_leaves_the_old_state_or_the_new(
         shutil.copytree(folder, copy)
         crash_after(monkeypatch, crash_at)
         try:
-            with opened(copy) as (disk, _):
+            with open_storage(copy) as (disk, _):
                 disk.perform(action)
         except PowerCut:
             pass
         monkeypatch.undo()
-        assert stored_in(copy) in (before, after[name])
-        if stored_in(copy) == before:
+        assert read_stored(copy) in (before, after[name])
+        if read_stored(copy) == before:
             perform(copy, action)
-        assert stored_in(copy) == after[name]
+        assert read_stored(copy) == after[name]
         assert len(list((copy / storage.LOG_FOLDER).iterdir())) == 2
 
 
@@ -221,9 +221,9 @@ def test_a_loaded_snapshot_replaces_entries_of_another_history(folder: Path) -> 
         shutil.copytree(folder, copy)
         name = f"{snapshot.id.end_offset:020d}-{snapshot.id.epoch:010d}.checkpoint"
         (copy / logs.name / name).write_bytes(snapshot.data)
-        assert stored_in(copy) == StoredState(VOTERS, QuorumState(5), snapshot, entries)
+        assert read_stored(copy) == StoredState(VOTERS, QuorumState(5), snapshot, entries)
         perform(copy, AppendEntries(snapshot.id.end_offset + 2 * len(entries), (D,)))
-        assert stored_in(copy).entries == (*entries, D)
+        assert read_stored(copy).entries == (*entries, D)
 
 
 # The order of things
@@ -250,7 +250,7 @@ class Recorder:
 def test_appending_and_cutting_end_with_a_sync(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(folder) as (disk, _):
+    with open_storage(folder) as (disk, _):
         recorder = Recorder(monkeypatch)
         disk.perform(AppendEntries(0, (A, B)))
         assert recorder.events == ["pwrite", "fsync"]
@@ -268,14 +268,14 @@ def test_what_is_found_is_forced_to_the_disk_before_it_is_used(
 ) -> None:
     perform(folder, AppendEntries(0, (A,)))
     recorder = Recorder(monkeypatch)
-    stored_in(folder)
+    read_stored(folder)
     assert "fsync" in recorder.events
 
 
 def test_a_vote_is_on_the_disk_before_it_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(folder) as (disk, stored):
+    with open_storage(folder) as (disk, stored):
         node = RaftNode(KEY, stored, now_ms=0, random=Random(1))
         recorder = Recorder(monkeypatch)
 
@@ -291,7 +291,7 @@ def test_a_vote_is_on_the_disk_before_it_is_told(
         node.receive(5000, 101, VoteResponse(0, None, granted=True, pre_vote=True))
         perform_actions(node, disk, send, 5000)
         assert recorder.events == ["pwrite", "fsync", "fsync", "VoteRequest"]
-    assert stored_in(folder).quorum == QuorumState(1, KEY, None)
+    assert read_stored(folder).quorum == QuorumState(1, KEY, None)
 
 
 # What is refused
@@ -353,7 +353,7 @@ def test_a_log_that_is_ahead_of_the_votes_is_an_error(folder: Path) -> None:
     with pytest.raises(
         RaftInvariantViolated, match="epoch 5, but the stored quorum state is of epoch"
     ):
-        RaftNode(KEY, stored_in(folder), now_ms=0, random=Random(1))
+        RaftNode(KEY, read_stored(folder), now_ms=0, random=Random(1))
 
 
 def test_a_damaged_snapshot_is_an_error(folder: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_damaged_snapshot_is_an_error(folder: Path) -> None:
 
 def test_a_gap_is_refused(folder: Path) -> None:
     with (
-        opened(folder) as (disk, _),
+        open_storage(folder) as (disk, _),
         pytest.raises(RaftInvariantViolated, match="entries at 3 are appended"),
     ):
         disk.perform(AppendEntries(3, (A,)))
@@ -379,7 +379,7 @@ def test_nothing_works_after_a_failed_sync(folder: Path, monkeypatch: pytest.Mon
     def fail(_descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    with opened(folder) as (disk, _):
+    with open_storage(folder) as (disk, _):
         disk.perform(AppendEntries(0, (A,)))
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fail)
@@ -387,7 +387,7 @@ def test_nothing_works_after_a_failed_sync(folder: Path, monkeypatch: pytest.Mon
                 disk.perform(AppendEntries(2, (B,)))
         with pytest.raises(StorageFailed, match="failed"):
             disk.perform(PersistVote(QuorumState(9)))
-    assert stored_in(folder).quorum == QuorumState()
+    assert read_stored(folder).quorum == QuorumState()
 
 
 def test_a_member_with_real_files_keeps_its_promises(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_member_with_real_files_keeps_its_promises(tmp_path: Path) -> None:
     format_storage(folder, KEY, Voters([Voter(KEY.id, KEY.directory)]))
     promised: list[bytes] = []
     for life in range(6):
-        with opened(folder) as (disk, stored):
+        with open_storage(folder) as (disk, stored):
             node = RaftNode(KEY, stored, now_ms=life, random=Random(life))
             perform_actions(node, disk, lambda _: None, life)
             assert node.is_leader
@@ -412,6 +412,6 @@ def test_a_member_with_real_files_keeps_its_promises(tmp_path: Path) -> None:
                 perform_actions(node, disk, lambda _: None, life)
                 assert node.log.start_offset == node.high_watermark
             assert node.next_deadline_ms() is None
-    stored = stored_in(folder)
+    stored = read_stored(folder)
     assert stored.snapshot is not None
     assert list(decode_snapshot(stored.snapshot.data).records) == promised

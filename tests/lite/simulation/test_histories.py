@@ -8,7 +8,7 @@ import pytest
 
 from shoal.lite.simulation.__main__ import write_report
 from shoal.lite.simulation.runner import SABOTAGE_NAMES, SABOTAGE_SEEDS, Kind
-from support.sizes import mark_long, sized
+from support.sizes import mark_long, size_cases
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +18,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@sized("histories", quick=100, long=1000)
+@size_cases("histories", quick=100, long=1000)
 def test_no_history_breaks_a_promise(histories: int) -> None:
     outcome = simulate("--seeds", f"0:{histories}", "--steps", "1000")
     assert outcome.returncode == 0, outcome.stdout

@@ -117,14 +117,14 @@ def _pack(records: Sequence[Record]) -> bytes:
     parts = [struct.pack(">i", len(records))]
     for record in records:
         parts.append(struct.pack(">qq", record.offset, record.timestamp))
-        parts += [_packed(record.key), _packed(record.value)]
+        parts += [_pack_bytes(record.key), _pack_bytes(record.value)]
         parts.append(struct.pack(">i", len(record.headers)))
         for name, value in record.headers:
-            parts += [_packed(name.encode()), _packed(value)]
+            parts += [_pack_bytes(name.encode()), _pack_bytes(value)]
     return b"".join(parts)
 
 
-def _packed(value: bytes | None) -> bytes:
+def _pack_bytes(value: bytes | None) -> bytes:
     return struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
 
 

@@ -31,7 +31,7 @@ def faulty_runs(draw: st.DrawFn) -> History:
         log = source
         if history.mirror:
             passed = draw(st.sampled_from([len(source.entries), draw(st.integers(0, 8))]))
-            log = Log(_copied(draw, source.entries[source.start : passed]))
+            log = Log(_draw_copy(draw, source.entries[source.start : passed]))
             _expire(draw, log)
             if draw(st.integers(0, 3)) == 0:
                 columns = {"topic": "t", "partition": lane, "offset": passed}
@@ -67,11 +67,11 @@ def _produce(draw: st.DrawFn, history: History, lane: int) -> Log:
         else:
             until = count + draw(st.integers(0, 2))
             history.commit("reserve", worker="w", epoch=1, until=until, **stream)
-    log.entries = _copied(draw, log.entries) if draw(st.integers(0, 5)) == 0 else log.entries
+    log.entries = _draw_copy(draw, log.entries) if draw(st.integers(0, 5)) == 0 else log.entries
     return log
 
 
-def _copied(draw: st.DrawFn, entries: list[Entry]) -> list[Entry]:
+def _draw_copy(draw: st.DrawFn, entries: list[Entry]) -> list[Entry]:
     """The entries, with a few dropped, repeated or moved."""
     copy = list(entries)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):

@@ -76,7 +76,7 @@ def write(folder: Path, lines: Iterable[Line]) -> Path:
     return path
 
 
-def judged(folder: Path, *lines: Line | Iterable[Line]) -> Line:
+def judge_folder(folder: Path, *lines: Line | Iterable[Line]) -> Line:
     """What `--output json` prints of a history."""
     path = write(folder, flat(*lines))
     return to_json(str(path), judge_history(path))

@@ -182,12 +182,12 @@ class Scene:
                 self._told.append(f"{answer.partition}: {answer.code.name}: {answer.message}")
 
     def _do_fail(self, words: list[str], _: Options) -> None:
-        self.cluster.ask(requests.ReportFailures(*self._reported(words)))
+        self.cluster.ask(requests.ReportFailures(*self._parse_report(words)))
 
     def _do_lose(self, words: list[str], _: Options) -> None:
-        self.cluster.ask(requests.ReportLosses(*self._reported(words)))
+        self.cluster.ask(requests.ReportLosses(*self._parse_report(words)))
 
-    def _reported(self, words: list[str]) -> tuple[int, int, list[tuple[UUID, int]]]:
+    def _parse_report(self, words: list[str]) -> tuple[int, int, list[tuple[UUID, int]]]:
         """A broker, its epoch, and partitions of which it tells something."""
         broker_id = int(words[0])
         keys = [self.cluster.partition(*_partition(word)).key for word in words[1:]]
@@ -205,14 +205,14 @@ class Scene:
     def _do_state(self, _: list[str], __: Options) -> None:
         for broker in self.cluster.state.brokers.values():
             condition = "shut down" if broker.shutting_down else "fenced"
-            condition = condition if broker.fenced else f"leads {self._led(broker.broker_id)}"
+            condition = condition if broker.fenced else f"leads {self._count_led(broker.broker_id)}"
             self._told.append(f"broker {broker.broker_id}: {condition}")
         for partition in self.cluster.state.partitions():
             reason = why_offline(partition)
-            told = self._described(partition)
+            told = self._describe(partition)
             self._told.append(told if reason is None else f"{told}\n  offline: {reason}")
 
-    def _led(self, broker_id: int) -> int:
+    def _count_led(self, broker_id: int) -> int:
         return self.cluster.state.leader_counts[broker_id]
 
     def _on_record(self, record: Record) -> None:
@@ -226,9 +226,9 @@ class Scene:
             owner = record.owner or f"the {record.owner_kind}"
             self._told.append(f"{record.name}={record.value} for {owner}")
         elif isinstance(record, PartitionRecord):
-            self._told.append(self._described(record))
+            self._told.append(self._describe(record))
 
-    def _described(self, record: PartitionRecord) -> str:
+    def _describe(self, record: PartitionRecord) -> str:
         name = self.cluster.observer.topic_names[record.topic_id]
         leader = "no leader" if record.leader == NO_LEADER else f"leader {record.leader}"
         parts = [f"{leader} in epoch {record.leader_epoch}", f"in sync {_ids(record.in_sync)}"]

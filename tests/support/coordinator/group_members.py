@@ -180,7 +180,7 @@ class Member:
         answer = self.client.request(ApiKey.OFFSET_COMMIT, version, **(defaults | values))
         return int(answer.topics[0].partitions[0].error_code)
 
-    def committed(self, topic: str, partition: int = 0) -> tuple[int, str | None, int]:
+    def read_committed(self, topic: str, partition: int = 0) -> tuple[int, str | None, int]:
         """Offset, metadata and error."""
         wanted = [{"name": topic, "partition_indexes": [partition]}]
         answer = self.client.request(
@@ -192,7 +192,7 @@ class Member:
         [found] = answer.topics[0].partitions
         return found.committed_offset, found.metadata, int(answer.error_code or found.error_code)
 
-    def described(self, version: int = 5) -> Any:
+    def describe_group(self, version: int = 5) -> Any:
         [group] = self.client.request(
             ApiKey.DESCRIBE_GROUPS,
             version,

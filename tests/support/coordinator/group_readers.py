@@ -49,7 +49,7 @@ class Reader:
         self.read: list[tuple[int, int]] = []
         self.failures: list[BaseException] = []
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._guarded)
+        self._thread = threading.Thread(target=self._run_guarded)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -67,7 +67,7 @@ class Reader:
         if self.failures:
             raise self.failures[0]
 
-    def _guarded(self) -> None:
+    def _run_guarded(self) -> None:
         try:
             self.run()
         except BaseException as failure:  # noqa: BLE001 - reported by stop
@@ -76,11 +76,11 @@ class Reader:
     def run(self) -> None:
         raise NotImplementedError
 
-    def _given(self, partitions: Iterable[Any]) -> None:
+    def _on_assigned(self, partitions: Iterable[Any]) -> None:
         self.changes += 1
         self.assigned |= {int(tp.partition) for tp in partitions}
 
-    def _taken(self, partitions: Iterable[Any]) -> None:
+    def _on_revoked(self, partitions: Iterable[Any]) -> None:
         self.changes += 1
         self.assigned -= {int(tp.partition) for tp in partitions}
 
@@ -103,7 +103,7 @@ class OwnReader(Reader):
         }
         async with Client(properties) as client:
             member = GroupConsumer(
-                client, [self.topic], on_assigned=self._given, on_revoked=self._taken
+                client, [self.topic], on_assigned=self._on_assigned, on_revoked=self._on_revoked
             )
             async with member:
                 while not self._end.is_set():
@@ -134,8 +134,8 @@ class RdKafkaReader(Reader):
         with Consumer(settings) as consumer:
             consumer.subscribe(
                 [self.topic],
-                on_assign=lambda _, partitions: self._given(partitions),
-                on_revoke=lambda _, partitions: self._taken(partitions),
+                on_assign=lambda _, partitions: self._on_assigned(partitions),
+                on_revoke=lambda _, partitions: self._on_revoked(partitions),
             )
             while not self._end.is_set():
                 messages = [one for one in consumer.consume(100, _POLL_S) if one.error() is None]
@@ -154,10 +154,10 @@ class AioReader(Reader, aiokafka.ConsumerRebalanceListener):  # type: ignore[mis
         asyncio.run(self._run())
 
     def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
-        self._given(assigned)
+        self._on_assigned(assigned)
 
     def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
-        self._taken(revoked)
+        self._on_revoked(revoked)
 
     async def _run(self) -> None:
         assert self.strategy == RANGE
@@ -189,10 +189,10 @@ class PythonReader(Reader, kafka.ConsumerRebalanceListener):  # type: ignore[mis
     """kafka-python."""
 
     def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
-        self._given(assigned)
+        self._on_assigned(assigned)
 
     def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
-        self._taken(revoked)
+        self._on_revoked(revoked)
 
     def run(self) -> None:
         assignor = RangePartitionAssignor if self.strategy == RANGE else CooperativeStickyAssignor

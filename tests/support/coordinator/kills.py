@@ -47,7 +47,7 @@ class Worker:
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._guarded)
+        self._thread = threading.Thread(target=self._run_guarded)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -65,7 +65,7 @@ class Worker:
             where = "".join(traceback.format_stack(frame))
             raise AssertionError(f"{type(self).__name__} does not end:\n{where}")
 
-    def _guarded(self) -> None:
+    def _run_guarded(self) -> None:
         try:
             self.run()
         except BaseException as failure:  # noqa: BLE001 - reported by the judge
@@ -168,7 +168,7 @@ class Copier(Worker):
             while not self._end.is_set():
                 self.doing = "reads"
                 messages = [one for one in consumer.consume(_BATCH, 0.1) if one.error() is None]
-                if messages and not self._copied(consumer, producer, messages):
+                if messages and not self._copy(consumer, producer, messages):
                     self.restarts += 1
                     break
             # Otherwise closing would wait for records that can no longer be delivered.
@@ -187,7 +187,7 @@ class Copier(Worker):
             else:
                 return
 
-    def _copied(self, consumer: Consumer, producer: Producer, messages: list[Message]) -> bool:
+    def _copy(self, consumer: Consumer, producer: Producer, messages: list[Message]) -> bool:
         """Copy in one transaction; False if the producer is of no use any more."""
         self._number += 1
         number = self._number
@@ -400,14 +400,14 @@ class CoordinatorKills:
     def _check_offsets(self) -> None:
         """What was acknowledged before we ask must be there when we are answered."""
         acked = dict(self._acked)
-        found = self._committed(READING_GROUP)
+        found = self._read_committed(READING_GROUP)
         self.outcome.problems += [
             f"partition {index}: {offset} was acknowledged, {found[index]} is committed"
             for index, offset in acked.items()
             if found[index] < offset
         ]
 
-    def _committed(self, group: str) -> Places:
+    def _read_committed(self, group: str) -> Places:
         settings = _settings(self._cluster.bootstrap) | {"group.id": group}
         places = [TopicPartition(SOURCE, index) for index in range(PARTITIONS)]
         found: list[TopicPartition] = []
@@ -437,7 +437,7 @@ class CoordinatorKills:
         ends = self._ends()
         self.outcome.records = sum(ends.values())
         deadline = time.monotonic() + PATIENCE_S
-        while (found := self._committed(READING_GROUP)) != ends:
+        while (found := self._read_committed(READING_GROUP)) != ends:
             if time.monotonic() > deadline:
                 self.outcome.problems.append(f"the readers stop at {found}, not at {ends}")
                 break
@@ -445,7 +445,7 @@ class CoordinatorKills:
 
     def _judge(self, copier: Copier) -> None:
         copied = self._read_copy()
-        offsets = self._committed(COPYING_GROUP)
+        offsets = self._read_committed(COPYING_GROUP)
         problems = self.outcome.problems
         sizes: dict[int, int] = {}
         seen: Counter[int] = Counter()

@@ -105,7 +105,7 @@ class TransactionStorm:
 
     async def _copy_in(self, client: Client, session: TransactionalSession) -> None:
         # Behind the start of the session: whatever the last one left is decided by now.
-        number = await self._committed_number(client)
+        number = await self._read_committed_offset(client)
         while not self._is_over:
             session.begin()
             batch = _batch(range(number, number + AT_ONCE))
@@ -121,7 +121,7 @@ class TransactionStorm:
                 number += AT_ONCE
                 self.outcome.committed += 1
 
-    async def _committed_number(self, client: Client) -> int:
+    async def _read_committed_offset(self, client: Client) -> int:
         deadline_s = time.monotonic() + PATIENCE_S
         values = {
             "groups": [
@@ -169,7 +169,7 @@ class TransactionStorm:
         outcome = self.outcome
         # Ends what the last session may have left open.
         async with TransactionalSession(client, NAME):
-            outcome.last_number = await self._committed_number(client)
+            outcome.last_number = await self._read_committed_offset(client)
         expected = list(range(outcome.last_number))
         if outcome.last_number < outcome.committed * AT_ONCE:
             outcome.problems.append(
@@ -177,7 +177,7 @@ class TransactionStorm:
             )
         for tp in self._tps:
             await self._await_stable(client, tp)
-            found = await _committed(client, tp)
+            found = await _read_committed_numbers(client, tp)
             if found != expected:
                 outcome.problems.append(_difference(tp, expected, found))
 
@@ -197,7 +197,7 @@ def _batch(numbers: range) -> bytearray:
     return encode_batch([Record(0, now_ms, None, str(number).encode()) for number in numbers])
 
 
-async def _committed(client: Client, tp: TopicPartition) -> list[int]:
+async def _read_committed_numbers(client: Client, tp: TopicPartition) -> list[int]:
     end = (await client.list_offsets({tp: LATEST}, isolation="read_committed"))[tp].offset
     found: list[int] = []
     async with RawConsumer(client, {tp: EARLIEST}, isolation="read_committed") as consumer:

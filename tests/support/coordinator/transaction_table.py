@@ -269,7 +269,7 @@ def _empty(stage: Stage) -> Prepared:
     return Prepared(stage.empty())
 
 
-def _renewed(stage: Stage) -> Prepared:
+def _prepare_renewed(stage: Stage) -> Prepared:
     return Prepared(stage.renewed())
 
 
@@ -277,7 +277,7 @@ def _ongoing(stage: Stage, *, version: int) -> Prepared:
     return stage.ongoing(stage.empty(), version)
 
 
-def _ended(stage: Stage, *, version: int, commits: bool, is_held: bool) -> Prepared:
+def _prepare_ended(stage: Stage, *, version: int, commits: bool, is_held: bool) -> Prepared:
     return stage.ended(version, commits=commits, is_held=is_held)
 
 
@@ -290,14 +290,14 @@ def _states_by_version() -> Iterator[tuple[str, State]]:
         yield f"Ongoing by version {version}", partial(_ongoing, version=version)
         for is_held, commits in product((True, False), (True, False)):
             title = ("Prepare" if is_held else "Complete") + ("Commit" if commits else "Abort")
-            ended = partial(_ended, version=version, commits=commits, is_held=is_held)
+            ended = partial(_prepare_ended, version=version, commits=commits, is_held=is_held)
             yield f"{title} by version {version}", ended
 
 
 STATES: Final[dict[str, State]] = {
     "no transactional id": _none,
     "Empty": _empty,
-    "Empty, InitProducerId with id": _renewed,
+    "Empty, InitProducerId with id": _prepare_renewed,
     **dict(_states_by_version()),
     "PrepareAbort, timed out": lambda stage: stage.timed_out(5, is_held=True),
     "CompleteAbort, timed out": lambda stage: stage.timed_out(5, is_held=False),
@@ -378,7 +378,7 @@ def play_table(cluster: Cluster) -> Table:
             for state, pending in PENDING.items()
             for request, relation in _cells()
         }
-        with _paused(cluster):
+        with _pause(cluster):
             table = {
                 (state, request): {
                     relation: _outcome(stage, prepare(stage), request, relation)
@@ -421,7 +421,7 @@ def _is_pending(stage: Stage, prepared: Prepared) -> bool:
 
 
 @contextmanager
-def _paused(cluster: Cluster) -> Iterator[None]:
+def _pause(cluster: Cluster) -> Iterator[None]:
     cluster.pause(_PAUSED_BROKER)
     try:
         yield

@@ -14,7 +14,7 @@ from shoal.experiment.plan import Addresses
 from shoal.experiment.run import RunProgress, run_workload
 from shoal.experiment.spec import ConsumersSpec, ExperimentSpec
 from shoal.systems.clusters import make_cluster
-from support.experiment.experiments import mirrored, single
+from support.experiment.experiments import make_mirrored_spec, single
 
 
 def main(run_dir: str, messages: str, rate: str, how: str = "mirror", drain_s: str = "3") -> None:
@@ -30,15 +30,15 @@ def main(run_dir: str, messages: str, rate: str, how: str = "mirror", drain_s: s
     load = ("killed", int(messages), float(rate))
     with make_cluster("lite") as source, make_cluster("lite") as target:
         if how == "mirror":
-            experiment = mirrored(*load, drain_timeout_s=float(drain_s))
+            experiment = make_mirrored_spec(*load, drain_timeout_s=float(drain_s))
             addresses = Addresses(source.bootstrap, target.bootstrap)
         else:
-            experiment = shared(*load)
+            experiment = make_shared_spec(*load)
             addresses = Addresses(source.bootstrap)
         run_workload(experiment, addresses=addresses, run_dir=Path(run_dir), watch=watch)
 
 
-def shared(name: str, messages: int, rate: float) -> ExperimentSpec:
+def make_shared_spec(name: str, messages: int, rate: float) -> ExperimentSpec:
     wishes: dict[str, Any] = {
         "transaction_messages": 500,
         "abort_every": 5,

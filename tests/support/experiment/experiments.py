@@ -37,7 +37,9 @@ def single(
     return ExperimentSpec(name, topics, ProducersSpec(1, sent))
 
 
-def mirrored(name: str, messages: int, rate_per_s: float, **settings: Any) -> ExperimentSpec:
+def make_mirrored_spec(
+    name: str, messages: int, rate_per_s: float, **settings: Any
+) -> ExperimentSpec:
     """The same with a second cluster and our mirror between them."""
     spec = single(name, messages, rate_per_s, **settings)
     return replace(spec, target=ClusterSpec(), mirror=MirrorSpec("shoal"))

@@ -140,7 +140,7 @@ class Bench:
     def run(self) -> LedgerFolder:
         return open_run(self.folder)
 
-    def judged(self) -> Result:
+    def judge(self) -> Result:
         return audit(open_ledger([self.folder]))
 
 

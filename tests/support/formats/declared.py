@@ -161,7 +161,7 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
 NAMES_ONLY: Final[dict[str, type[Any]]] = {"metrics of result.json": result.Metrics}
 
 
-def declared_schemas() -> dict[str, Any]:
+def collect_schemas() -> dict[str, Any]:
     """What the code declares, as it stands in `schemas.json`."""
     written: dict[str, Any] = {
         name: {

@@ -54,7 +54,7 @@ def _oldest_lz4(inner: bytearray, last_offset: int) -> bytearray:
     return bytearray(head + body)
 
 
-def stamped(wrapper: bytearray, append_time_ms: int) -> bytearray:
+def stamp(wrapper: bytearray, append_time_ms: int) -> bytearray:
     """A single message of format 1 with the broker's append time."""
     wrapper[17] |= TIMESTAMP_TYPE_BIT
     _OFFSET.pack_into(wrapper, 18, append_time_ms)

@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from shoal.wire.errors import WireError
-from support.fuzz.mutations import damaged
+from support.fuzz.mutations import damage
 from support.fuzz.targets import Target, make_targets
 
 BLOCK_INPUTS = 1000
@@ -67,7 +67,7 @@ class Fuzzer:
         dice = random.Random(f"{seed}/{block}")
         outcome = Outcome()
         for target in dice.choices(self._targets, self._shares, k=BLOCK_INPUTS):
-            result, finding = run_one(target, damaged(target.seeds, dice), dice)
+            result, finding = run_one(target, damage(target.seeds, dice), dice)
             outcome.counts[target.name, result] += 1
             if finding is not None and len(outcome.findings) < FINDINGS_KEPT:
                 outcome.findings.append(f"block {block}: {finding}")

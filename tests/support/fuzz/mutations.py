@@ -24,7 +24,7 @@ _RANDOM_MOST_BYTES = 300
 Mutation = Callable[[bytearray, random.Random], None]
 
 
-def damaged(seeds: Sequence[bytes], dice: random.Random) -> bytearray:
+def damage(seeds: Sequence[bytes], dice: random.Random) -> bytearray:
     """A seed with a few mutations, now and then a splice of two, or nothing but chance."""
     chance = dice.random()
     if chance < _RANDOM_SHARE:

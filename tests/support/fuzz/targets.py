@@ -79,7 +79,7 @@ def make_targets() -> list[Target]:
     return [
         Target("record batch", 6, _batch_seeds(), _decode_record_set),
         Target("records section", 4, _section_seeds(), _decode_section),
-        Target("compressed data", 3, _compressed_seeds(), _decode_compressed),
+        Target("compressed data", 3, _compress_seeds(), _decode_compressed),
         Target("request", 4, requests, _decode_request),
         Target("response", 3, responses, _decode_response),
         Target("frames", 1, _frame_seeds(requests), _decode_frames),
@@ -112,7 +112,7 @@ def _section_seeds() -> list[bytes]:
     ]
 
 
-def _compressed_seeds() -> list[bytes]:
+def _compress_seeds() -> list[bytes]:
     """Compressed data behind a byte for its codec."""
     text = b"shoals of fish " * 30 + random.Random(3).randbytes(200)
     seeds = [bytes((codec,)) + compress(codec, text) for codec in Codec if codec]

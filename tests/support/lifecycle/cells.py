@@ -261,7 +261,7 @@ def all_cells(engine: str = "lite") -> list[Cell]:
     return [cell for cell in cells if is_valid(cell, engine)]
 
 
-def allowed_outcomes(cell: Cell) -> frozenset[Outcome]:
+def list_allowed_outcomes(cell: Cell) -> frozenset[Outcome]:
     """What may come of a cell."""
     event = EVENTS[cell.event]
     if cell.when is When.STOPPED and event.if_stopped is not None:

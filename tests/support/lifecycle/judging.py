@@ -84,7 +84,7 @@ def judge(
     twice = [each for each, count in Counter(there).items() if count > 1]
     if twice and delivery is not Delivery.AT_LEAST_ONCE:
         return Verdict(Outcome.DUPLICATED, _list("twice at the target", twice))
-    if late := _disordered(source, there):
+    if late := _describe_disorder(source, there):
         return Verdict(Outcome.DISORDERED, late)
     if said.is_loud:
         return _judge_reason(said)
@@ -92,7 +92,7 @@ def judge(
     if problem:
         outcome = Outcome.STUCK if said.lag else Outcome.SILENT
         return Verdict(outcome, f"{problem}; lag {said.lag}")
-    if checks_times and (differing := _mistimed(source, target)):
+    if checks_times and (differing := _describe_wrong_times(source, target)):
         return Verdict(Outcome.MISTIMED, differing)
     return _judge_counts(observed, there, said, was_announced=was_announced)
 
@@ -143,7 +143,7 @@ def _judge_counts(
     return Verdict(Outcome.COPIED)
 
 
-def _disordered(source: list[Seen], there: list[str]) -> str:
+def _describe_disorder(source: list[Seen], there: list[str]) -> str:
     """Where the target has records of the source in another order; repetitions do not count."""
     order = {seen.identity: number for number, seen in enumerate(source)}
     firsts = dict.fromkeys(x for x in there if x in order)
@@ -155,7 +155,7 @@ def _disordered(source: list[Seen], there: list[str]) -> str:
     return ""
 
 
-def _mistimed(source: list[Seen], target: list[Seen]) -> str:
+def _describe_wrong_times(source: list[Seen], target: list[Seen]) -> str:
     times = dict(target)
     for seen in source:
         copied_ms = times.get(seen.identity, seen.timestamp_ms)

@@ -32,7 +32,7 @@ from support.lifecycle.cells import (
     Outcome,
     PlayKey,
     When,
-    allowed_outcomes,
+    list_allowed_outcomes,
 )
 from support.lifecycle.judging import Fate, Observed, Said, Seen, Verdict, judge, worst
 from support.lifecycle.mirrors import MirrorProcess, what_is_said
@@ -204,7 +204,7 @@ class Play:
     def _result(self, victim: Victim, verdict: Verdict, seconds: float) -> Result:
         if victim.cell is None:
             raise AssertionError("a victim belongs to a cell")
-        is_good = verdict.outcome in allowed_outcomes(victim.cell)
+        is_good = verdict.outcome in list_allowed_outcomes(victim.cell)
         firsts = {team.victims[0].topic: team.mirror.depth_switches for team in self.teams}
         return Result(victim.cell, verdict, is_good, seconds, firsts.get(victim.topic, 0))
 
@@ -426,7 +426,7 @@ class Play:
     def _are_allowed(self, verdicts: dict[str, Verdict]) -> bool:
         return bool(verdicts) and all(
             victim.cell is not None
-            and verdicts[victim.topic].outcome in allowed_outcomes(victim.cell)
+            and verdicts[victim.topic].outcome in list_allowed_outcomes(victim.cell)
             for victim in self.victims
         )
 

@@ -73,7 +73,7 @@ def format_section(section: Section) -> str:
         f"## {_TITLES[section.engine]}",
         "",
         f"{when_and_code}: {len(results)} of {section.planned} cells played, {found}.",
-        *_planted_lines(section.planted),
+        *_render_plantings(section.planted),
         "",
         f"{switches} changes between raw and deep batches while partitions were copied were seen.",
         "",
@@ -97,7 +97,7 @@ def _describe(result: Result) -> str:
     return f"{result.cell}: {result.verdict.outcome}: {result.verdict.detail}"
 
 
-def _planted_lines(planted: Planted | None) -> list[str]:
+def _render_plantings(planted: Planted | None) -> list[str]:
     if planted is None:
         return []
     found = f"{planted.found} of {planted.planted}"
@@ -120,10 +120,10 @@ def outcome_table() -> str:
     lines = ["| to | what happens | outcome | with compare-and-append |", "|---|---|---|---|"]
     for event in EVENTS.values():
         other = dict(event.by_delivery).get(Delivery.COMPARE_AND_APPEND)
-        cells = [_listed(event.allowed), "" if other is None else _listed(other)]
+        cells = [_list_outcomes(event.allowed), "" if other is None else _list_outcomes(other)]
         lines.append(f"| {event.subject} | {event.what} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _listed(outcomes: frozenset[Outcome]) -> str:
+def _list_outcomes(outcomes: frozenset[Outcome]) -> str:
     return ", ".join(outcome for outcome in Outcome if outcome in outcomes)

@@ -127,7 +127,7 @@ class Chaos:
             with self._workers(seconds) as workers, self._second_judge() as judge:
                 self._weather(seconds)
                 self._calm()
-                self._recovered()
+                self._await_recovery()
                 self._finish(workers)
                 assert judge.stdin is not None
                 judge.stdin.close()
@@ -215,7 +215,7 @@ class Chaos:
         topics = [(topic, index) for topic in (AUDITED, SECOND) for index in range(PARTITIONS)]
         return set.intersection(*(in_sync(self.cluster, *one) for one in topics))
 
-    def _recovered(self) -> None:
+    def _await_recovery(self) -> None:
         eventually(lambda: len(self._complete()) == BROKERS, PATIENCE_S)
 
     def _are_replicas_equal(self) -> bool:
@@ -280,7 +280,7 @@ class Chaos:
                     self._worker("producer-1", Role.PRODUCE, producer.to_json()),
                 ]
             )
-            assert workers.wait(_begun, PATIENCE_S), workers.state()
+            assert workers.wait(_has_begun, PATIENCE_S), workers.state()
             assert not workers.state().find_failed(), workers.state()
             workers.start_at(time.time_ns() // 1000)
             yield workers
@@ -295,11 +295,11 @@ class Chaos:
 
     def _finish(self, workers: WorkerSupervisor) -> None:
         """Wait for the producer and its markers, end the consumer, scan the log."""
-        assert workers.wait(_ended("producer-1"), PATIENCE_S), workers.state()
+        assert workers.wait(_has_ended("producer-1"), PATIENCE_S), workers.state()
         workers.stop_workers(["consumer-1"])
-        assert workers.wait(_ended("consumer-1"), PATIENCE_S), workers.state()
+        assert workers.wait(_has_ended("consumer-1"), PATIENCE_S), workers.state()
         workers.launch([self._worker("scan-source", Role.SCAN, self._scan.to_json())])
-        assert workers.wait(_ended("scan-source"), PATIENCE_S), workers.state()
+        assert workers.wait(_has_ended("scan-source"), PATIENCE_S), workers.state()
         assert not workers.state().find_failed(), workers.state()
 
 
@@ -319,12 +319,12 @@ def _description(run: str) -> dict[str, Any]:
     }
 
 
-def _begun(state: RunState) -> bool:
+def _has_begun(state: RunState) -> bool:
     return all(
         worker.phase in {WorkerPhase.RUNNING, WorkerPhase.ENDED}
         for worker in state.workers.values()
     )
 
 
-def _ended(name: str) -> Callable[[RunState], bool]:
+def _has_ended(name: str) -> Callable[[RunState], bool]:
     return lambda state: state.workers[name].phase is WorkerPhase.ENDED

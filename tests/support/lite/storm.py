@@ -82,12 +82,12 @@ class Storm:
     # Harm
 
     def kill(self) -> Act:
-        return self._ended("kill")
+        return self._end("kill")
 
     def stop(self) -> Act:
-        return self._ended("stop_node")
+        return self._end("stop_node")
 
-    def _ended(self, how: str) -> Act:
+    def _end(self, how: str) -> Act:
         node = self.random.choice(self.nodes)
         self.down.add(node)
         self.paused.discard(node)

@@ -188,7 +188,7 @@ class Copier:
             while not self._stop.is_set():
                 message = consumer.poll(_POLL_S)
                 if message is not None and message.error() is None:
-                    for record in self._changed(_record(message)):
+                    for record in self._change(_record(message)):
                         self._write(producer, record)
                 producer.poll(0)
             producer.flush(_PATIENCE_S)
@@ -204,7 +204,7 @@ class Copier:
             for partition in topics[name].partitions
         ]
 
-    def _changed(self, record: Record) -> Iterable[Record]:
+    def _change(self, record: Record) -> Iterable[Record]:
         records: Iterable[Record] = (record,)
         for change in self.changes:
             records = [changed for before in records for changed in change(before)]

@@ -91,7 +91,7 @@ async def mirror_all(config: MirrorConfig) -> MirrorStatus:
         return await mirror_until(done.wait, config, on_status=look)
 
 
-async def verified(source: str, target: str, *topics: str) -> list[PartitionReport]:
+async def verify_copies(source: str, target: str, *topics: str) -> list[PartitionReport]:
     async with client(source) as one, client(target) as other:
         return await verify(one, other, list(topics))
 
@@ -102,7 +102,7 @@ async def assert_same(source: str, target: str, topic: str, count: int, partitio
     copy = await asyncio.to_thread(_read, target, topic, count, partitions)
     assert original.count == count
     assert copy == original
-    reports = await verified(source, target, topic)
+    reports = await verify_copies(source, target, topic)
     assert [report.difference for report in reports] == [None] * partitions
     assert [report.not_yet for report in reports] == [0] * partitions
     return sum(report.equal_batches for report in reports)

@@ -130,7 +130,7 @@ class MirrorKills:
         self.fill(topic, records)
         say(f"{records} records are at the source")
         if seconds:
-            rate = max(_LEAST_BYTES_PER_S, int(self._stored_bytes(topic) / seconds))
+            rate = max(_LEAST_BYTES_PER_S, int(self._measure_stored_bytes(topic) / seconds))
             self._options = (*self._options, "--max-bytes-per-s", str(rate))
         self._process = self._start(topic)
         there = 0
@@ -193,7 +193,7 @@ class MirrorKills:
                     if number == victim or rival.poll() is not None:
                         rival.wait()
                         rivals[number] = self._start(topic)
-                assert time.monotonic() < deadline, f"{there} of {records}: {self._said()}"
+                assert time.monotonic() < deadline, f"{there} of {records}: {self._read_output()}"
             for rival in rivals:
                 self._end_gently(rival)
         finally:
@@ -244,7 +244,7 @@ class MirrorKills:
                 producer.poll(0)
             assert producer.flush(PATIENCE_S) == 0
 
-    def _stored_bytes(self, topic: str) -> int:
+    def _measure_stored_bytes(self, topic: str) -> int:
         """What one copy of the topic takes in the logs."""
         folders = (self._source.log_dirs() or {}).values()
         files = [file for folder in folders for file in folder.glob(f"**/{topic}-*/*.log")]
@@ -274,7 +274,7 @@ class MirrorKills:
         process.send_signal(signal.SIGTERM)
         code = process.wait(100)
         # One that was started a moment ago does not listen to signals yet.
-        assert code in {0, -signal.SIGTERM}, f"the mirror ended with {code}: {self._said()}"
+        assert code in {0, -signal.SIGTERM}, f"the mirror ended with {code}: {self._read_output()}"
 
     def _end_gently(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
@@ -292,7 +292,7 @@ class MirrorKills:
             self._watcher = None
             self._seen = 0
 
-    def _said(self) -> str:
+    def _read_output(self) -> str:
         return self._log.read_text()[-2000:]
 
     def _kill(self, topic: str, victim: str, choice: random.Random) -> None:
@@ -326,14 +326,14 @@ class MirrorKills:
         while True:
             assert self._process is not None
             code = self._process.poll()
-            assert code is None, f"the mirror ended with {code}: {self._said()}"
+            assert code is None, f"the mirror ended with {code}: {self._read_output()}"
             there = self._watch(topic)
             self._note_depths()
             if there >= count:
                 return there
             if there > seen:
                 seen, deadline = there, time.monotonic() + PATIENCE_S
-            assert time.monotonic() < deadline, f"{there} of {count} records: {self._said()}"
+            assert time.monotonic() < deadline, f"{there} of {count} records: {self._read_output()}"
 
     def _note_depths(self) -> None:
         """Count the partitions whose depth has changed since the last look at the same start."""
@@ -377,7 +377,7 @@ class MirrorKills:
         if verified.returncode != 0:
             problems.append(f"verify ended with {verified.returncode}: {verified.stdout}")
         for number in range(PARTITIONS):
-            expected = list(_sent_to(number, records))
+            expected = list(_numbers_sent_to(number, records))
             found = [int(key) for key in _keys(self._target, topic, number)]
             if found != expected:
                 extra, lost = Counter(found) - Counter(expected), Counter(expected) - Counter(found)
@@ -406,7 +406,7 @@ def _place(each: int) -> int:
     return each // len(CODECS) % PARTITIONS
 
 
-def _sent_to(number: int, records: int) -> Iterator[int]:
+def _numbers_sent_to(number: int, records: int) -> Iterator[int]:
     """The numbers that were sent to a partition, in order."""
     for codec in range(len(CODECS)):
         for each in range(codec, records, len(CODECS)):

@@ -19,7 +19,7 @@ def values(partition: int) -> list[str]:
     return [f"{partition}-{number}" + "x" * 60 for number in range(RECORDS)]
 
 
-def prepared(source: str, target: str, topic: str, *, delivery: str = "idempotent") -> MirrorConfig:
+def prepare(source: str, target: str, topic: str, *, delivery: str = "idempotent") -> MirrorConfig:
     asyncio.run(make(source, topic, partitions=PARTITIONS))
     for partition in range(PARTITIONS):
         fill(source, topic, values(partition), partition=partition)
@@ -33,7 +33,7 @@ def prepared(source: str, target: str, topic: str, *, delivery: str = "idempoten
     )
 
 
-async def copied(
+async def copy_all(
     config: MirrorConfig, make_backend: MakeCopyBackend, harm: Callable[[], None] | None = None
 ) -> MirrorStatus:
     """Copy all, with something bad when a part has been copied."""

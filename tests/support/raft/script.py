@@ -45,7 +45,7 @@ from shoal.lite.raft.storage.codec import decode_snapshot
 from shoal.lite.raft.storage.driver import perform_actions
 from shoal.lite.simulation.disk import KillAfterWrites, QuorumDisk
 from shoal.model.errors import ShoalError
-from support.raft.words import described, described_action, entry_text
+from support.raft.words import describe_action, describe_message, entry_text
 
 CONFIG = RaftConfig(
     election_timeout_ms=1000,
@@ -205,16 +205,16 @@ class Script:
             sender, to, message = self.queue.popleft()
             node = self.nodes.get(to)
             if node is None or (sender, to) in self.cuts:
-                self.output.append(f"{sender}->{to} {described(message)} (lost)")
+                self.output.append(f"{sender}->{to} {describe_message(message)} (lost)")
                 continue
-            self.output.append(f"{sender}->{to} {described(message)}")
+            self.output.append(f"{sender}->{to} {describe_message(message)}")
             node.receive(self.clocks[to], sender, message)
             self._drive(to)
         assert int(limit) < _DELIVERY_LIMIT, "messages without end"
 
     def do_lose(self) -> None:
         for sender, to, message in self.queue:
-            self.output.append(f"{sender}->{to} {described(message)} (lost)")
+            self.output.append(f"{sender}->{to} {describe_message(message)} (lost)")
         self.queue.clear()
 
     def do_cut(self, which: str) -> None:
@@ -300,7 +300,7 @@ class Script:
         perform_actions(self.nodes[node_id], self.disks[node_id], perform, self.clocks[node_id])
 
     def _tell(self, node_id: int, action: Action) -> None:
-        self.output.append(f"  {node_id}: {described_action(action)}")
+        self.output.append(f"  {node_id}: {describe_action(action)}")
 
 
 def _directory(node_id: int, generation: int) -> UUID:

@@ -39,7 +39,7 @@ def _entries(entries: tuple[RaftEntry, ...]) -> str:
     return " ".join(map(entry_text, entries)) or "nothing"
 
 
-def described_action(action: Action) -> str:
+def describe_action(action: Action) -> str:
     match action:
         case Committed(base_offset, entries, high_watermark):
             return f"committed {base_offset} to {high_watermark}: {_entries(entries)}"
@@ -50,12 +50,12 @@ def described_action(action: Action) -> str:
         case VoterRejected(by, error):
             return f"refused by {by}: {error.name}"
         case SendToPeer(to, message):
-            return f"send to {to}: {described(message)}"
+            return f"send to {to}: {describe_message(message)}"
         case _:
-            return _described_write(action)
+            return _describe_write(action)
 
 
-def _described_write(action: StorageAction) -> str:
+def _describe_write(action: StorageAction) -> str:
     match action:
         case PersistVote(state):
             voted = None if state.voted_for is None else state.voted_for.id
@@ -70,7 +70,7 @@ def _described_write(action: StorageAction) -> str:
             return f"load snapshot {tuple(snapshot.id)}"
 
 
-def described(message: RaftMessage) -> str:
+def describe_message(message: RaftMessage) -> str:
     return f"{_body(message)}{_error(getattr(message, 'error', RaftCode.NONE))}"
 
 

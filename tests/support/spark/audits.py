@@ -62,7 +62,7 @@ def _an_executor(application: str) -> int:
     raise AssertionError("no executor runs")
 
 
-def audited(run: Path, session: SparkSession, formulation: Formulation) -> Result:
+def audit_with_lost_executor(run: Path, session: SparkSession, formulation: Formulation) -> Result:
     """The result of the first audit in which an executor was lost."""
     while True:
         SparkPlacement(session).wait_for_executors(EXECUTORS)
@@ -80,7 +80,7 @@ def main(master: str, run: str) -> None:
     session = start_session(master)
     try:
         for formulation in ("cells", "frames"):
-            result = audited(Path(run), session, formulation)
+            result = audit_with_lost_executor(Path(run), session, formulation)
             sys.stdout.write(json.dumps(result.to_json()) + "\n")
             sys.stdout.flush()
     finally:

@@ -38,7 +38,7 @@ def random_message(message_type: type[Any], source: random.Random) -> Any:
         **{
             field.name: _field_value(field, source)
             for field in dataclasses.fields(message_type)
-            if not _left_out(field, source)
+            if not _is_left_out(field, source)
         }
     )
 
@@ -57,7 +57,7 @@ def kio_message(message_type: type[Any], data: bytes) -> Any:
     return message
 
 
-def _left_out(field: "dataclasses.Field[Any]", source: random.Random) -> bool:
+def _is_left_out(field: "dataclasses.Field[Any]", source: random.Random) -> bool:
     may_be_absent = "tag" in field.metadata and field.default is not dataclasses.MISSING
     return may_be_absent and source.random() < 0.5
 

@@ -30,7 +30,7 @@ def _records(
     )
 
 
-def _mixed(count: int) -> tuple[Record, ...]:
+def _make_mixed(count: int) -> tuple[Record, ...]:
     """Every size of varint, nulls and headers here and there, time going back and forth."""
     dice = random.Random(42)
     records = []
@@ -70,11 +70,11 @@ SAMPLES: dict[str, tuple[Record, ...]] = {
     "large and repetitive": _records((b"k", b"shoal " * 50_000), (b"l", b"\x00" * 200_000)),
     "large and random": _records((b"k", random.Random(7).randbytes(200_000))),
     "many small": _records(*((b"%d" % n, b"value %d" % n) for n in range(1_000))),
-    "mixed": _mixed(300),
+    "mixed": _make_mixed(300),
 }
 
 
-def encoded_samples() -> list[EncodedSample]:
+def encode_samples() -> list[EncodedSample]:
     """Every sample in every codec."""
     return [
         EncodedSample(name, codec, records, encode_batch(records, codec=codec))

@@ -21,7 +21,7 @@ def records(min_size: int = 1, max_size: int = 20) -> st.SearchStrategy[list[Rec
         _BYTES,
         st.lists(st.tuples(_HEADER_KEYS, _BYTES), max_size=4).map(tuple),
     )
-    return st.lists(contents, min_size=min_size, max_size=max_size).map(_numbered)
+    return st.lists(contents, min_size=min_size, max_size=max_size).map(_number)
 
 
 def dense_records(min_size: int = 1, max_size: int = 20) -> st.SearchStrategy[list[Record]]:
@@ -31,7 +31,7 @@ def dense_records(min_size: int = 1, max_size: int = 20) -> st.SearchStrategy[li
     )
 
 
-def _numbered(contents: list[tuple[int, int, bytes | None, bytes | None, tuple]]) -> list[Record]:  # type: ignore[type-arg]
+def _number(contents: list[tuple[int, int, bytes | None, bytes | None, tuple]]) -> list[Record]:  # type: ignore[type-arg]
     offset = -1
     numbered = []
     for gap, timestamp, key, value, headers in contents:
