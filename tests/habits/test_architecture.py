@@ -15,6 +15,8 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 PLACES = (ROOT / "src" / "shoal", ROOT)
 FILE = re.compile(r"([\w/.-]+\.py)(?:: (\w+(?:, \w+)*))?")
 FOLDER = re.compile(r"`([\w/-]+/)`")
+WORD = re.compile(r"\S*[A-Za-z0-9]\S*")
+MOST_WORDS = 2600
 PACKAGES = {path.parent.name for path in PLACES[0].glob("*/__init__.py")}
 IMPORT = re.compile(r"^\s*(?:from|import) shoal\.(\w+)", re.MULTILINE)
 
@@ -51,6 +53,11 @@ def test_the_page_names_files_and_functions() -> None:
     named = FILE.findall(PAGE)
     assert len({file for file, _ in named}) > 40
     assert len([names for _, names in named if names]) > 30
+
+
+def test_the_page_stays_short() -> None:
+    """It is read as a whole: what is said elsewhere is linked, not repeated."""
+    assert len(WORD.findall(PAGE)) <= MOST_WORDS
 
 
 def test_what_is_missing_is_found() -> None:
