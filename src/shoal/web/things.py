@@ -1,7 +1,8 @@
 """Runs, clusters and mirrors that write events, and whether they still do.
 
 Ids: `run:NAME`, `run:NAME/source` (also target and mirror), `cluster:NAME`, `mirror:NAME`. The name
-of a run of a sweep is `SWEEP/RUN`.
+of a run of a sweep is `SWEEP/RUN`. A single node is a cluster as that node sees it, named
+`CLUSTER-broker-1`.
 """
 
 import json
@@ -111,7 +112,7 @@ def _event_files(runs_dir: Path) -> Iterator[tuple[str, Path]]:
     state = state_dir()
     for path in (state / "mirrors").glob(f"*/{FILE_NAME}"):
         yield f"mirror:{path.parent.name}", path
-    for entry in (state / "clusters").glob("*.json"):
+    for entry in (*(state / "clusters").glob("*.json"), *(state / "nodes").glob("*.json")):
         try:
             folder = json.loads(entry.read_bytes())["directory"]
         except (OSError, ValueError, KeyError, TypeError):
