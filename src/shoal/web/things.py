@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.experiment.runs import list_sweep_folders
 from shoal.model.events import FILE_NAME
 from shoal.runtime.paths import state_dir
 from shoal.runtime.processes import ProcessIdentity
 from shoal.web.event_files import read_chunk, read_meta
-from shoal.web.run_list import list_sweep_folders
 
 Json = dict[str, Any]
 PARTS: Final = ("source", "target", "mirror")
