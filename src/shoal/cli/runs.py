@@ -18,12 +18,12 @@ from shoal.experiment.runs import (
     find_run,
     list_runs,
     list_sweep_folders,
-    read_json,
     remove_run,
     remove_sweep,
 )
 from shoal.experiment.sweep_list import describe_sweep
 from shoal.model.errors import UsageError
+from shoal.model.json_files import read_json
 
 # Of each sweep in the list of everything.
 SHOWN_OF_SWEEP: Final = 20

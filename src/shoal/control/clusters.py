@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.experiment.runs import read_json
 from shoal.model.errors import LedgerError, UsageError
+from shoal.model.json_files import read_json
 from shoal.model.nodes import Node
 from shoal.model.serialised import FormatMismatch, from_plain
 from shoal.runtime.paths import state_dir

@@ -8,7 +8,6 @@ Rules:
 """
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.model.errors import LedgerError, UsageError
+from shoal.model.json_files import read_json
 from shoal.model.result import ThresholdResult
 from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
@@ -243,14 +243,3 @@ def is_driver_alive(driver: object) -> bool:
             return ProcessIdentity(pid, mark).is_alive()
         case _:
             return False
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, or an error that names the file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LedgerError(f"cannot read {path}: {error}") from error
-    if not isinstance(content, dict):
-        raise LedgerError(f"{path} does not contain a JSON object")
-    return content

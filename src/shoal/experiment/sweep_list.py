@@ -7,8 +7,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from shoal.experiment.runs import SWEEP_FILE, read_json
+from shoal.experiment.runs import SWEEP_FILE
 from shoal.model.errors import LedgerError
+from shoal.model.json_files import read_json
 
 Json = dict[str, Any]
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.experiment.runs import list_run_folders, list_sweep_folders, read_json, summarise
+from shoal.experiment.runs import list_run_folders, list_sweep_folders, summarise
 from shoal.experiment.sweep_list import describe_sweep
 from shoal.model.errors import LedgerError
+from shoal.model.json_files import read_json
 from shoal.model.result import NEVER
 from shoal.model.run_folder import hide_cluster_properties
 from shoal.report.side_by_side import describe_result
