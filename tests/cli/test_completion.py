@@ -50,6 +50,13 @@ def test_commands_presets_and_runs(tmp_path: Path) -> None:
     assert {"mirror-correctness", "mirror-of-mine.toml"} <= set(offered)
     assert set(complete("shoal audit 2026", tmp_path)) == {"20260101-one", "20260102-two"}
     assert complete("shoal runs show 20260102", tmp_path) == ["20260102-two"]
+    sweep = tmp_path / "runs" / "sweep-x"
+    (sweep / "acks_0").mkdir(parents=True)
+    (sweep / "sweep.json").write_text("{}")
+    (sweep / "acks_0" / "run.json").write_text("{}")
+    assert complete("shoal audit sweep", tmp_path) == ["sweep-x/"]
+    assert complete("shoal audit sweep-x/", tmp_path) == ["sweep-x/acks_0"]
+    assert complete("shoal runs list sw", tmp_path) == ["sweep-x"]
 
 
 def test_clusters_and_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.control.actions import Action, act
+from shoal.control.clusters import open_cluster
+from shoal.model.errors import UsageError
 from shoal.net.ports import free_ports
+from shoal.telemetry.discovery import find_sources
+from support.cluster_streams import last_states, last_tick, read_events
+from support.lite.clusters import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +104,8 @@ class Hosts:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with ExitStack() as stack:
         yield Hosts(tmp_path, stack)
 
@@ -153,6 +160,51 @@ def test_a_cluster_of_single_nodes(hosts: Hosts) -> None:
         admin.create_topics([NewTopic("u", 1, 2)])["u"].result(PATIENCE_S)
     for node in (first, second, controllers[102], controllers[103]):
         assert node.end() == 0
+
+
+def await_in_sync(folder: Path, broker: str) -> None:
+    eventually(lambda: last_states(folder)[broker]["state"] in ("leads", "in sync"))
+
+
+def count_records(folder: Path) -> int:
+    return int(last_tick(folder)["counters"].get("records_in", 0))
+
+
+def test_nodes_write_what_they_see_and_take_signals(hosts: Hosts) -> None:
+    hosts.controllers()
+    (first, bootstrap), _ = hosts.broker(1), hosts.broker(2)
+    with admin_of(bootstrap) as admin:
+        admin.create_topics([NewTopic("t", 1, 2)])["t"].result(PATIENCE_S)
+    assert send_and_read(bootstrap, "t", b"a") == [b"a"]
+    found = {each.name: each for each in find_sources(hosts.folder / "runs")}
+    assert sorted(found) == [
+        *("east-broker-1", "east-broker-2"),
+        *("east-controller-101", "east-controller-102", "east-controller-103"),
+    ]
+    assert all(each.is_alive and each.subject == "cluster" for each in found.values())
+    views = [found["east-broker-1"].folder, found["east-controller-102"].folder]
+    for folder in views:
+        await_in_sync(folder, "broker 2")
+        states = [last_states(folder)[f"controller {each}"]["state"] for each in (101, 102, 103)]
+        assert states.count("active") == 1
+        assert last_states(folder)["partition t-0"]["details"]["leader"] in (1, 2)
+    brokers = [found[f"east-broker-{number}"].folder for number in (1, 2)]
+    eventually(lambda: sum(count_records(folder) for folder in brokers) == 1)
+    assert [each["name"] for each in last_tick(views[0])["processes"]] == ["broker 1"]
+
+    # What the page and commands do to a node, and what only its host can do.
+    assert open_cluster("cluster:east-broker-1", None).bootstrap == bootstrap
+    with pytest.raises(UsageError, match="only the owner of cluster east-broker-1"):
+        act(Action("cluster:east-broker-1", "cut", 1))
+    with pytest.raises(UsageError, match="its nodes are 1"):
+        act(Action("cluster:east-broker-1", "kill", 2))
+    act(Action("cluster:east-broker-1", "kill", 1))
+    assert first.process.wait(PATIENCE_S) == -signal.SIGKILL
+    eventually(lambda: last_states(views[1])["broker 1"]["state"] == "fenced")
+    # Its stream goes on when it is started again.
+    hosts.broker(1)
+    await_in_sync(views[1], "broker 1")
+    assert [each["kind"] for each in read_events(views[0])].count("meta") == 1
 
 
 def test_a_lost_disk_is_refused_and_replaced(hosts: Hosts) -> None:

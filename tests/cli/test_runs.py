@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import execute
-from shoal.experiment.runs import driver_identity
+from shoal.experiment.runs import driver_identity, find_run, find_run_id
+from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
 
 
@@ -152,3 +153,86 @@ def test_folders_of_one_run_are_told_apart(
     assert "3 folders belong to run R1: ca, pa, pb" in capsys.readouterr().err
     assert execute(["runs", "rm", "pb", "--runs-dir", str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ca", "pa"]
+
+
+def make_sweep(runs_dir: Path, name: str, runs: int = 2, **manifest: object) -> Path:
+    """A sweep over acks that has so many of its four runs."""
+    folder = runs_dir / name
+    for number in range(runs):
+        run = make_run(folder, f"acks_{number}-abc-1", started_us=5_000_000 + number, **manifest)
+        (run / "result.json").write_text(json.dumps({"verdict": "proven", "sentence": "All."}))
+    plan = {"format": 1, "file": "x.toml", "parameters": {"producer.acks": ["0", "1"]}}
+    (folder / "sweep.json").write_text(json.dumps(plan | {"repeats": 2}))
+    return folder
+
+
+def print_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert execute(["runs", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_sweep_is_listed_with_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, "alone", started_us=9_000_000)
+    make_sweep(tmp_path, "sweep-x")
+    where = ("--runs-dir", str(tmp_path))
+    lines = print_of(capsys, "list", *where).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [
+        *("alone", "sweep-x", "acks_1-abc-1", "acks_0-abc-1")
+    ]
+    assert "interrupted, 2 of 4" in lines[2]
+    assert "2 proven" in lines[2]
+    assert "sweep-x/acks_1-abc-1" in lines[3]
+    monkeypatch.setattr("shoal.cli.runs.SHOWN_OF_SWEEP", 1)
+    assert "1 more: shoal runs list sweep-x" in print_of(capsys, "list", *where)
+    only = print_of(capsys, "list", "sweep-x", *where)
+    assert "acks_0-abc-1" in only
+    assert "alone" not in only
+    listed = list_output(tmp_path, capsys)
+    assert [(run["name"], run["sweep"]) for run in listed] == [
+        ("alone", None),
+        ("sweep-x/acks_1-abc-1", "sweep-x"),
+        ("sweep-x/acks_0-abc-1", "sweep-x"),
+    ]
+    shown = print_of(capsys, "show", "sweep-x", *where)
+    assert "producer.acks: 0, 1" in shown
+    assert "2 of 4" in shown
+
+
+@pytest.mark.parametrize("name", ["sweep-x/acks_0-abc-1", "sweep-x/acks_0", "sw/acks_0", "acks_0"])
+def test_a_run_of_a_sweep_has_a_name_everywhere(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_sweep(tmp_path, "sweep-x")
+    assert find_run(tmp_path, name).name == "sweep-x/acks_0-abc-1"
+    assert "sweep-x/acks_0-abc-1" in print_of(capsys, "show", name, "--runs-dir", str(tmp_path))
+
+
+def test_the_same_run_of_two_sweeps_is_told_apart(tmp_path: Path) -> None:
+    for name in ("sweep-x", "sweep-y"):
+        make_sweep(tmp_path, name)
+    with pytest.raises(UsageError, match="sweep-x/acks_0-abc-1, sweep-y/acks_0-abc-1"):
+        find_run(tmp_path, "acks_0-abc-1")
+    assert find_run_id(tmp_path, "sweep-y/acks_0-abc-1") == "acks_0-abc-1"
+    assert find_run_id(tmp_path, "orders") == "orders"
+
+
+@pytest.mark.parametrize("command", ["audit", "compare", "clean"])
+def test_a_sweep_is_not_a_run(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_sweep(tmp_path, "sweep-x")
+    assert execute([command, "sweep-x", "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
+    assert "shoal runs list sweep-x" in capsys.readouterr().err
+
+
+def test_a_sweep_is_removed_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = make_sweep(tmp_path, "sweep-x")
+    live = make_sweep(tmp_path, "live", state="running", driver=driver_identity())
+    where = ("--runs-dir", str(tmp_path))
+    assert execute(["runs", "rm", "sweep-x", *where]) == 0
+    assert not gone.exists()
+    assert execute(["runs", "rm", "live", *where]) == ExitCode.USAGE
+    assert "still running" in capsys.readouterr().err
+    assert live.exists()

@@ -26,6 +26,7 @@ def empty_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("cluster:t1", "pause", None),
         ("cluster:t1", "format", 1),
+        ("run:r1/source", "down", None),
         ("cluster:", "kill", 1),
         ("mirror:m1", "kill", 1),
         ("run:r1", "kill", 1),
@@ -44,24 +45,46 @@ def test_an_action_that_does_not_fit_its_thing_is_refused(
 @pytest.mark.parametrize(
     "action",
     [
-        Action("cluster:t1", "cut", 1, 2, is_one_way=True),
+        Action("cluster:t1", "cut", 1, 2, {"one_way": True}),
         Action("cluster:t1", "cut", 1, 2),
         Action("cluster:t1", "cut", 1),
     ],
 )
 def test_an_action_says_what_it_does(action: Action) -> None:
-    arrow = {True: " → node 2", False: " ↔ node 2"}[action.is_one_way] if action.other else ""
+    arrow = (" → node 2" if action.settings else " ↔ node 2") if action.other else ""
     assert describe(action) == f"cut: node 1{arrow} of t1"
 
 
 @pytest.mark.parametrize(
-    ("action", "node", "other"), [("cut", 1, None), ("kill", 1, 2), ("heal", None, None)]
+    ("action", "nodes", "settings", "said"),
+    [
+        ("cut", (1,), {"one_way": True}, "no direction"),
+        ("kill", (1, 2), {}, "at most 1 nodes"),
+        ("kill", (1,), {"one_way": True}, "no setting one_way"),
+        ("heal", (), {"one_way": True}, "no direction"),
+        ("slow", (1,), {"delay_ms": 1}, "needs two nodes"),
+        ("slow", (1, 2), {"one_way": True}, "needs one of delay_ms, bytes_per_s"),
+        ("slow", (1, 2), {"delay_ms": -1}, "no setting delay_ms"),
+        ("slow", (1, 2), {"delay_ms": True}, "no setting delay_ms"),
+        ("disk", (1,), {}, "needs one of reads"),
+        ("disk", (1,), {"folder": "/"}, "no setting folder"),
+        ("request", (1,), {"times": 1}, "needs api"),
+        ("move-leader", (1,), {"topic": "t"}, "needs partition"),
+        ("add", (1,), {}, "at most 0 nodes"),
+    ],
 )
-def test_only_a_cut_between_two_nodes_has_a_direction(
-    action: str, node: int | None, other: int | None
+def test_an_incomplete_action_is_refused(
+    action: str, nodes: tuple[int, ...], settings: dict[str, object], said: str
 ) -> None:
-    with pytest.raises(UsageError, match="direction"):
-        Action("cluster:t1", action, node, other, is_one_way=True)
+    node, other = (*nodes, None, None)[:2]
+    with pytest.raises(UsageError, match=said):
+        Action("cluster:t1", action, node, other, settings)
+
+
+def test_settings_are_said_with_the_action() -> None:
+    slow = Action("cluster:t1", "slow", 1, 2, {"delay_ms": 200, "one_way": True})
+    assert describe(slow) == "slow: node 1 → node 2 of t1 (delay_ms 200)"
+    assert describe(Action("cluster:t1", "down")) == "down: t1"
 
 
 @pytest.mark.parametrize("thing", ["cluster:none", "run:none/source", "run:../x/source", "run:r"])
@@ -115,6 +138,7 @@ def test_a_run_is_interrupted_by_its_name(tmp_path: Path) -> None:
         {"action": {"thing": "cluster:a", "action": "kill", "node": True}},
         {"action": {"thing": "cluster:a", "action": "kill", "node": 1, "path": "/"}},
         {"action": {"thing": 1, "action": "kill"}},
+        {"action": {"thing": "cluster:a", "action": "slow", "node": 1, "settings": 1}},
         {"sides": {"source": "a", "target": "b-0", "at": [0, 0]}, "thing": "mirror:m"},
         {"sides": {"source": "a-0", "target": "b-0", "at": [0, 0]}, "thing": "mirror:m"},
         {"tail": "t", "thing": "mirror:m"},

@@ -73,6 +73,9 @@ async def test_the_small_overlay_serves_and_survives_a_kill(player: Player, tmp_
     broker = "east.broker-0"
     assert b"shoal_broker_start_time_seconds" in scrape(player, broker, METRICS_PORT)
     await send(player.address(broker, 9092), b"a")
+    # The page of this machine finds the nodes.
+    nodes = {each.stem for each in (tmp_path / "state" / "shoal" / "nodes").iterdir()}
+    assert nodes == {"east-broker-0", "east-controller-100"}
     player.kill(broker)
     assert player.probe(broker) is not None
     player.start(broker)

@@ -1,30 +1,11 @@
 """The event stream of a cluster: states of its nodes and partitions, faults, counters."""
 
-import json
-from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.nodes.cluster_events import describe
+from support.cluster_streams import last_states, last_tick, read_events
 from support.lite.clusters import create_topic, eventually, send
-
-
-def read_events(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "events.jsonl").read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def last_states(folder: Path) -> Mapping[str, dict[str, Any]]:
-    """The last state of each object; an unknown one for those that are not written yet."""
-    known = {each["object"]: each for each in read_events(folder) if each["kind"] == "state"}
-    return defaultdict(lambda: {"state": "unknown", "details": {"leader": None}}, known)
-
-
-def last_tick(folder: Path) -> dict[str, Any]:
-    ticks = [each for each in read_events(folder) if each["kind"] == "tick"]
-    return ticks[-1] if ticks else {"counters": {}, "processes": []}
 
 
 def test_a_cluster_writes_what_happens_to_it(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from shoal.cli.shared.workload_options import (
     producer_options,
     producer_settings,
 )
-from shoal.experiment.runs import list_runs
+from shoal.experiment.runs import find_run_id, list_runs
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.runs import run_hash
 from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducedTopic, ProducerSpec
@@ -205,6 +205,7 @@ def consume(
     """
     from shoal.experiment.standalone import ReadOptions, consume_standalone
 
+    run = find_run_id(runs_dir, run) if run else ""
     name = consumer or _host()
     spec = ConsumerSpec(
         run=run,

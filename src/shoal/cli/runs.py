@@ -1,66 +1,154 @@
-"""`shoal runs`: list, show and remove runs."""
+"""`shoal runs`: list, show and remove runs, and sweeps with their runs."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import rich_click as click
 from rich.text import Text
 
 from shoal.cli.shared import console
 from shoal.cli.shared.browser import open_file, open_option
-from shoal.cli.shared.complete import complete_run
+from shoal.cli.shared.complete import complete_run, complete_run_or_sweep, complete_sweep
 from shoal.cli.shared.named_files import refusing_malformed_files
 from shoal.cli.shared.options import output_option, runs_dir_option
-from shoal.experiment.runs import RunSummary, find_run, list_runs, read_json, remove_run
+from shoal.experiment.runs import (
+    RunSummary,
+    find_run,
+    list_runs,
+    list_sweep_folders,
+    remove_run,
+    remove_sweep,
+)
+from shoal.experiment.sweep_list import describe_sweep
 from shoal.model.errors import UsageError
+from shoal.model.json_files import read_json
 
+# Of each sweep in the list of everything.
+SHOWN_OF_SWEEP: Final = 20
 VERDICT_STYLES = {"proven": "bold green", "violated": "bold red", "inconclusive": "bold yellow"}
 
 
 @click.group()
 def runs() -> None:
-    """Runs and their verdicts.
+    """Runs and their verdicts. A run of a sweep is named SWEEP/RUN, here and in other commands.
 
     \b
     shoal runs list
-    shoal runs show            the newest one
+    shoal runs list SWEEP      all runs of one sweep
+    shoal runs show            the newest run
     shoal runs message RUN TOPIC PRODUCER LANE SEQUENCE
     shoal runs rm NAME
     """
 
 
 @runs.command("list")
+@click.argument("sweep", required=False, shell_complete=complete_sweep)
 @runs_dir_option
 @output_option
 @console.survive_closed_pipe()
 @refusing_malformed_files()
-def list_command(*, runs_dir: Path, output: str) -> None:
-    """All runs, newest first."""
+def list_command(*, sweep: str | None, runs_dir: Path, output: str) -> None:
+    """All runs and sweeps, newest first; of a sweep the newest runs, or all with its name."""
     found = list_runs(runs_dir)
+    if sweep is not None:
+        chosen = _find_sweep(runs_dir, sweep)
+        found = [run for run in found if run.sweep == chosen.name]
     if output == "json":
         console.print_json([run.to_json() for run in found])
         return
-    if not found:
+    sweeps = {path.name: path for path in list_sweep_folders(runs_dir)}
+    if not found and not sweeps:
         console.say(f"no runs in {runs_dir}; create one with shoal demo")
         return
+    listed = sweeps if sweep is None else {chosen.name: chosen}
+    _list_runs(found, listed, SHOWN_OF_SWEEP if sweep is None else len(found))
+
+
+def _list_runs(found: Sequence[RunSummary], sweeps: dict[str, Path], most: int) -> None:
+    """Print runs, and sweeps with at most so many of their runs each."""
     table = console.SafeTable("run", "folder", "started (UTC)", "state", "verdict", box=None)
-    for run in found:
-        verdict = Text(run.verdict or "-", VERDICT_STYLES.get(run.verdict or "", ""))
-        if run.missed:
-            verdict.append(f", {_count_missed(run)}", "bold red")
-        started = f"{run.started:%Y-%m-%d %H:%M:%S}"
-        table.add_row(run.run, run.path.name, started, run.state, verdict)
+    rows = [
+        (run.started_us, run.run, partial(_add_run, table, run)) for run in found if not run.sweep
+    ]
+    for name, folder in sweeps.items():
+        runs_of = [run for run in found if run.sweep == name]
+        newest = max((run.started_us for run in runs_of), default=0)
+        rows.append((newest, name, partial(_add_sweep, table, folder, runs_of, most)))
+    for _started, _name, add in sorted(rows, key=lambda row: row[:2], reverse=True):
+        add()
     console.print_table(table)
 
 
+def _add_run(table: console.SafeTable, run: RunSummary, indent: str = "") -> None:
+    verdict = Text(run.verdict or "-", VERDICT_STYLES.get(run.verdict or "", ""))
+    if run.missed:
+        verdict.append(f", {_count_missed(run)}", "bold red")
+    table.add_row(f"{indent}{run.run}", run.name, _format_time(run), run.state, verdict)
+
+
+def _add_sweep(
+    table: console.SafeTable, folder: Path, runs_of: Sequence[RunSummary], most: int
+) -> None:
+    summary = describe_sweep(folder, [_to_row(run) for run in runs_of])
+    started = _format_time(runs_of[0]) if runs_of else ""
+    table.add_row(
+        folder.name, "sweep", started, _format_progress(summary), _count_verdicts(summary)
+    )
+    for run in runs_of[:most]:
+        _add_run(table, run, "  ")
+    if len(runs_of) > most:
+        left = f"  {len(runs_of) - most} more: shoal runs list {folder.name}"
+        table.add_row(left, "", "", "", "")
+
+
+def _to_row(run: RunSummary) -> dict[str, Any]:
+    return run.to_json() | {"started_us": run.started_us}
+
+
+def _format_progress(summary: dict[str, Any]) -> str:
+    return f"{summary['state']}, {summary['done']} of {summary['planned']}"
+
+
+def _count_verdicts(summary: dict[str, Any]) -> str:
+    counts = summary["verdicts"].items()
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts if verdict != "none") or "-"
+
+
+def _format_time(run: RunSummary) -> str:
+    return f"{run.started:%Y-%m-%d %H:%M:%S}"
+
+
+def _find_sweep(runs_dir: Path, name: str) -> Path:
+    """The folder of the sweep with that name, or with the only name that begins so."""
+    folders = list_sweep_folders(runs_dir)
+    names = ", ".join(sorted(path.name for path in folders))
+    chosen = [path for path in folders if path.name == name.rstrip("/")]
+    chosen = chosen or [path for path in folders if path.name.startswith(name)]
+    if len(chosen) != 1:
+        raise UsageError(
+            f"{len(chosen) or 'no'} sweeps in {runs_dir} have names that begin with {name!r:.80}",
+            remedy=f"its sweeps: {names}" if names else "shoal sweep makes one",
+        )
+    return chosen[0]
+
+
 @runs.command("show")
-@click.argument("name", required=False, shell_complete=complete_run)
+@click.argument("name", required=False, shell_complete=complete_run_or_sweep)
 @open_option
 @runs_dir_option
 @output_option
 @console.survive_closed_pipe()
 @refusing_malformed_files()
 def show_command(*, name: str | None, is_opening: bool, runs_dir: Path, output: str) -> None:
-    """One run: its verdict, and where its report and ledgers are. The newest by default."""
+    """One run: its verdict, and where its report and ledgers are. The newest by default.
+
+    Of a sweep: what it varies, how far it came, and its page.
+    """
+    if name and name.rstrip("/") in {path.name for path in list_sweep_folders(runs_dir)}:
+        _show_sweep(_find_sweep(runs_dir, name), runs_dir, is_opening=is_opening, output=output)
+        return
     run = find_run(runs_dir, name)
     if is_opening:
         if not (run.path / "report.html").is_file():
@@ -77,9 +165,30 @@ def show_command(*, name: str | None, is_opening: bool, runs_dir: Path, output: 
     _show(run)
 
 
+def _show_sweep(folder: Path, runs_dir: Path, *, is_opening: bool, output: str) -> None:
+    runs_of = [run for run in list_runs(runs_dir, skip_malformed=True) if run.sweep == folder.name]
+    summary = describe_sweep(folder, [_to_row(run) for run in runs_of])
+    if is_opening:
+        if not (folder / "sweep.html").is_file():
+            raise UsageError(
+                f"sweep {folder.name} has no page yet",
+                remedy="the command that started it continues it, and writes one",
+            )
+        open_file(folder / "sweep.html")
+    if output == "json":
+        console.print_json(summary | {"runs": [run.to_json() for run in runs_of]})
+        return
+    console.print_line((folder.name, "bold"), f"  sweep  {_format_progress(summary)}")
+    for name, values in summary["parameters"].items():
+        console.print_line(f"  {name}: {', '.join(values)}")
+    console.print_line(f"{_count_verdicts(summary)}; shoal runs list {folder.name} lists its runs")
+    for file in ("sweep.html", "result.json"):
+        if (folder / file).exists():
+            console.print_line(f"  {folder / file}")
+
+
 def _show(run: RunSummary) -> None:
-    started = f"{run.started:%Y-%m-%d %H:%M:%S}"
-    console.print_line((run.run, "bold"), f"  {run.state}  started {started}")
+    console.print_line((run.name, "bold"), f"  {run.state}  started {_format_time(run)}")
     if run.verdict:
         verdict = run.verdict, VERDICT_STYLES.get(run.verdict, "")
         console.print_line(verdict, f": {run.sentence}")
@@ -135,12 +244,16 @@ def message_command(
 
 
 @runs.command("rm")
-@click.argument("names", nargs=-1, required=True, shell_complete=complete_run)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_run_or_sweep)
 @runs_dir_option
 @refusing_malformed_files()
 def rm_command(*, names: tuple[str, ...], runs_dir: Path) -> None:
-    """Delete runs with all their ledgers."""
-    found = [find_run(runs_dir, name) for name in names]
-    for run in found:
-        remove_run(run)
-        console.say(f"removed {run.run}")
+    """Delete runs with all their ledgers, or whole sweeps."""
+    sweeps = {path.name: path for path in list_sweep_folders(runs_dir)}
+    found = {name: None if name in sweeps else find_run(runs_dir, name) for name in names}
+    for name, run in found.items():
+        if run is None:
+            remove_sweep(sweeps[name], list_runs(runs_dir, skip_malformed=True))
+        else:
+            remove_run(run)
+        console.say(f"removed {name if run is None else run.name}")

@@ -8,25 +8,23 @@
 Rules:
 - A thing is named as in the event streams: `cluster:NAME`, `run:NAME/source`, `run:NAME/target`,
   `mirror:NAME`, `run:NAME/mirror`, `run:NAME`.
-- `kill` is SIGKILL, `stop` SIGTERM, `pause` SIGSTOP, `resume` SIGCONT; `restart` starts a node
-  again on its port. `cut` drops all traffic between a node and the others, or `other` alone; `heal`
-  ends the cuts and delays of a node's links, or all faults of the cluster without a node; `remove`
-  moves the replicas of a broker to others, and removes it.
+- `shoal.control.cluster_actions` has what can be done to a cluster; the faults of a run are done by
+  the same functions. A whole cluster, named `cluster:NAME`, also goes `down`.
 - A mirror is paused and resumed; a run is stopped as by Ctrl-C: it drains and is judged.
 """
 
 import signal
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.control.cluster_actions import RULES, ClusterAction, perform
 from shoal.control.clusters import find_driver, flow_of, open_cluster
-from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import UsageError
-from shoal.systems.remote import RemoteCluster
 
-NODE_ACTIONS: Final = ("kill", "stop", "pause", "resume", "restart", "remove")
-CLUSTER_ACTIONS: Final = (*NODE_ACTIONS, "cut", "heal")
+CLUSTER_ACTIONS: Final = tuple(RULES)
+DOWN: Final = "down"
 MIRROR_ACTIONS: Final = ("pause", "resume")
 RUN_ACTIONS: Final = ("stop",)
 
@@ -39,8 +37,7 @@ class Action:
     action: str
     node: int | None = None
     other: int | None = None
-    # Of a cut between two nodes: only what `node` sends to `other`.
-    is_one_way: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         allowed = _list_actions(self.thing)
@@ -49,32 +46,42 @@ class Action:
                 f"{self.action!r:.40} is not an action for {self.thing:.80}",
                 remedy=f"use one of {', '.join(allowed)}" if allowed else "name a thing that runs",
             )
-        if self.node is None and self.action in (*NODE_ACTIONS, "cut") and self.is_for_cluster:
-            raise UsageError(f"{self.action} needs a node", remedy="name its id")
-        if self.is_one_way and (self.action != "cut" or self.other is None):
-            raise UsageError(f"{self.action} has no direction", remedy="name two nodes to cut")
+        if self.is_for_nodes:
+            self.on_cluster()
+        elif self.settings:
+            raise UsageError(f"{self.action} has no settings")
 
     @property
-    def is_for_cluster(self) -> bool:
-        return _list_actions(self.thing) == CLUSTER_ACTIONS
+    def is_for_nodes(self) -> bool:
+        return _is_cluster(self.thing) and self.action != DOWN
+
+    def on_cluster(self) -> ClusterAction:
+        return ClusterAction(self.action, self.node, self.other, self.settings)
+
+
+def _is_cluster(thing: str) -> bool:
+    kind, _, name = thing.partition(":")
+    return kind == "cluster" or (kind == "run" and name.endswith(("/source", "/target")))
 
 
 def _list_actions(thing: str) -> tuple[str, ...]:
     kind, _, name = thing.partition(":")
     if not name:
         return ()
-    if kind == "cluster" or (kind == "run" and name.endswith(("/source", "/target"))):
-        return CLUSTER_ACTIONS
+    if _is_cluster(thing):
+        return (*CLUSTER_ACTIONS, DOWN) if kind == "cluster" else CLUSTER_ACTIONS
     if kind == "mirror" or (kind == "run" and name.endswith("/mirror")):
         return MIRROR_ACTIONS
     return RUN_ACTIONS if kind == "run" else ()
 
 
 def act(action: Action, runs_dir: Path | None = None) -> dict[str, Any]:
-    """Do it, and return when it is done; the answer says what was done."""
-    if action.is_for_cluster:
-        cluster = open_cluster(action.thing, runs_dir)
-        _act_on_cluster(cluster, action)
+    """Do it, and return when it is done; the answer says what was done, and what is new."""
+    new: dict[str, Any] = {}
+    if action.is_for_nodes:
+        new = perform(open_cluster(action.thing, runs_dir), action.on_cluster())
+    elif action.action == DOWN:
+        open_cluster(action.thing, runs_dir).entry.down()
     elif action.action in MIRROR_ACTIONS:
         # Imported late: the client of mirrors takes longer to load than a broker to be killed.
         from shoal.mirror.control import send_command
@@ -82,39 +89,13 @@ def act(action: Action, runs_dir: Path | None = None) -> dict[str, Any]:
         send_command(action.action, flow_of(action.thing, runs_dir))
     else:
         _stop_run(action.thing, runs_dir)
-    return {"done": describe(action)}
+    return {"done": describe(action), **new}
 
 
 def describe(action: Action) -> str:
     """One line for people."""
     name = action.thing.partition(":")[2]
-    if action.node is None:
-        return f"{action.action}: {name}"
-    arrow = "→" if action.is_one_way else "↔"
-    link = "" if action.other is None else f" {arrow} node {action.other}"
-    return f"{action.action}: node {action.node}{link} of {name}"
-
-
-def _act_on_cluster(cluster: RemoteCluster, action: Action) -> None:
-    node = action.node
-    if action.action == "cut" and node is not None:
-        if action.other is None:
-            cluster.lite().isolate(node)
-        else:
-            cluster.lite().cut_link(node, action.other, one_way=action.is_one_way)
-    elif action.action == "heal":
-        if node is None:
-            cluster.lite().heal()
-        else:
-            _heal_links(cluster.lite(), node)
-    else:
-        getattr(cluster, action.action)(node)
-
-
-def _heal_links(lite: LiteCluster, node: int) -> None:
-    for fault in lite.faults():
-        if fault["kind"] == "link" and node in (fault["source"], fault["target"]):
-            lite.heal_link(fault["source"], fault["target"], one_way=True)
+    return action.on_cluster().describe(name) if action.is_for_nodes else f"{action.action}: {name}"
 
 
 def _stop_run(thing: str, runs_dir: Path | None) -> None:

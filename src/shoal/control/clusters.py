@@ -3,6 +3,7 @@
 Rules:
 - A cluster of `shoal cluster up` is found in the registry. Those of a run are found by the first
   event of their stream, which has the process of the supervisor, the folder and the addresses.
+- A single node is a cluster whose only process here is its own: it takes signals, nothing else.
 - A name is compared with those of existing things; it never becomes part of a path. A run of a
   sweep is named `SWEEP/RUN`.
 """
@@ -11,22 +12,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.experiment.runs import read_json
 from shoal.model.errors import LedgerError, UsageError
+from shoal.model.json_files import read_json
+from shoal.model.nodes import Node
 from shoal.model.serialised import FormatMismatch, from_plain
 from shoal.runtime.paths import state_dir
 from shoal.runtime.processes import ProcessIdentity
 from shoal.systems import registry
 from shoal.systems.registry import RegistryEntry
 from shoal.systems.remote import RemoteCluster, open_remote_cluster
-from shoal.telemetry.discovery import PARTS_OF_A_RUN, EventSource, open_source
+from shoal.telemetry.discovery import (
+    PARTS_OF_A_RUN,
+    EventSource,
+    list_node_entries,
+    open_source,
+)
 
 
 def open_cluster(thing: str, runs_dir: Path | None) -> RemoteCluster:
     """The running cluster with that name."""
     kind, _, name = thing.partition(":")
     if kind == "cluster":
-        return open_remote_cluster(registry.find(name))
+        node = _find_single_node(name)
+        return open_remote_cluster(registry.find(name)) if node is None else RemoteCluster(node)
     source = _find_source(thing, runs_dir)
     if source is None or not source.is_alive:
         raise UsageError(f"cluster {name:.80} is not running", remedy="its run may have ended")
@@ -63,6 +71,27 @@ def _find_source(thing: str, runs_dir: Path | None) -> EventSource | None:
 def _open_named(folder: Path, name: str) -> EventSource | None:
     found = _find_folder(folder, name)
     return None if found is None else open_source(found, name)
+
+
+def _find_single_node(name: str) -> RegistryEntry | None:
+    """The process of a single node; None if no node with that name runs."""
+    named = [file for file in list_node_entries() if file.stem == name]
+    folders = [Path(str(read_json(file)["directory"])) for file in named]
+    source = open_source(folders[0], name) if folders else None
+    if source is None or not source.is_alive:
+        return None
+    details = source.meta.details
+    owner = ProcessIdentity(source.meta.pid, source.meta.process_start)
+    match details:
+        case {"node": str(node), "address": str(address), "bootstrap": str(bootstrap)}:
+            node_id, (host, _, port) = int(node.rpartition(" ")[2]), address.rpartition(":")
+            found = Node(node_id, host, int(port), owner.pid)
+            return RegistryEntry(
+                *(name, "single node", bootstrap, source.meta.t, owner),
+                nodes=(found,),
+                identities={node_id: owner},
+            )
+    return None
 
 
 def _find_run_folder(runs_dir: Path, name: str) -> Path | None:

@@ -41,16 +41,18 @@ def answer_request(request: Json) -> None:
 def _read_action(wanted: Json) -> Action:
     thing, action = wanted.get("thing"), wanted.get("action")
     node, other = wanted.get("node"), wanted.get("other")
-    unknown = set(wanted) - {"thing", "action", "node", "other"}
+    settings = wanted.get("settings", {})
+    unknown = set(wanted) - {"thing", "action", "node", "other", "settings"}
     numbers_are_valid = all(each is None or type(each) is int for each in (node, other))
     if (
         unknown
         or not isinstance(thing, str)
         or not isinstance(action, str)
+        or not isinstance(settings, dict)
         or not numbers_are_valid
     ):
-        raise UsageError("an action has thing, action and, for a cluster, node and other")
-    return Action(str(thing), str(action), node, other)
+        raise UsageError("an action has thing, action and, for a cluster, node, other and settings")
+    return Action(str(thing), str(action), node, other, settings)
 
 
 def _read_partition(text: str) -> TopicPartition:

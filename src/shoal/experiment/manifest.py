@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from shoal.experiment.runs import read_json
 from shoal.model.errors import LedgerError
+from shoal.model.json_files import read_json
 from shoal.model.serialised import FormatMismatch, from_plain, to_plain
 
 MANIFEST: Final = "created.json"

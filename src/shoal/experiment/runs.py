@@ -1,24 +1,29 @@
 """The folder of runs, which `shoal runs` lists, shows and removes.
 
-Rules: a run is a folder with a readable `run.json`; other files are ignored. A run that is still
-running is never removed. The driver's process id and start time in `run.json` show whether it
-still runs.
+Rules:
+- A run is a folder with a readable `run.json`; other files are ignored. A run of a sweep is in the
+  folder of the sweep, and is named `SWEEP/RUN`.
+- A run that is still running is never removed. The driver's process id and start time in `run.json`
+  show whether it still runs.
 """
 
-import json
+import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.model.errors import LedgerError, UsageError
+from shoal.model.json_files import read_json
 from shoal.model.result import ThresholdResult
 from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
+
+SWEEP_FILE: Final = "sweep.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,22 @@ class RunSummary:
     sentence: str | None
     missed: tuple[str, ...] = ()  # a sentence for each missed threshold
     thresholds: int = 0  # how many the run has
+    sweep: str | None = None  # the sweep that it belongs to
+
+    @property
+    def name(self) -> str:
+        """The name of its folder in the folder of runs: `RUN`, or `SWEEP/RUN`."""
+        return self.path.name if self.sweep is None else f"{self.sweep}/{self.path.name}"
+
+    @property
+    def started_us(self) -> int:
+        return int(self.started.timestamp() * 1e6)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "run": self.run,
+            "name": self.name,
+            "sweep": self.sweep,
             "path": str(self.path),
             "state": self.state,
             "started": self.started.isoformat(),
@@ -48,27 +65,49 @@ class RunSummary:
 
 
 def list_runs(runs_dir: Path, *, skip_malformed: bool = False) -> list[RunSummary]:
-    """All runs in a folder, newest first; a malformed one raises, or is skipped."""
+    """All runs in a folder and those of its sweeps, newest first; a malformed one raises, or is
+    skipped."""
     if skip_malformed:
         return list(_readable_runs(runs_dir))
-    if not runs_dir.is_dir():
-        return []
-    found = [summarise(path.parent) for path in runs_dir.glob("*/run.json")]
+    found = [summarise(path) for path in list_all_run_folders(runs_dir)]
     return sorted(found, key=_start_order, reverse=True)
 
 
+def list_all_run_folders(runs_dir: Path) -> list[Path]:
+    """The folders of runs in the folder of runs, and in those of its sweeps."""
+    folders = [runs_dir, *list_sweep_folders(runs_dir)]
+    return [run for folder in folders for run in list_run_folders(folder)]
+
+
+def list_run_folders(folder: Path) -> list[Path]:
+    """The folders of runs in the folder of runs, or in that of a sweep."""
+    return [path.parent for path in folder.glob("*/run.json")] if folder.is_dir() else []
+
+
+def list_sweep_folders(runs_dir: Path) -> list[Path]:
+    """The folders of sweeps."""
+    if not runs_dir.is_dir():
+        return []
+    return [path.parent for path in runs_dir.glob(f"*/{SWEEP_FILE}")]
+
+
 def find_run(runs_dir: Path, name: str | None) -> RunSummary:
-    """The run with that path, folder name, id or prefix of an id; without a name the newest."""
+    """The run with that path, folder name, id or prefix of one; without a name the newest.
+
+    A run of a sweep is `SWEEP/RUN`, also with the beginning of both.
+    """
     for folder in (Path(name), runs_dir / name) if name else ():
         if (folder / "run.json").is_file():
             return summarise(folder)
-    if name and ("/" in name or os.sep in name):  # a path is never a prefix of an id
-        raise _not_a_run(Path(name), name)
+        if (folder / SWEEP_FILE).is_file():
+            raise _sweep_error(folder)
     runs = list(_readable_runs(runs_dir))
     matching = [run for run in runs if name is None or run.run == name]
     if not matching and name and Path(name).exists():
         raise _not_a_run(Path(name), name)
-    matching = matching or [run for run in runs if name and run.run.startswith(name)]
+    matching = matching or [run for run in runs if name and _has_prefix(run, name)]
+    if not matching and name and ("/" in name or os.sep in name):
+        raise _not_a_run(Path(name), name)
     if not matching:
         raise UsageError(
             f"no run {name!r} in {runs_dir}, and no folder with that name"
@@ -79,6 +118,26 @@ def find_run(runs_dir: Path, name: str | None) -> RunSummary:
     if name and len(matching) > 1:
         raise _ambiguous(name, matching)
     return matching[0]
+
+
+def find_run_id(runs_dir: Path, name: str) -> str:
+    """The id of the run whose folder has that name; the name itself, if no folder has it."""
+    run = next((run for run in _readable_runs(runs_dir) if run.name == name), None)
+    return name if run is None else run.run
+
+
+def _has_prefix(run: RunSummary, name: str) -> bool:
+    if run.sweep is None or "/" not in name:
+        return run.run.startswith(name)
+    sweep, _, begun = name.rstrip("/").partition("/")
+    return run.sweep.startswith(sweep) and run.path.name.startswith(begun)
+
+
+def _sweep_error(folder: Path) -> UsageError:
+    return UsageError(
+        f"{folder.name} is a sweep, not a run",
+        remedy=f"name one of its runs, {folder.name}/RUN: shoal runs list {folder.name}",
+    )
 
 
 def _not_a_run(path: Path, name: str) -> UsageError:
@@ -96,10 +155,8 @@ def _not_a_run(path: Path, name: str) -> UsageError:
 
 def _ambiguous(name: str, runs: list[RunSummary]) -> UsageError:
     if runs[0].run != name:
-        return UsageError(
-            f"the ids of {len(runs)} runs start with {name!r}", remedy="give more of the id"
-        )
-    folders = ", ".join(sorted(run.path.name for run in runs))
+        return UsageError(f"{len(runs)} runs start with {name!r}", remedy="give more of the name")
+    folders = ", ".join(sorted(run.name for run in runs))
     return UsageError(
         f"{len(runs)} folders belong to run {name}: {folders}", remedy="give the folders"
     )
@@ -108,9 +165,9 @@ def _ambiguous(name: str, runs: list[RunSummary]) -> UsageError:
 def _readable_runs(runs_dir: Path) -> Iterator[RunSummary]:
     """All runs that can be read, newest first; malformed ones are skipped."""
     found = []
-    for path in runs_dir.glob("*/run.json") if runs_dir.is_dir() else ():
+    for path in list_all_run_folders(runs_dir):
         with suppress(LedgerError):
-            found.append(summarise(path.parent))
+            found.append(summarise(path))
     yield from sorted(found, key=_start_order, reverse=True)
 
 
@@ -140,6 +197,7 @@ def summarise(path: Path) -> RunSummary:
         result.get("sentence"),
         missed=tuple(sentence for each in held for sentence in each.sentences()),
         thresholds=len(held),
+        sweep=path.parent.name if (path.parent / SWEEP_FILE).is_file() else None,
     )
 
 
@@ -157,6 +215,21 @@ def remove_run(summary: RunSummary) -> None:
     shutil.rmtree(summary.path)
 
 
+def remove_sweep(folder: Path, runs: Sequence[RunSummary]) -> None:
+    """Delete the folder of a sweep with its runs, unless the sweep is still running."""
+    is_running = any(run.sweep == folder.name and run.state == "running" for run in runs)
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            is_running = True
+        if is_running:
+            raise UsageError(
+                f"sweep {folder.name} is still running", remedy="stop it first (Ctrl-C)"
+            )
+        shutil.rmtree(folder)
+
+
 def driver_identity() -> dict[str, Any] | None:
     """The identity of this process for `run.json`, so that others see whether it still runs."""
     identity = ProcessIdentity.of(os.getpid())
@@ -170,14 +243,3 @@ def is_driver_alive(driver: object) -> bool:
             return ProcessIdentity(pid, mark).is_alive()
         case _:
             return False
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, or an error that names the file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LedgerError(f"cannot read {path}: {error}") from error
-    if not isinstance(content, dict):
-        raise LedgerError(f"{path} does not contain a JSON object")
-    return content

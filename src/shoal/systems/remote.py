@@ -54,7 +54,7 @@ class RemoteCluster:
     def kill(self, node_id: int) -> None:
         self.entry.kill(node_id)
 
-    def stop(self, node_id: int) -> None:
+    def stop_node(self, node_id: int) -> None:
         self.entry.stop(node_id)
 
     def pause(self, node_id: int) -> None:
@@ -109,7 +109,7 @@ class RemoteLiteCluster(RemoteCluster):
         self._require_node(node_id)
         self._cluster.kill(node_id)
 
-    def stop(self, node_id: int) -> None:
+    def stop_node(self, node_id: int) -> None:
         self._require_node(node_id)
         self._cluster.stop_node(node_id)
 

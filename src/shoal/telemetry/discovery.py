@@ -3,9 +3,10 @@
 Rules:
 - A run is a folder with an event stream in the folder of runs; its clusters and its mirror are
   below it, and are named `RUN/source`, `RUN/target` and `RUN/mirror`.
-- A cluster is found by its entry in the registry, which has its folder; a mirror by its folder
-  below the state folder. Streams of processes that have ended are found too, as long as their
-  folder is.
+- A cluster is found by its entry in the registry, which has its folder; so is a single node
+  (`shoal broker`, `shoal controller`), which is one view of a cluster, by its own entry. A mirror
+  is found by its folder below the state folder. Streams of processes that have ended are found
+  too, as long as their folder is.
 - A stream that this version cannot read is left out.
 """
 
@@ -39,6 +40,16 @@ def mirror_folder(name: str) -> Path:
     return state_dir() / "mirrors" / name
 
 
+def node_file(name: str) -> Path:
+    """The file by which a single node with this name is found."""
+    return state_dir() / "nodes" / f"{name}.json"
+
+
+def list_node_entries() -> list[Path]:
+    """The files of all single nodes."""
+    return sorted((state_dir() / "nodes").glob("*.json"))
+
+
 def find_sources(runs_dir: Path) -> list[EventSource]:
     """All event streams: runs with the newest first, then clusters and mirrors by name."""
     found = [*find_runs(runs_dir), *_find_clusters(), *_find_mirrors()]
@@ -56,7 +67,8 @@ def find_runs(runs_dir: Path) -> Iterator[EventSource]:
 
 
 def _find_clusters() -> Iterator[EventSource]:
-    for file in sorted((state_dir() / "clusters").glob("*.json")):
+    clusters = sorted((state_dir() / "clusters").glob("*.json"))
+    for file in (*clusters, *list_node_entries()):
         try:
             entry = json.loads(file.read_text())
             name, folder = str(entry["name"]), Path(entry["directory"])

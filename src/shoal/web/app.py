@@ -36,6 +36,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from shoal.experiment.sweep_list import describe_sweep
 from shoal.model.errors import ShoalError
 from shoal.web.access import LARGEST_BODY_BYTES, Access
 from shoal.web.children import ChildKind
@@ -45,7 +46,6 @@ from shoal.web.ledgers import MOST_ROWS
 from shoal.web.overview import find_replicas, read_overview, read_proof
 from shoal.web.run_list import (
     RunList,
-    describe_sweep,
     read_manifest,
     read_result,
     read_sweep_result,

@@ -4,21 +4,20 @@ A name from a request is compared with the names of the folders; it never become
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.experiment.runs import read_json, summarise
+from shoal.experiment.runs import list_run_folders, list_sweep_folders, summarise
+from shoal.experiment.sweep_list import describe_sweep
 from shoal.model.errors import LedgerError
+from shoal.model.json_files import read_json
 from shoal.model.result import NEVER
 from shoal.model.run_folder import hide_cluster_properties
 from shoal.report.side_by_side import describe_result
 
 Json = dict[str, Any]
-SWEEP_FILE: Final = "sweep.json"
 # A larger result is listed without its numbers.
 LARGEST_RESULT_BYTES: Final = 64 * 1024 * 1024
 _Stamp = tuple[tuple[int, int] | None, ...]
@@ -82,18 +81,6 @@ def _start_order(summary: Json) -> tuple[int, str]:
     return summary["started_us"], summary["name"]
 
 
-def list_run_folders(folder: Path) -> list[Path]:
-    """The folders of runs in the folder of runs, or in that of a sweep."""
-    return [path.parent for path in folder.glob("*/run.json")] if folder.is_dir() else []
-
-
-def list_sweep_folders(runs_dir: Path) -> list[Path]:
-    """The folders of sweeps."""
-    if not runs_dir.is_dir():
-        return []
-    return [path.parent for path in runs_dir.glob(f"*/{SWEEP_FILE}")]
-
-
 def _list_runs_of(sweeps: Iterable[Path]) -> list[Path]:
     return [run for sweep in sweeps for run in list_run_folders(sweep)]
 
@@ -104,36 +91,6 @@ def find_run_folder(runs_dir: Path, name: str) -> Path | None:
     folders = [p for p in list_sweep_folders(runs_dir) if p.name == sweep] if slash else [runs_dir]
     runs = [run for folder in folders for run in list_run_folders(folder)]
     return next((run for run in runs if run.relative_to(runs_dir).as_posix() == name), None)
-
-
-def describe_sweep(folder: Path, runs: Sequence[Json]) -> Json:
-    """What a sweep varies, how far it came, and how often each verdict was reached."""
-    plan: Json = {}
-    with suppress(LedgerError):
-        plan = read_json(folder / SWEEP_FILE)
-    varied = plan.get("parameters")
-    parameters = (
-        {str(key): list(map(str, values)) for key, values in varied.items()}
-        if isinstance(varied, dict) and all(isinstance(each, list) for each in varied.values())
-        else {}
-    )
-    repeats = plan.get("repeats")
-    combinations = prod(len(values) for values in parameters.values()) if parameters else 0
-    verdicts = Counter(run["verdict"] or "none" for run in runs)
-    is_running = any(run["state"] == "running" for run in runs)
-    done = sum(run["state"] == "finished" and run["verdict"] is not None for run in runs)
-    planned = combinations * repeats if isinstance(repeats, int) else 0
-    return {
-        "kind": "sweep",
-        "name": folder.name,
-        "experiment": str(plan.get("file", folder.name)).removesuffix(".toml"),
-        "state": "running" if is_running else "finished" if done >= planned else "interrupted",
-        "started_us": max((run["started_us"] for run in runs), default=0),
-        "parameters": parameters,
-        "planned": planned,
-        "done": done,
-        "verdicts": dict(verdicts),
-    }
 
 
 def read_sweep_result(folder: Path) -> Json | None:

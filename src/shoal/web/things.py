@@ -1,7 +1,8 @@
 """Runs, clusters and mirrors that write events, and whether they still do.
 
 Ids: `run:NAME`, `run:NAME/source` (also target and mirror), `cluster:NAME`, `mirror:NAME`. The name
-of a run of a sweep is `SWEEP/RUN`.
+of a run of a sweep is `SWEEP/RUN`. A single node is a cluster as that node sees it, named
+`CLUSTER-broker-1`.
 """
 
 import json
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.experiment.runs import list_sweep_folders
 from shoal.model.events import FILE_NAME
 from shoal.runtime.paths import state_dir
 from shoal.runtime.processes import ProcessIdentity
 from shoal.web.event_files import read_chunk, read_meta
-from shoal.web.run_list import list_sweep_folders
 
 Json = dict[str, Any]
 PARTS: Final = ("source", "target", "mirror")
@@ -111,7 +112,7 @@ def _event_files(runs_dir: Path) -> Iterator[tuple[str, Path]]:
     state = state_dir()
     for path in (state / "mirrors").glob(f"*/{FILE_NAME}"):
         yield f"mirror:{path.parent.name}", path
-    for entry in (state / "clusters").glob("*.json"):
+    for entry in (*(state / "clusters").glob("*.json"), *(state / "nodes").glob("*.json")):
         try:
             folder = json.loads(entry.read_bytes())["directory"]
         except (OSError, ValueError, KeyError, TypeError):

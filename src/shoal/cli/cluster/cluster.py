@@ -339,11 +339,9 @@ _add_node_command(
 @name_option_or_argument
 def add_command(*, name: str | None) -> None:
     """Add a broker; it gets its share of the replicas."""
-    entry = registry.find(name)
-    remote = open_remote_cluster(entry)
-    node_id = remote.add()
-    console.say(f"node {node_id} of {entry.name} is ready")
-    sys.stdout.write(f"bootstrap.servers={remote.bootstrap}\n")
+    added = act_on_cluster(name, "add")
+    console.say(f"node {added['node']} is ready")
+    sys.stdout.write(f"bootstrap.servers={added['bootstrap']}\n")
 
 
 @cluster.command("trace")
@@ -386,6 +384,4 @@ def trace_command(*, name: str | None, directory: Path | None, output: Path | No
 @name_option_or_argument
 def down_command(*, name: str | None) -> None:
     """Stop a cluster."""
-    entry = registry.find(name)
-    entry.down()
-    console.say(f"cluster {entry.name} is stopped")
+    act_on_cluster(name, "down")

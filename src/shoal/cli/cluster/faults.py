@@ -8,12 +8,10 @@ from shoal.cli.cluster.names import name_option
 from shoal.cli.shared import console
 from shoal.cli.shared.acting import act_on_cluster
 from shoal.cli.shared.options import SIZE, output_option
-from shoal.lite.cluster import LiteCluster
+from shoal.control.cluster_actions import lite_of
 from shoal.model.errors import UsageError
 from shoal.systems import registry
 from shoal.systems.remote import open_remote_cluster
-from shoal.wire.api_keys import ApiKey
-from shoal.wire.error_codes import Code
 
 _one_way_option = click.option(
     "--one-way", is_flag=True, help="Only from SOURCE to TARGET, not in both directions."
@@ -33,10 +31,6 @@ def fault() -> None:
     shoal cluster fault list
     shoal cluster fault heal                       end all faults
     """
-
-
-def _lite(name: str | None) -> LiteCluster:
-    return open_remote_cluster(registry.find(name)).lite()
 
 
 @fault.command("cut")
@@ -60,14 +54,11 @@ def slow_command(
     *, source: int, target: int, one_way: bool, name: str | None, **slow: int | None
 ) -> None:
     """Delay the traffic between two nodes, or limit its throughput."""
-    found = {key: value for key, value in slow.items() if value}
-    if not found:
+    if not any(slow.values()):
         raise UsageError(
             "a slow link needs a delay or a limit", remedy="set --delay-ms 200 or --bytes-per-s 1MB"
         )
-    _lite(name).slow_link(source, target, one_way=one_way, **found)
-    said = ", ".join(f"{key} {value}" for key, value in found.items())
-    console.say(f"slow ({said}): {source} {'→' if one_way else '↔'} {target}")
+    act_on_cluster(name, "slow", source, target, one_way=one_way, **slow)
 
 
 @fault.command("reset")
@@ -76,8 +67,7 @@ def slow_command(
 @name_option
 def reset_command(*, source: int, target: int, name: str | None) -> None:
     """Reset the TCP connections between two nodes; they may reconnect."""
-    _lite(name).reset_link(source, target)
-    console.say(f"reset: {source} ↔ {target}")
+    act_on_cluster(name, "reset", source, target)
 
 
 @fault.command("isolate")
@@ -104,8 +94,7 @@ def disk_command(*, node_id: int, name: str | None, **fault: Any) -> None:
         raise UsageError(
             "a disk fault needs at least one option", remedy="set --writes EIO, for example"
         )
-    _lite(name).fail_disk(node_id, **fault)
-    console.say(f"disk of node {node_id}: {fault}")
+    act_on_cluster(name, "disk", node_id, **fault)
 
 
 @fault.command("request")
@@ -120,13 +109,9 @@ def disk_command(*, node_id: int, name: str | None, **fault: Any) -> None:
 )
 @click.option("--client-id", help="Only requests of this client.")
 @name_option
-def request_command(
-    *, node_id: int, api: str, error: str | None, name: str | None, **options: Any
-) -> None:
+def request_command(*, node_id: int, api: str, name: str | None, **options: Any) -> None:
     """Make the next requests of an API fail; without an option by closing the connection."""
-    code = None if error is None else _value(Code, error)
-    _lite(name).fail_requests(node_id, _value(ApiKey, api), error=code, **options)
-    console.say(f"the next {options['times']} {api} to node {node_id} will fail")
+    act_on_cluster(name, "request", node_id, api=api, **options)
 
 
 @fault.command("task")
@@ -135,8 +120,7 @@ def request_command(
 @name_option
 def task_command(*, node_id: int, task: str, name: str | None) -> None:
     """Make a background task fail once: 'log cleaner', 'housekeeping', 'heartbeat', …"""
-    _lite(name).fail_task(node_id, task)
-    console.say(f"made {task} of node {node_id} fail")
+    act_on_cluster(name, "task", node_id, task=task)
 
 
 @fault.command("move-leader")
@@ -146,8 +130,7 @@ def task_command(*, node_id: int, task: str, name: str | None) -> None:
 @name_option
 def move_leader_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
     """Move the leadership of a partition to another in-sync replica."""
-    _lite(name).move_leader(topic, partition, node_id)
-    console.say(f"node {node_id} is the leader of {topic}-{partition}")
+    act_on_cluster(name, "move-leader", node_id, topic=topic, partition=partition)
 
 
 @fault.command("shrink-in-sync")
@@ -157,19 +140,7 @@ def move_leader_command(*, topic: str, partition: int, node_id: int, name: str |
 @name_option
 def shrink_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
     """Remove a follower from the in-sync replicas; it may rejoin when it has caught up."""
-    _lite(name).shrink_in_sync(topic, partition, node_id)
-    console.say(f"removed node {node_id} from the in-sync replicas of {topic}-{partition}")
-
-
-def _value(names: type[Code] | type[ApiKey], word: str) -> int:
-    """The number of an error code or API key, given by number or by Kafka's name."""
-    try:
-        return int(word) if word.lstrip("-").isdigit() else int(names[word.upper()])
-    except KeyError:
-        some = ", ".join(list(names.__members__)[:4])
-        raise UsageError(
-            f"{word!r} is not a known name", remedy=f"use a number, or a name such as {some}"
-        ) from None
+    act_on_cluster(name, "shrink-in-sync", node_id, topic=topic, partition=partition)
 
 
 @fault.command("list")
@@ -177,7 +148,7 @@ def _value(names: type[Code] | type[ApiKey], word: str) -> int:
 @output_option
 def list_command(*, name: str | None, output: str) -> None:
     """List the active faults."""
-    found = _lite(name).faults()
+    found = lite_of(open_remote_cluster(registry.find(name))).faults()
     if output == "json":
         console.print_json(found)
         return

@@ -104,7 +104,7 @@ def broker(**given: Any) -> None:
     def on_ready(port: int) -> None:
         console.say(f"broker {spec.broker_id} listens on {spec.advertised_host}:{port}", "green")
 
-    _run(run_broker(spec, on_ready=on_ready, metrics=metrics))
+    _run(run_broker(spec, on_ready=on_ready, metrics=metrics, is_single=True))
 
 
 @click.command()
@@ -145,7 +145,7 @@ def controller(*, may_replace: bool, **given: Any) -> None:
     def on_ready(port: int) -> None:
         console.say(f"controller {spec.controller_id} listens on {spec.host}:{port}", "green")
 
-    _run(run_controller(spec, on_ready=on_ready))
+    _run(run_controller(spec, on_ready=on_ready, is_single=True))
 
 
 def _run(node: Coroutine[Any, Any, None]) -> None:

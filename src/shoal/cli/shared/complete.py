@@ -43,11 +43,37 @@ def complete_experiment(_context: click.Context, begun: str) -> Iterable[str]:
 
 
 @_quietly
-def complete_run(context: click.Context, _begun: str) -> Iterable[str]:
-    """Folders of runs, newest first."""
+def complete_run(context: click.Context, begun: str) -> Iterable[str]:
+    """Folders of runs, newest first; a sweep as `SWEEP/`, and then its runs."""
+    sweep, slash, _ = begun.rpartition("/")
+    if slash:
+        return [f"{sweep}/{name}" for name in _list_newest(context, f"{sweep}/*/run.json")]
+    return [*_list_newest(context, "*/run.json"), *(f"{n}/" for n in _list_sweeps(context))]
+
+
+@_quietly
+def complete_sweep(context: click.Context, _begun: str) -> Iterable[str]:
+    """Folders of sweeps, newest first."""
+    return _list_sweeps(context)
+
+
+@_quietly
+def complete_run_or_sweep(context: click.Context, begun: str) -> Iterable[str]:
+    """Folders of runs and of sweeps, newest first; after `SWEEP/`, its runs."""
+    sweep, slash, _ = begun.rpartition("/")
+    if slash:
+        return [f"{sweep}/{name}" for name in _list_newest(context, f"{sweep}/*/run.json")]
+    return [*_list_newest(context, "*/run.json"), *_list_sweeps(context)]
+
+
+def _list_sweeps(context: click.Context) -> list[str]:
+    return _list_newest(context, "*/sweep.json")
+
+
+def _list_newest(context: click.Context, pattern: str) -> list[str]:
     chosen = context.params.get("runs_dir") or os.environ.get("SHOAL_RUNS_DIR", "runs")
-    found = Path(chosen).glob("*/run.json")
-    return [file.parent.name for file in sorted(found, key=_read_mtime_s, reverse=True)]
+    found = sorted(Path(chosen).glob(pattern), key=_read_mtime_s, reverse=True)
+    return [file.parent.name for file in found]
 
 
 def _read_mtime_s(file: Path) -> float:

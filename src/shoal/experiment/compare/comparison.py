@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from shoal.experiment.compare import measures
 from shoal.experiment.compare.measures import MEASURES, MeasureTest
-from shoal.experiment.runs import RunSummary, read_json
+from shoal.experiment.runs import RunSummary
 from shoal.model.comparison import Column, Comparison, MeasureJudgement, Row
 from shoal.model.errors import UsageError
+from shoal.model.json_files import read_json
 from shoal.model.result import Result
 
 # The fields of `run.json` that are settings of a run; the others are about that one run.

@@ -25,11 +25,11 @@ from shoal.experiment.compare import measures
 from shoal.experiment.compare.comparison import JudgedRun, assemble_comparison, compare_rows
 from shoal.experiment.compare.measures import MEASURES, MeasureTest
 from shoal.experiment.faults.fault_injection import check
-from shoal.experiment.runs import read_json
 from shoal.experiment.safety import Permissions, apply_permissions
 from shoal.experiment.spec import ExperimentSpec, load, qualify_key
 from shoal.model.comparison import EQUAL, NOT_TESTED, MeasureJudgement, ParameterEffect, SweepResult
 from shoal.model.errors import UsageError
+from shoal.model.json_files import read_json
 from shoal.model.tables import Table
 
 MAX_RUNS: Final = 10_000

@@ -7,12 +7,13 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from shoal.client.admin import ConfigEntry, NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.errors import ClientError
 from shoal.client.results import LATEST
+from shoal.control.cluster_actions import ClusterAction, perform
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
@@ -31,17 +32,28 @@ _Result = TypeVar("_Result")
 
 
 class ClusterNodes:
-    """The nodes of a cluster that shoal started."""
+    """The nodes of a cluster that shoal started; acted on as by commands and the page."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.kill = cluster.kill
-        self.pause = cluster.pause
-        self.resume = cluster.resume
-        self.restart = cluster.restart
 
     def node_ids(self) -> list[int]:
         return [node.id for node in self._cluster.nodes()]
+
+    def kill(self, node_id: int) -> None:
+        self._do("kill", node_id)
+
+    def pause(self, node_id: int) -> None:
+        self._do("pause", node_id)
+
+    def resume(self, node_id: int) -> None:
+        self._do("resume", node_id)
+
+    def restart(self, node_id: int) -> None:
+        self._do("restart", node_id)
+
+    def _do(self, name: str, node: int, other: int | None = None, **settings: Any) -> None:
+        perform(self._cluster, ClusterAction(name, node, other, settings))
 
 
 class LiteNodeLinks(ClusterNodes):
@@ -49,22 +61,19 @@ class LiteNodeLinks(ClusterNodes):
 
     def __init__(self, cluster: LiteCluster) -> None:
         super().__init__(cluster)  # type: ignore[arg-type]  # lacks `name`, which is not used here
-        self._lite = cluster
 
     def set_link(self, source: int, target: int, effect: LinkEffect) -> None:
+        delay_ms, bytes_per_s = round(effect.delay_ms), math.ceil(effect.bytes_per_s)
         if effect.is_cut:
-            self._lite.cut_link(source, target, one_way=True)
+            self._do("cut", source, target, one_way=True)
+        elif delay_ms or bytes_per_s:
+            slow = {"delay_ms": delay_ms, "bytes_per_s": bytes_per_s}
+            self._do("slow", source, target, one_way=True, **slow)
         else:
-            self._lite.slow_link(
-                source,
-                target,
-                round(effect.delay_ms),
-                bytes_per_s=math.ceil(effect.bytes_per_s),
-                one_way=True,
-            )
+            self._do("heal", source, target, one_way=True)
 
     def reset_link(self, one: int, two: int) -> None:
-        self._lite.reset_link(one, two)
+        self._do("reset", one, two)
 
 
 class ClusterAdmin:

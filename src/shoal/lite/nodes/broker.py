@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from shoal.lite.api.api_18_api_versions import refuse_version
@@ -29,6 +29,7 @@ from shoal.lite.broker.unserved import GROUP_REQUESTS
 from shoal.lite.metadata.data.status import needs_unclean_election, why_offline
 from shoal.lite.nodes.broker_metrics import BrokerCollector, BrokerGauges, collect_totals
 from shoal.lite.nodes.cluster_metrics import collect_state, single_broker_port
+from shoal.lite.nodes.node_events import view_broker, write_node_events
 from shoal.lite.partitions.replicas import Replicas
 from shoal.lite.testing.faults.answers import inject_fault
 from shoal.lite.testing.faults.channel import NodeChannel
@@ -189,10 +190,12 @@ async def run_broker(
     lifeline: int | None = None,
     faults: socket.socket | None = None,
     metrics: EndpointSpec | None = None,
+    is_single: bool = False,
 ) -> None:
     """Run a broker in this process until it ends; calls `on_ready` with the port.
 
-    With `metrics` it has an endpoint of its own; brokers of a supervisor need none.
+    With `metrics` it has an endpoint of its own, and a single broker writes its own events;
+    brokers of a supervisor need neither.
     """
     raise_file_limit()
     use_batch_scheduling()
@@ -223,7 +226,9 @@ async def run_broker(
         number = await port.start()
         _logger.info("metrics: http://%s:%d/metrics", metrics.host, number)
     on_ready(broker.port)
-    await broker.serve()
+    view = view_broker(spec, broker.core, broker.port)
+    async with write_node_events(view) if is_single else nullcontext():
+        await broker.serve()
     if port is not None:
         await port.close()
 

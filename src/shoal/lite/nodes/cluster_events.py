@@ -13,7 +13,7 @@ Rules:
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -28,6 +28,8 @@ LOOK_EVERY_S: Final = 0.1
 TICK_EVERY_S: Final = 1.0
 ANSWER_TIMEOUT_S: Final = 0.5
 MOST_PARTITIONS: Final = 2000
+# Other work of the event loop runs after each slice.
+_SLICE: Final = 500
 COUNTERS: Final = ("records_in", "bytes_in", "bytes_out", "produce_requests", "fetch_requests")
 
 
@@ -64,10 +66,17 @@ class ClusterEvents:
     """The event stream of one cluster."""
 
     def __init__(
-        self, folder: Path, name: str, seen: SeenCluster, details: Mapping[str, Any]
+        self,
+        folder: Path,
+        name: str,
+        seen: SeenCluster,
+        details: Mapping[str, Any],
+        *,
+        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._writer = EventWriter(folder, "cluster", name, details=details)
         self._seen = seen
+        self._look_every_s = look_every_s
         self._partitions: dict[str, PartitionRecord] = {}
         self._nodes: set[str] = set()
         self._behind: Counter[int] = Counter()
@@ -79,12 +88,13 @@ class ClusterEvents:
 
     async def watch(self) -> None:
         """Look and tick until cancelled."""
-        looks = round(TICK_EVERY_S / LOOK_EVERY_S)
+        looks = round(TICK_EVERY_S / self._look_every_s)
         while True:
             await self._tick()
             for _ in range(looks):
-                self.look()
-                await asyncio.sleep(LOOK_EVERY_S)
+                for _slice in self._look_in_slices():
+                    await asyncio.sleep(0)
+                await asyncio.sleep(self._look_every_s)
 
     def close(self) -> None:
         self.look()
@@ -92,10 +102,14 @@ class ClusterEvents:
 
     def look(self) -> None:
         """Write what has changed."""
+        for _slice in self._look_in_slices():
+            pass
+
+    def _look_in_slices(self) -> Iterator[None]:
         state = self._seen.state()
         if self._applied != (applied := (id(state), state.applied_count)):
+            yield from self._look_at_partitions(state)
             self._applied = applied
-            self._look_at_partitions(state)
         nodes = self._seen.nodes()
         for node in nodes:
             self._write_node(node, state)
@@ -129,23 +143,30 @@ class ClusterEvents:
                 word = "leads" if leads else "in sync"
         self._writer.set_state(_name_of(node), word, reason, details)
 
-    def _look_at_partitions(self, state: ClusterState) -> None:
-        self._behind.clear()
+    def _look_at_partitions(self, state: ClusterState) -> Iterator[None]:
+        """Look at all partitions; the state may change between slices, and is looked at again."""
+        behind: Counter[int] = Counter()
         found: dict[str, PartitionRecord] = {}
-        for topic in state.topics.values():
-            for record in topic.partitions.values():
-                for broker_id in record.replicas:
-                    if broker_id not in record.in_sync:
-                        self._behind[broker_id] += 1
-                if len(found) < MOST_PARTITIONS:
-                    found[f"{topic.name}-{record.partition}"] = record
-        for name, record in found.items():
-            if self._partitions.get(name) is not record:
-                self._write_partition(name, record)
+        records = [
+            (topic.name, record)
+            for topic in state.topics.values()
+            for record in topic.partitions.values()
+        ]
+        for place, (topic_name, record) in enumerate(records, start=1):
+            for broker_id in record.replicas:
+                if broker_id not in record.in_sync:
+                    behind[broker_id] += 1
+            if len(found) < MOST_PARTITIONS:
+                name = f"{topic_name}-{record.partition}"
+                found[name] = record
+                if self._partitions.get(name) is not record:
+                    self._write_partition(name, record)
+            if not place % _SLICE:
+                yield
         for name in self._partitions.keys() - found.keys():
             self._writer.set_state(f"partition {name}", "removed")
             self._writer.forget_state(f"partition {name}")
-        self._partitions = found
+        self._partitions, self._behind = found, behind
 
     def _write_partition(self, name: str, record: PartitionRecord) -> None:
         has_leader = record.leader != NO_LEADER

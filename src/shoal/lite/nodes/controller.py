@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from shoal.lite.base.folder_lock import lock_folder
 from shoal.lite.base.hooks import tracer
@@ -16,6 +17,7 @@ from shoal.lite.base.hooks.request_faults import RequestFaults
 from shoal.lite.base.spec import ControllerSpec
 from shoal.lite.metadata.server.host import ControllerHost
 from shoal.lite.metadata.server.joining import Founding
+from shoal.lite.nodes.node_events import view_controller, write_node_events
 from shoal.lite.raft.storage.small_files import MEMBER_NAME
 from shoal.lite.testing.faults.channel import NodeChannel
 from shoal.model.errors import SystemFailure
@@ -28,8 +30,12 @@ async def run_controller(
     on_ready: Callable[[int], None],
     lifeline: int | None = None,
     faults: socket.socket | None = None,
+    is_single: bool = False,
 ) -> None:
-    """Run a controller in this process until it ends; calls `on_ready` with its port."""
+    """Run a controller in this process until it ends; calls `on_ready` with its port.
+
+    A single controller, without a supervisor, writes its own events.
+    """
     tracer.start_tracing(spec.path.parent, f"c{spec.controller_id}")
     loop = asyncio.get_running_loop()
     report_unhandled_errors(loop)
@@ -72,7 +78,9 @@ async def run_controller(
     port = host.bind(spec.host, port)
     await host.start(spec.advertised_host or spec.host, port)
     on_ready(port)
-    reason = await end
+    view = view_controller(spec, host, port)
+    async with write_node_events(view) if is_single else nullcontext():
+        reason = await end
     if reason is None:
         await host.resign()
     await host.close()

@@ -1580,17 +1580,22 @@ function Cluster({ address }) {
   return html`<main>
     <p><a href="#/">All runs</a></p>
     <h1><span class="kind">cluster</span> ${state.thing.name}</h1>
-    <p class="quiet">${state.thing.details.bootstrap}</p>
+    <p class="quiet">${describeAddress(state.thing.details)}</p>
     <p class="sentence big">${describeThing(state.thing, log)}</p>
     <${DataAge} state=${state} />
     <${Notes} notes=${window.notes} />
-    <${Nodes} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
+    <${Nodes} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} own=${state.thing.details.node} />
     <${Faults} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
     <${ClusterTracks} log=${log} window=${window} query=${address.query} set=${set} />
     <${Partitions} rows=${partitions} query=${address.query} set=${set} />
     <${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${window.isChosen ? window.range : null} />
-    <${LiveTail} id=${id} topics=${[...new Set(partitions.map((row) => row.topic))].sort(compareNames)} chosen=${address.query.topic || ""} onChoose=${(topic) => set({ topic })} isAlive=${state.isAlive} />
+    ${state.thing.details.bootstrap ? html`<${LiveTail} id=${id} topics=${[...new Set(partitions.map((row) => row.topic))].sort(compareNames)} chosen=${address.query.topic || ""} onChoose=${(topic) => set({ topic })} isAlive=${state.isAlive} />` : null}
   </main>`;
+}
+
+// Addresses for clients; of a single node, whose view of its cluster this is.
+function describeAddress({ bootstrap, node, address }) {
+  return node ? `as ${node} at ${address} sees it: counters and processes are its own` : bootstrap;
 }
 
 // Leaders, in-sync and eligible replicas, from the last state of each partition. Pure.
@@ -1603,7 +1608,7 @@ function readPartitions(log) {
   }).sort((a, b) => Number(!a.problem) - Number(!b.problem) || compareNames(a.name, b.name));
 }
 
-function Nodes({ id, log, mayAct, isAlive }) {
+function Nodes({ id, log, mayAct, isAlive, own }) {
   const nodes = currentStates(log, ["broker", "controller"]).sort((a, b) => compareNames(a.object, b.object));
   const tick = log.ticks[log.ticks.length - 1];
   const before = log.ticks[log.ticks.length - 2];
@@ -1613,12 +1618,12 @@ function Nodes({ id, log, mayAct, isAlive }) {
     return { bytes: now ? now.resident_bytes : null, cores: old && tick.t > before.t ? ((now.cpu_s - old.cpu_s) * 1e6) / (tick.t - before.t) : null };
   };
   return html`<section aria-labelledby="nodes"><h2 id="nodes">Brokers and controllers</h2>
-    <ul class="nodes">${nodes.map((event) => html`<${NodeCard} key=${event.object} id=${id} event=${event} usage=${usageOf(event.object)} mayAct=${mayAct} isAlive=${isAlive} />`)}</ul>
+    <ul class="nodes">${nodes.map((event) => html`<${NodeCard} key=${event.object} id=${id} event=${event} usage=${usageOf(event.object)} mayAct=${mayAct && (!own || own === event.object)} isAlive=${isAlive} isSingle=${Boolean(own)} />`)}</ul>
     ${isAlive && !mayAct ? html`<p class="quiet">With <code>shoal serve --allow-actions</code> this page can kill, pause, cut off and restart nodes.</p>` : null}
   </section>`;
 }
 
-function NodeCard({ id, event, usage, mayAct, isAlive }) {
+function NodeCard({ id, event, usage, mayAct, isAlive, isSingle }) {
   const details = event.details || {};
   const isController = event.object.startsWith("controller ");
   const isInside = isController && !details.address;
@@ -1633,12 +1638,14 @@ function NodeCard({ id, event, usage, mayAct, isAlive }) {
   return html`<li class="node"><div class="head"><b>${event.object}</b> <span class=${`state ${stateColor(state).slice(2)}`}>${state}</span></div>
     <p class="quiet">${facts.join(" · ")}</p>
     ${event.reason && isAlive ? html`<p class="quiet">${event.reason}</p>` : null}
-    ${mayAct && !isInside ? html`<${NodeActions} id=${id} event=${event} />` : null}</li>`;
+    ${mayAct && !isInside ? html`<${NodeActions} id=${id} event=${event} isSingle=${isSingle} />` : null}</li>`;
 }
 
-function NodeActions({ id, event }) {
+function NodeActions({ id, event, isSingle }) {
   const [kind, number] = event.object.split(" ");
   const button = (action, label, isDangerous) => html`<${ActionButton} key=${action} body=${{ thing: id, action, node: Number(number) }} label=${label} title=${`${label.toLowerCase()} ${kind} ${number}`} isDangerous=${isDangerous} />`;
+  // A single node that is paused cannot write that it is.
+  if (isSingle) return html`<p class="actions">${button("kill", "Kill", true)} ${button("pause", "Pause")} ${button("resume", "Resume")}</p>`;
   if (event.state === "dead") return html`<p class="actions">${button("restart", "Restart")}</p>`;
   if (event.state === "paused") return html`<p class="actions">${button("resume", "Resume")} ${button("kill", "Kill", true)}</p>`;
   return html`<p class="actions">${button("kill", "Kill", true)} ${button("pause", "Pause")} ${button("cut", "Cut off")} ${button("heal", "Heal")}</p>`;
