@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.audit.follow import CERTAIN, RunFollower, find_certain
+from shoal.audit.growth.increments import Increments
 from shoal.audit.history.lines import parse_line
 from shoal.audit.history.store import import_lines
-from shoal.audit.increments import Increments
 from shoal.audit.read.folder import Ledger
 from shoal.audit.read.read import Piece
 from shoal.audit.self_test.plantings import PLANTINGS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.audit.scratch import SCRATCH
 from shoal.model.exit_codes import ExitCode
-from shoal.pipeline.audit_job import SCRATCH
 from shoal.pipeline.follow import find_raised
 from support.audit.ledgers import busy_run
 from support.spark.cluster import SUBMIT_ARGUMENTS

@@ -16,8 +16,8 @@ back (`docs/guides/follow.md` gives the reason for each kind):
 
 Rules:
 - `RunFollower` is pure: it gets ledgers and a time, and returns events. Its state is the number of
-  lines that it has judged, the answers about their rows (`increments`), and the counts that it has
-  raised. A look judges what new rows touch; its result is that of `find_certain`.
+  lines that it has judged, the answers about their rows (`growth.increments`), and the counts
+  that it has raised. A look judges what new rows touch; its result is that of `find_certain`.
 - Counts only rise. An event has the count of the finding in the group with the most.
 """
 
@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from shoal.audit.audit import Runner, examine, find_assignment_starts, run_here
 from shoal.audit.context import AuditContext, build_context
-from shoal.audit.increments import Increments
+from shoal.audit.growth.increments import Increments
 from shoal.audit.parts import PartKind
 from shoal.audit.read.folder import Ledger
 from shoal.audit.read.read import Piece

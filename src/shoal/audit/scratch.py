@@ -4,8 +4,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from shoal.model.errors import SystemFailure
+
+SCRATCH: Final = "scratch"  # the folder in a run's folder that has those of audits
 
 
 @contextmanager

@@ -23,9 +23,11 @@ from shoal.model.exit_codes import ExitCode
 def clean(*, run: str, dry_run: bool, runs_dir: Path, **rest: Any) -> ExitCode:
     """Delete the topics, mirrored copies and groups that RUN created, also after a crash.
 
-    Only what the run's manifest (created.json) lists is deleted. The manifest has no passwords:
-    give them with --source-command-config and --target-command-config.
+    Only what the run's manifest (created.json) lists is deleted, and what a killed
+    `shoal audit --follow` has left in the run's folder. The manifest has no passwords: give them
+    with --source-command-config and --target-command-config.
     """
+    from shoal.audit.growth.keeper import remove_snapshots
     from shoal.experiment.clean import clean as delete
     from shoal.experiment.runs import find_run
 
@@ -34,6 +36,9 @@ def clean(*, run: str, dry_run: bool, runs_dir: Path, **rest: Any) -> ExitCode:
     if found.state == "running":
         raise UsageError(f"run {found.run} is still running", remedy="stop it first (Ctrl-C)")
     properties = {side: cluster_properties(side, rest) for side in ("source", "target")}
+    if remove_snapshots(found.path, dry_run=dry_run):
+        verb = "would delete" if dry_run else "deleted"
+        console.print_line(f"{verb} the snapshots of a follower in {found.path}")
     done = asyncio.run(delete(found.path, properties, dry_run=dry_run))
     verb = "would delete" if dry_run else "deleted"
     for role, cleaned in done.items():

@@ -18,6 +18,7 @@ from shoal.audit.page.build import build_page, write_page
 from shoal.audit.plan import reads_per_row
 from shoal.audit.read.folder import Ledger, open_ledger
 from shoal.audit.result.conclude import Evidence, conclude
+from shoal.audit.scratch import SCRATCH
 from shoal.audit.usage import DriverUsage
 from shoal.model.errors import SystemFailure
 from shoal.model.result import Result
@@ -26,7 +27,6 @@ from shoal.pipeline.tables import write_tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCRATCH: Final = "scratch"
 LEFT_BEHIND_S: Final = 86_400.0
 
 # With fewer messages an audit in this process ends before Spark has started.

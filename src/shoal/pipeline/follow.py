@@ -3,10 +3,11 @@
 Rules:
 - A run of up to `MOST_ROWS_HERE` rows is judged in this process, from rows in memory. A larger one
   is judged by tasks of the runner that the caller gives, which read its segments.
-- A step judges what new rows touch (`shoal.audit.increments`), so its cost does not grow with the
-  run. Judging takes at most a quarter of one core: after a long step comes a long pause.
+- A step judges what new rows touch (`shoal.audit.growth.increments`), so its cost does not grow
+  with the run. Judging takes at most a quarter of one core: after a long step comes a long pause.
 - The last step follows the end of the run, so that everything committed is judged.
-- Findings that an earlier follower of this run has raised are not raised again.
+- Findings that an earlier follower of this run has raised are not raised again. What it knew is
+  read from its last snapshot (`shoal.audit.growth.keeper`), which is written after the events.
 """
 
 import time
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from shoal.audit.audit import Runner
-from shoal.audit.follow import READ_TABLES, RunFollower
+from shoal.audit.follow import RunFollower
+from shoal.audit.growth.keeper import EVERY_S, Notify, SnapshotKeeper
 from shoal.audit.plan import ROWS_PER_CELL
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.errors import LedgerError
@@ -38,14 +40,20 @@ def follow_run(
     *,
     is_over: Callable[[float], bool],
     report: Report,
+    notify: Notify,
     large_runner: Callable[[], Runner] | None = None,
+    snapshot_every_s: float = EVERY_S,
 ) -> None:
-    """Judge a run until it is over; `is_over` waits that many seconds, at most, and says so."""
+    """Judge a run until it is over; `is_over` waits that many seconds, at most, and says so.
+
+    `notify` is told what becomes of the state of an earlier follower.
+    """
     while not (run_dir / RUN_FILE).exists():
         if is_over(WAIT_FOR_RUN_S):
             return
-    follower = RunFollower(raised=find_raised(run_dir))
-    growing = GrowingLedger(run_dir, READ_TABLES)
+    keeper = SnapshotKeeper(run_dir, notify, every_s=snapshot_every_s)
+    growing, increments = keeper.restore(has_spark=large_runner is not None)
+    follower = RunFollower(raised=find_raised(run_dir), increments=increments)
     has_ended = False
     while True:
         began_s, began_cpu_s = time.monotonic(), time.process_time()
@@ -53,7 +61,9 @@ def follow_run(
             append_event(run_dir, "run", run_dir.name, event)
             report(event)
         if has_ended:
+            keeper.remove()
             return
+        keeper.keep(growing, follower.increments)
         took_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
         has_ended = is_over(max(PERIOD_S, cpu_s / MOST_SHARE) - min(took_s, PERIOD_S))
 

@@ -9,12 +9,13 @@ Rules:
   one another as they committed.
 - Rows are divided by ranges of sequences, so that new rows touch few of them. Small pieces of a
   range are joined, so that there are few, however many segments a run has.
+- Every piece names the row groups that its rows are from, so that another process can have the
+  same pieces, and reads their rows only when it needs them (`snapshot`).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,9 +23,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.arrays import Ints, Rows, ints
+from shoal.audit.arrays import LARGEST, Ints, Rows, ints
 from shoal.audit.read.folder import RANGED, Ledger, RowGroup, read_footer
-from shoal.audit.read.read import MemoryPiece, Piece, RowGroupPiece, Vocabulary, read_rows
+from shoal.audit.read.read import (
+    POSITION,
+    KeptPiece,
+    MemoryPiece,
+    Piece,
+    RowGroupPiece,
+    Vocabulary,
+    Within,
+    read_rows,
+)
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import TABLES
 from shoal.model.run_folder import RunFolder
@@ -34,28 +44,43 @@ _MOST_PIECES: Final = 16
 
 
 @dataclass
-class _Block:
+class LedgerBlock:
     """The rows of one table in one range of sequences, in a few pieces."""
 
-    pieces: list[MemoryPiece] = field(default_factory=list)
+    pieces: list[KeptPiece] = field(default_factory=list)
     groups: list[RowGroup] = field(default_factory=list)
+
+
+@dataclass
+class GrowingState:
+    """What was read up to a line of the commit log: rows, or the footers of segments."""
+
+    lines: int = 0
+    blocks: dict[tuple[str, int], LedgerBlock] = field(default_factory=dict)
+    footers: dict[Path, list[RowGroup]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)  # in blocks, by table
+    positions: Counter[str] = field(default_factory=Counter)  # of the next footer, by table
+    names: int = 0  # of pieces
 
 
 class GrowingLedger:
     """Reads a run folder again and again; each time only what is new."""
 
-    def __init__(self, directory: Path, tables: Iterable[str]) -> None:
-        self.directory = directory
+    def __init__(
+        self, directory: Path, tables: Iterable[str], state: GrowingState | None = None
+    ) -> None:
+        """`state` is that of an earlier process, whose ledgers were the first lines of these."""
+        self.directory = directory.resolve()  # pieces have the same names in every process
+        self.state = state or GrowingState()
         # The receipts that the last read has added, in the order in which they were committed.
         self.new_receipts: list[Piece] = []
         self._words = Vocabulary()
         self._tables = tuple(tables)
-        self._blocks: dict[tuple[str, int], _Block] = {}
-        self._rows: Counter[str] = Counter()  # by table
         self._read: set[Path] = set()
-        self._footers: dict[Path, list[RowGroup]] = {}
-        self._positions: Counter[str] = Counter()  # of the next footer, by table
-        self._names = count()
+        if self.state.lines:
+            folder = RunFolder.open(self.directory)
+            folder = replace(folder, commits=folder.commits[: self.state.lines])
+            self._read = {each.path for table in self._tables for each in folder.segments(table)}
 
     def count_committed(self) -> int:
         """Return the rows of these tables up to the last complete line of the commit log."""
@@ -67,19 +92,21 @@ class GrowingLedger:
 
         The footer of a segment is read once.
         """
-        self._blocks.clear()
+        state = self.state
+        state.blocks.clear()
         folder = _with_one_clock(RunFolder.open(self.directory))
+        state.lines = len(folder.commits)
         self.new_receipts = []
         tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
         for table in self._tables:
             for segment in folder.segments(table):
-                if segment.path not in self._footers:
-                    groups = list(read_footer(segment, table, self._positions[table]))
-                    self._footers[segment.path] = groups
-                    self._positions[table] += segment.rows
-                tables[table] += self._footers[segment.path]
+                if segment.path not in state.footers:
+                    groups = list(read_footer(segment, table, state.positions[table]))
+                    state.footers[segment.path] = groups
+                    state.positions[table] += segment.rows
+                tables[table] += state.footers[segment.path]
                 if table == "receipts" and segment.path not in self._read:
-                    self.new_receipts += [group.piece for group in self._footers[segment.path]]
+                    self.new_receipts += [group.piece for group in state.footers[segment.path]]
                 self._read.add(segment.path)
         return Ledger([folder], tables)
 
@@ -89,66 +116,82 @@ class GrowingLedger:
         The row groups of new rows do not cross these sequences; a row group never changes.
         """
         folder = RunFolder.open(self.directory)
+        self.state.lines = len(folder.commits)
         self.new_receipts = []
         for table in self._tables:
-            new = [each for each in folder.segments(table) if each.path not in self._read]
+            new = [each.path for each in folder.segments(table) if each.path not in self._read]
             if new:
-                self._add(
-                    table, self._read_segments(table, [segment.path for segment in new]), cuts
-                )
+                self._add(table, self._find_row_groups(table, new), cuts)
+                self._read.update(new)
         tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
-        for (table, _), block in sorted(self._blocks.items()):
+        for (table, _), block in sorted(self.state.blocks.items()):
             tables[table] += block.groups
         return Ledger([_with_one_clock(folder)], tables)
 
-    def _add(self, table: str, rows: Rows, cuts: Sequence[int]) -> None:
-        """Add new rows of a table to their blocks."""
-        size = len(next(iter(rows.values())))
-        positions = np.arange(self._rows[table], self._rows[table] + size, dtype=np.int64)
-        self._rows[table] += size
+    def _find_row_groups(self, table: str, paths: list[Path]) -> list[tuple[RowGroupPiece, int]]:
+        """Return the row groups of new segments, each with its rows."""
+        found = []
+        for path in paths:
+            try:
+                footer = pq.read_metadata(path)
+            except (OSError, pa.ArrowException) as error:
+                raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
+            for number in range(footer.num_row_groups):
+                size = footer.row_group(number).num_rows
+                found.append((RowGroupPiece(str(path), number, self.state.rows[table]), size))
+                self.state.rows[table] += size
+        return found
+
+    def _add(
+        self, table: str, added: Sequence[tuple[RowGroupPiece, int]], cuts: Sequence[int]
+    ) -> None:
+        """Add new row groups of a table to their blocks."""
+        sources = [source for source, _ in added]
+        rows = self._read_rows(table, sources)
+        size = len(rows[POSITION])
         if table == "receipts" and size:
-            self.new_receipts.append(self._piece(table, rows, positions))
+            self.new_receipts.append(self._piece(table, rows, sources))
+        edges = ints([0, *cuts])
         numbers = np.zeros(size, dtype=np.int64)
         if "sequence" in rows:
             # Sequences below 0 have a block of their own.
-            numbers = np.searchsorted(ints([0, *cuts]), rows["sequence"], side="right")
+            numbers = np.searchsorted(edges, rows["sequence"], side="right")
+        source_of_row = np.repeat(np.arange(len(added)), [count for _, count in added])
         for number in np.unique(numbers).tolist():
             own = np.flatnonzero(numbers == number)
-            piece = self._piece(
-                table, {n: column[own] for n, column in rows.items()}, positions[own]
-            )
-            block = self._blocks.setdefault((table, number), _Block())
-            block.pieces.append(piece)
+            within = Within("sequence", [_bounds(edges, number)]) if "sequence" in rows else None
+            block = self.state.blocks.setdefault((table, number), LedgerBlock())
+            own_sources = [sources[n] for n in np.unique(source_of_row[own]).tolist()]
+            own_rows = {name: column[own] for name, column in rows.items()}
+            block.pieces.append(self._piece(table, own_rows, own_sources, within))
             if len(block.pieces) > _MOST_PIECES:
-                joined = {
-                    name: np.concatenate([each.columns[name] for each in block.pieces])
-                    for name in rows
-                }
-                order = np.concatenate([_positions(each) for each in block.pieces])
-                block.pieces[:] = [self._piece(table, joined, order)]
+                joined = [source for each in block.pieces for source in each.sources]
+                together = self._read_rows(table, block.pieces)
+                block.pieces[:] = [self._piece(table, together, joined, within)]
                 block.groups.clear()
             block.groups += [self._group(each) for each in block.pieces[len(block.groups) :]]
 
-    def _piece(self, table: str, rows: Rows, positions: Ints) -> MemoryPiece:
+    def _read_rows(self, table: str, pieces: Sequence[Piece]) -> Rows:
+        names = [POSITION, *(name for name, _ in TABLES[table])]
+        return read_rows(table, pieces, names, vocabulary=self._words)
+
+    def _piece(
+        self,
+        table: str,
+        rows: Rows,
+        sources: Sequence[RowGroupPiece],
+        within: Within | None = None,
+    ) -> KeptPiece:
         """Name some rows: a name is never used twice."""
-        path = f"{self.directory}#{table}-{next(self._names)}"
-        return MemoryPiece(path, rows, self._words.names, int(positions[0]), positions)
+        path = f"#{table}-{self.state.names}"
+        self.state.names += 1
+        positions = rows[POSITION]
+        columns = {name: column for name, column in rows.items() if name != POSITION}
+        held = MemoryPiece(path, columns, self._words.names, int(positions[0]), positions)
+        return KeptPiece(path, table, tuple(sources), within, held)
 
-    def _read_segments(self, table: str, paths: list[Path]) -> Rows:
-        names = [name for name, _ in TABLES[table]]
-        pieces = []
-        for path in paths:
-            try:
-                groups = pq.read_metadata(path).num_row_groups
-            except (OSError, pa.ArrowException) as error:
-                raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
-            pieces += [RowGroupPiece(str(path), number, 0) for number in range(groups)]
-        rows = read_rows(table, pieces, names, vocabulary=self._words)
-        self._read.update(paths)
-        return rows
-
-    def _group(self, piece: MemoryPiece) -> RowGroup:
-        rows = piece.columns
+    def _group(self, piece: KeptPiece) -> RowGroup:
+        rows = piece.load().columns
         ranges: dict[str, tuple[int, int]] = {
             name: _range(rows[name]) for name in RANGED if name in rows
         }
@@ -171,9 +214,10 @@ def _with_one_clock(folder: RunFolder) -> RunFolder:
     return replace(folder, plan={**folder.plan, "one_clock": True})
 
 
-def _positions(piece: MemoryPiece) -> Ints:
-    assert piece.positions is not None  # noqa: S101 - every piece made here has them
-    return piece.positions
+def _bounds(edges: Ints, number: int) -> tuple[int, int]:
+    """Return the sequences [low, high) of a block."""
+    low = int(edges[number - 1]) if number else -LARGEST
+    return low, int(edges[number]) if number < len(edges) else LARGEST
 
 
 def _range(values: Any) -> tuple[int, int]:

@@ -63,7 +63,35 @@ class MemoryPiece(NamedTuple):
     positions: Array | None = None
 
 
-Piece = RowGroupPiece | MemoryPiece
+@dataclass(slots=True, eq=False)
+class KeptPiece:
+    """Rows of some row groups, read when a task first needs them, and kept in memory from then."""
+
+    path: str  # its name
+    table: str
+    sources: tuple[RowGroupPiece, ...]
+    within: "Within | None" = None
+    rows: MemoryPiece | None = None
+
+    @property
+    def position(self) -> int:
+        """The position of the first row."""
+        return self.load().position
+
+    def load(self) -> MemoryPiece:
+        if self.rows is None:
+            words = Vocabulary()
+            names = [POSITION, *(name for name, _ in TABLES[self.table])]
+            columns = read_rows(
+                self.table, self.sources, names, vocabulary=words, within=self.within
+            )
+            positions = columns.pop(POSITION)
+            first = int(positions[0]) if len(positions) else 0
+            self.rows = MemoryPiece(self.path, columns, words.names, first, positions)
+        return self.rows
+
+
+Piece = RowGroupPiece | MemoryPiece | KeptPiece
 
 
 class ProducerIncarnation(NamedTuple):
@@ -136,7 +164,8 @@ def read_rows(
     if PRODUCER_NUMBER in chunks:
         stored += [name for name in _PRODUCER if name not in stored]
     types = dict(TABLES[table]) | {POSITION: "int64", PRODUCER_NUMBER: "dictionary"}
-    for piece in pieces:
+    for each in pieces:
+        piece = each.load() if isinstance(each, KeptPiece) else each
         if isinstance(piece, MemoryPiece):
             rows = _read_memory_piece(piece, stored, types, vocabulary)
         else:
@@ -152,7 +181,7 @@ def read_rows(
     return {name: _whole(arrays, NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
 
 
-def _positions(piece: Piece, count: int) -> Array:
+def _positions(piece: RowGroupPiece | MemoryPiece, count: int) -> Array:
     if isinstance(piece, MemoryPiece) and piece.positions is not None:
         return piece.positions
     return np.arange(piece.position, piece.position + count, dtype=np.int64)

@@ -44,6 +44,7 @@ def follow_to_the_end(
         run_dir,
         is_over=is_over,
         report=partial(_report, output),
+        notify=console.err.print,
         large_runner=_spark_runner(start_spark),
     )
 

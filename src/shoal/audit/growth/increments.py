@@ -7,21 +7,22 @@ changes the answer of its cell of sequences and of its block of offsets; all oth
 Rules:
 - Cells begin at cuts that are never moved: a new one is made above all rows so far, once the last
   cell has enough. Blocks of offsets begin at multiples of their width.
-- The name of a cell has the names of its row groups, so a row group never changes.
+- The name of an answer is a digest of its row groups' names, so a row group never changes. It is
+  the same in every process: a later one continues from the answers of this one (`snapshot`).
 - Cells are judged without knowledge of other cells, which decides only about what is missing, in a
   context without what only pictures, latencies and missing messages need.
 - Receipts are walked once, in the order in which they were committed.
 """
 
-import pickle
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 import numpy as np
 
 from shoal.audit.arrays import NONE, ints
-from shoal.audit.context import AuditContext, Knowledge
+from shoal.audit.context import AuditContext, Knowledge, Stream
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.plan import as_ranges, plan_cells, plan_offset_cells
 from shoal.audit.read.folder import Ledger
@@ -45,7 +46,11 @@ _KEPT: Final = frozenset(
 )
 _FINDINGS: Final = frozenset(finding.value for finding in Finding)
 
+_DIGEST_BYTES: Final = 16
+
 Run = Any  # `audit.Runner`, which this module must not import
+_Answers = dict[bytes, list[TaskPart]]
+_Judge = Callable[[Sequence[Task]], list[list[TaskPart]]]
 
 
 def name_of(piece: Piece) -> Hashable:
@@ -60,9 +65,12 @@ class Increments:
     rows_per_cell: int = ROWS_PER_CELL
     cuts: list[int] = field(default_factory=lambda: [0])
     judged: int = 0  # tasks of the last look
-    _answers: dict[Hashable, list[TaskPart]] = field(default_factory=dict)
-    _walks: list[list[TaskPart]] = field(default_factory=list)
+    # By the digest of a task's name: of cells, and of blocks of offsets.
+    of_cells: dict[bytes, list[TaskPart]] = field(default_factory=dict)
+    of_blocks: dict[bytes, list[TaskPart]] = field(default_factory=dict)
+    walks: list[list[TaskPart]] = field(default_factory=list)
     _walked: set[Hashable] = field(default_factory=set)
+    _streams: dict[Stream, bytes] = field(default_factory=dict)  # their digests
 
     def judge_cells(
         self, ledger: Ledger, context: AuditContext, run: Run
@@ -74,10 +82,11 @@ class Increments:
         cells = [
             replace(cell, is_again=True) for cell in plan_cells(ledger, planned, cuts=self.cuts)
         ]
-        known = _CellNames(lean)
+        known = _CellNames(lean, self._streams)
         names = [known.name(cell) for cell in cells]
         self.judged = 0
-        return self._run(cells, names, run, lean), lean
+        answers, self.of_cells = self._run(cells, names, self.of_cells, lambda own: run(own, lean))
+        return answers, lean
 
     def judge_offsets(
         self, ledger: Ledger, summaries: Summaries, run: Run, lean: AuditContext
@@ -96,45 +105,36 @@ class Increments:
                     ledger, cluster, own, unproven=unproven, offsets_per_cell=width
                 )
         names = [
-            (cell.cluster, cell.ranges, cell.unproven, *_name_pieces(cell.attempts, cell.receipts))
+            _digest(
+                cell.cluster, cell.ranges, cell.unproven, *_pieces(cell.attempts, cell.receipts)
+            )
             for cell in cells
         ]
-        return self._run(cells, names, run, lean)
+        judged = self._run(cells, names, self.of_blocks, lambda own: run(own, lean))
+        answers, self.of_blocks = judged
+        return answers
 
     def walk(self, pieces: Sequence[Piece], run: Run, lean: AuditContext) -> list[list[TaskPart]]:
         """Walk row groups of receipts that were not walked, and return all walks so far."""
         new = [piece for piece in pieces if name_of(piece) not in self._walked]
         tasks = [
-            LedgerWalk(len(self._walks) + number, "receipts", tuple(new[at : at + PIECES_PER_WALK]))
+            LedgerWalk(len(self.walks) + number, "receipts", tuple(new[at : at + PIECES_PER_WALK]))
             for number, at in enumerate(range(0, len(new), PIECES_PER_WALK))
         ]
-        self._walks += [_thin(parts) for parts in (run(tasks, lean) if tasks else ())]
+        self.walks += [_thin(parts) for parts in (run(tasks, lean) if tasks else ())]
         self._walked.update(map(name_of, new))
-        return self._walks
+        return self.walks
 
     def _run(
-        self, tasks: Sequence[Task], names: Sequence[Hashable], run: Run, lean: AuditContext
-    ) -> list[list[TaskPart]]:
-        new = [n for n, name in enumerate(names) if name not in self._answers]
-        answers = run([tasks[n] for n in new], lean) if new else []
+        self, tasks: Sequence[Task], names: Sequence[bytes], known: _Answers, judge: _Judge
+    ) -> tuple[list[list[TaskPart]], _Answers]:
+        """Return the answers in the order of the tasks, and by name without those of no task."""
+        new = [n for n, name in enumerate(names) if name not in known]
+        answers = judge([tasks[n] for n in new]) if new else []
         self.judged += len(new)
-        for number, parts in zip(new, answers, strict=True):
-            self._answers[names[number]] = _thin(parts)
-        kept = [self._answers[name] for name in names]
-        is_of_cells = bool(tasks) and isinstance(tasks[0], MessageCell)
-        self._forget(names, is_of_cells=is_of_cells)
-        return kept
-
-    def _forget(self, names: Sequence[Hashable], *, is_of_cells: bool) -> None:
-        """Forget answers of this kind whose task is gone."""
-        wanted = set(names)
-        gone = [
-            name
-            for name in self._answers
-            if name not in wanted and (name[0] == "cell") is is_of_cells  # type: ignore[index]
-        ]
-        for name in gone:
-            del self._answers[name]
+        judged = {names[n]: _thin(parts) for n, parts in zip(new, answers, strict=True)}
+        kept = {name: judged.get(name) or known.get(name, []) for name in names}
+        return [kept[name] for name in names], kept
 
     def _extend_cuts(self, ledger: Ledger) -> None:
         """Close the last cell when it has enough rows: later sequences belong to a new one."""
@@ -172,23 +172,38 @@ def make_lean(context: AuditContext) -> AuditContext:
 class _CellNames:
     """Names cells by their rows and by what the context says of their sequences."""
 
-    def __init__(self, lean: AuditContext) -> None:
-        self._shared = pickle.dumps(replace(lean, extents={}, scratch=None))
-        self._streams = tuple(sorted(lean.extents))
+    def __init__(self, lean: AuditContext, digests: dict[Stream, bytes]) -> None:
+        """`digests` are those of streams that are known; others are added."""
+        kept = replace(lean, extents={}, scratch=None)
+        self._shared = [(each.name, _in_order(getattr(kept, each.name))) for each in fields(kept)]
+        streams = sorted(lean.extents)
+        digests |= {stream: _digest(*stream) for stream in streams if stream not in digests}
+        joined = b"".join(digests[stream] for stream in streams)
+        self._streams = np.frombuffer(joined, dtype=np.uint8).reshape(-1, _DIGEST_BYTES)
         self._extents = np.array(
-            [lean.extents[stream] for stream in self._streams], dtype=np.int64
+            [lean.extents[stream] for stream in streams], dtype=np.int64
         ).reshape(-1, 2)
 
-    def name(self, cell: MessageCell) -> Hashable:
+    def name(self, cell: MessageCell) -> bytes:
         own = np.clip(self._extents, cell.low, cell.high)
         begun = np.flatnonzero((own > cell.low).any(axis=1))
-        streams = tuple(self._streams[number] for number in begun.tolist())
         tables = (cell.attempts, cell.receipts, cell.log, cell.keys, cell.transactions)
-        extents = own[begun].tobytes()
-        return ("cell", cell.low, cell.high, *_name_pieces(*tables), streams, extents, self._shared)
+        extents = (self._streams[begun].tobytes(), own[begun].tobytes())
+        return _digest(cell.low, cell.high, _pieces(*tables), *extents, self._shared)
 
 
-def _name_pieces(*tables: Iterable[Piece]) -> tuple[tuple[Hashable, ...], ...]:
+def _in_order(value: Any) -> Any:
+    """Return sets and mappings as lists whose order is the same in every process."""
+    if isinstance(value, Mapping):
+        return sorted((repr(key), repr(_in_order(each))) for key, each in value.items())
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
+
+
+def _digest(*name: Any) -> bytes:
+    return hashlib.blake2b(repr(name).encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _pieces(*tables: Iterable[Piece]) -> tuple[tuple[Hashable, ...], ...]:
     return tuple(tuple(map(name_of, pieces)) for pieces in tables)
 
 
