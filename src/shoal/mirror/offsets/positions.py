@@ -6,12 +6,14 @@ one, or null), and `positions`: a row for each partition with `topic`, `partitio
 source offset below which everything is at the target or was dropped on purpose. The positions of a
 file that is not final are valid too: the mirror copied at least that far.
 
-The file is replaced atomically, so a reader never sees half of it.
+The file is replaced atomically, so a reader never sees half of it. What has not changed is written
+again after ten seconds only: with thousands of partitions writing costs more than an idle mirror.
 """
 
 import json
 import os
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,22 @@ from shoal.model.topics import TopicPartition
 FORMAT: Final = 1
 READER: Final = "mirror"
 FILE_LIMIT_BYTES: Final = 64 << 20
+UNCHANGED_EVERY_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class PositionsFile:
+    """The file of one mirror, which is written when something has changed."""
+
+    path: Path
+    _written: tuple[Any, ...] = ()
+    _at_s: float = field(default=-UNCHANGED_EVERY_S)
+
+    def write(self, status: MirrorStatus, *, final: bool, now_s: float) -> None:
+        content = (status.positions, status.counts, dict(status.deliveries), final)
+        if content != self._written or now_s - self._at_s >= UNCHANGED_EVERY_S:
+            write_positions(self.path, status, final=final)
+            self._written, self._at_s = content, now_s
 
 
 def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
@@ -44,7 +62,7 @@ def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
     fresh = path.with_name(path.name + ".new")
     try:
         with fresh.open("w", encoding="utf-8") as file:
-            json.dump(body, file)
+            file.write(json.dumps(body))  # many times faster than `json.dump`
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
