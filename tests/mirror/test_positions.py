@@ -1,11 +1,13 @@
-"""The positions file: written when something has changed, and now and then otherwise."""
+"""How often positions and checkpoints are written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.mirror.copy.intake import Counts
 from shoal.mirror.offsets.positions import UNCHANGED_EVERY_S, PositionsFile, read_positions
+from shoal.mirror.run.checkpointer import find_pause_s
 from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
 
@@ -45,3 +47,20 @@ def test_what_has_changed_is_written(
     assert path.exists() == is_written
     if is_written:
         assert read_positions(path) == later.positions
+
+
+def test_rows_follow_partitions_that_move_and_appear(tmp_path: Path) -> None:
+    path = tmp_path / "positions.json"
+    file = PositionsFile(path)
+    second, third = TopicPartition("t", 1), TopicPartition('a "quoted" name', 2)
+    steps = [{PLACE: 1, second: 5}, {PLACE: 3, second: 5}, {PLACE: 3, second: 6, third: 1}, {}]
+    for number, positions in enumerate(steps):
+        file.write(replace(status(0), positions=positions), final=False, now_s=float(number))
+        assert read_positions(path) == positions
+
+
+@pytest.mark.parametrize(
+    ("written", "pause_s"), [(0, 1.0), (1, 1.0), (50, 1.0), (100, 2.0), (500, 5.0), (100_000, 5.0)]
+)
+def test_many_checkpoints_are_further_apart(written: int, pause_s: float) -> None:
+    assert find_pause_s(written) == pause_s

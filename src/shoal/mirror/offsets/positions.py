@@ -13,7 +13,7 @@ again after ten seconds only: with thousands of partitions writing costs more th
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,22 +28,51 @@ FILE_LIMIT_BYTES: Final = 64 << 20
 UNCHANGED_EVERY_S: Final = 10.0
 
 
-@dataclass(slots=True)
 class PositionsFile:
     """The file of one mirror, which is written when something has changed."""
 
-    path: Path
-    _written: tuple[Any, ...] = ()
-    _at_s: float = field(default=-UNCHANGED_EVERY_S)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._positions: Mapping[TopicPartition, int] = {}
+        self._rows: dict[TopicPartition, str] = {}  # of `_positions`, in order
+        self._rest: tuple[object, ...] = ()  # what else was written
+        self._at_s = -UNCHANGED_EVERY_S
 
     def write(self, status: MirrorStatus, *, final: bool, now_s: float) -> None:
-        content = (status.positions, status.counts, dict(status.deliveries), final)
-        if content != self._written or now_s - self._at_s >= UNCHANGED_EVERY_S:
-            write_positions(self.path, status, final=final)
-            self._written, self._at_s = content, now_s
+        """Write the file, unless what it has is as new."""
+        rest = (status.counts, dict(status.deliveries), final)
+        is_old = now_s - self._at_s >= UNCHANGED_EVERY_S
+        if is_old or rest != self._rest or status.positions != self._positions:
+            self._keep_rows(status.positions)
+            self._replace(_head(status, final=final))
+            self._rest, self._at_s = rest, now_s
+
+    def _keep_rows(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Make the rows of partitions that have moved."""
+        if positions.keys() != self._positions.keys():
+            self._rows = {tp: _row(tp, positions[tp]) for tp in sorted(positions)}
+        else:
+            moved = positions.items() - self._positions.items()
+            self._rows.update({tp: _row(tp, offset) for tp, offset in moved})
+        self._positions = positions
+
+    def _replace(self, head: str) -> None:
+        fresh = self._path.with_name(self._path.name + ".new")
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                file.write(f'{head[:-1]}, "positions": [{", ".join(self._rows.values())}]}}')
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+        except OSError as error:
+            raise LedgerError(
+                f"cannot write the positions of the mirror to {self._path}: {error.strerror}",
+                remedy="choose a file in an existing folder with free space",
+            ) from error
 
 
-def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
+def _head(status: MirrorStatus, *, final: bool) -> str:
+    """The object without the positions."""
     body = {
         "format": FORMAT,
         "reader": READER,
@@ -54,27 +83,16 @@ def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
             name: {"delivery": one.delivery, "why": one.why}
             for name, one in status.deliveries.items()
         },
-        "positions": [
-            {"topic": tp.topic, "partition": tp.partition, "offset": offset}
-            for tp, offset in sorted(status.positions.items())
-        ],
     }
-    fresh = path.with_name(path.name + ".new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(body))  # many times faster than `json.dump`
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise LedgerError(
-            f"cannot write the positions of the mirror to {path}: {error.strerror}",
-            remedy="choose a file in an existing folder with free space",
-        ) from error
+    return json.dumps(body)
+
+
+def _row(tp: TopicPartition, offset: int) -> str:
+    return json.dumps({"topic": tp.topic, "partition": tp.partition, "offset": offset})
 
 
 def read_positions(path: Path) -> dict[TopicPartition, int]:
-    """Read the positions in a file that `write_positions` wrote."""
+    """Read the positions in a file that `PositionsFile` wrote."""
     return _read(path)[0]
 
 
