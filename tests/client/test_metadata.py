@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from shoal.client.cluster.metadata import (
+    RECENT_ANSWERS,
     BrokerAddress,
     ClusterMetadata,
     MetadataCache,
+    MetadataReader,
     PartitionMetadata,
     TopicMetadata,
     from_response,
@@ -133,6 +135,56 @@ def test_a_response_of_every_version_is_read(version: int) -> None:
     assert known.partitions[3].isr == (2,)
     assert known.partitions[3].leader_epoch == (7 if version >= 7 else -1)
     assert read.leader(TopicPartition("t", 3)) == 2
+
+
+def metadata_frame(leader_epoch: int, *, correlation_id: int, version: int = 9) -> memoryview:
+    partition = {
+        "error_code": Code.NONE,
+        "partition_index": 0,
+        "leader_id": 1,
+        "leader_epoch": leader_epoch,
+        "replica_nodes": (1,),
+        "isr_nodes": (1,),
+        "offline_replicas": (),
+    }
+    topic = {"error_code": Code.NONE, "name": "t", "is_internal": False, "partitions": [partition]}
+    values = {
+        "throttle_time": 0,
+        "brokers": [{"node_id": 1, "host": "b", "port": 9, "rack": None}],
+        "cluster_id": "c",
+        "controller_id": 1,
+        "topics": [topic],
+    }
+    cls = response_class(ApiKey.METADATA, version)
+    return memoryview(encode_response(build(cls, values), correlation_id=correlation_id))
+
+
+def test_an_unchanged_response_is_not_decoded_again() -> None:
+    reader = MetadataReader()
+    first = reader.read(metadata_frame(1, correlation_id=1), 9)
+    assert reader.read(metadata_frame(1, correlation_id=2), 9) is first
+    changed = reader.read(metadata_frame(2, correlation_id=3), 9)
+    assert changed.topics["t"].partitions[0].leader_epoch == 2
+    other_version = metadata_frame(2, correlation_id=3, version=8)
+    assert reader.read(other_version, 8) == changed
+
+
+def test_an_old_response_that_is_repeated_replaces_no_newer_leader() -> None:
+    reader, cache = MetadataReader(), MetadataCache(300)
+    old = metadata_frame(1, correlation_id=1)
+    for frame in (old, metadata_frame(2, correlation_id=2), old):
+        cache.update(reader.read(frame, 9), 0.0)
+    assert cache.current.topics["t"].partitions[0].leader_epoch == 2
+
+
+def test_only_recent_responses_are_kept() -> None:
+    reader = MetadataReader()
+    first = reader.read(metadata_frame(0, correlation_id=0), 9)
+    for epoch in range(1, RECENT_ANSWERS + 1):
+        reader.read(metadata_frame(epoch, correlation_id=epoch), 9)
+    again = reader.read(metadata_frame(0, correlation_id=9), 9)
+    assert again is not first
+    assert again == first
 
 
 def api_versions(

@@ -12,6 +12,7 @@ Rules:
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from shoal.client.client import Client
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.mm2.heartbeats import Heartbeats
 from shoal.mirror.mm2.topics import TopicPlan, Topics
-from shoal.mirror.offsets.positions import write_positions
+from shoal.mirror.offsets.positions import PositionsFile
 from shoal.mirror.routes import Route
 from shoal.mirror.run.clients import open_clients
 from shoal.mirror.run.copier import Copier
@@ -96,6 +97,8 @@ class Flow:
         self._on_status = on_status
         self._copier: CopyBackend | None = None
         self._plan = TopicPlan()
+        path = config.positions
+        self._positions = None if path is None else PositionsFile(path)
 
     @property
     def is_copying(self) -> bool:
@@ -231,8 +234,8 @@ class Flow:
 
     def _report(self, copier: CopyBackend, *, final: bool) -> MirrorStatus:
         status = self._status(copier)
-        if self._config.positions is not None:
-            write_positions(self._config.positions, status, final=final)
+        if self._positions is not None:
+            self._positions.write(status, final=final, now_s=time.monotonic())
         if self._on_status is not None:
             self._on_status(status)
         return status

@@ -12,14 +12,20 @@ Rules of this file:
 
 import math
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, Final
 
 from shoal.client.codes import Code
 from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.messages import decode_response, response_class
 
 NO_LEADER: Final = -1
+# Of all topics, of the topics in use, and of some others.
+RECENT_ANSWERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,8 @@ class MetadataCache:
         """
         topics = dict(self.current.topics)
         for name, topic in answer.topics.items():
-            topics[name] = _merge(topics.get(name), topic)
+            if topics.get(name) is not topic:
+                topics[name] = _merge(topics.get(name), topic)
             self._topics_at[name] = now
         self.current = replace(answer, topics=topics)
         if not is_part:
@@ -167,14 +174,38 @@ class MetadataCache:
 def _merge(known: TopicMetadata | None, answer: TopicMetadata) -> TopicMetadata:
     if known is None or known.topic_id != answer.topic_id or answer.error != Code.NONE:
         return answer
-    partitions = {
+    newer = {
         number: known.partitions[number]
+        for number, partition in answer.partitions.items()
         if number in known.partitions
         and partition.leader_epoch < known.partitions[number].leader_epoch
-        else partition
-        for number, partition in answer.partitions.items()
     }
-    return replace(answer, partitions=partitions)
+    return replace(answer, partitions={**answer.partitions, **newer}) if newer else answer
+
+
+class MetadataReader:
+    """Decodes responses; one that equals a recent one is not decoded again.
+
+    With thousands of partitions, decoding is most of what a refresh costs, and nearly always
+    nothing has changed.
+    """
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[bytes, ClusterMetadata] = OrderedDict()
+
+    def read(self, frame: memoryview, version: int) -> ClusterMetadata:
+        """The metadata in the frame of a Metadata response."""
+        # All but the correlation id.
+        digest = blake2b(frame[4:], digest_size=16, salt=version.to_bytes(2)).digest()
+        known = self._recent.get(digest)
+        if known is None:
+            cls = response_class(ApiKey.METADATA, version)
+            known = self._recent[digest] = from_response(decode_response(frame, cls)[1])
+            if len(self._recent) > RECENT_ANSWERS:
+                self._recent.popitem(last=False)
+        else:
+            self._recent.move_to_end(digest)
+        return known
 
 
 def from_response(response: Any) -> ClusterMetadata:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from shoal.client.cluster.metadata import ClusterMetadata, MetadataCache, from_response
+from shoal.client.cluster.metadata import ClusterMetadata, MetadataCache, MetadataReader
 from shoal.client.cluster.replica_choice import ReplicaSelector
 from shoal.client.codes import Code
 from shoal.client.config import ClientConfig, parse_address
@@ -39,6 +39,8 @@ from shoal.model.errors import ShoalError
 from shoal.model.topics import TopicPartition
 from shoal.runtime.context_managers import ClosesOnExit
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.building import build
+from shoal.wire.messages import request_class
 
 T = TypeVar("T")
 
@@ -59,6 +61,7 @@ class Core(ClosesOnExit):
         self.pool = Pool(self.config)
         self.request_timeout_s = self.config.request_timeout_ms / 1000
         self._cache = MetadataCache(self.config.metadata_max_age_ms / 1000)
+        self._answers = MetadataReader()
         self.replica_selector = ReplicaSelector(max_age_s=self.config.metadata_max_age_ms / 1000)
         self._refreshing = asyncio.Lock()
         self._is_closed = False
@@ -235,8 +238,8 @@ class Core(ClosesOnExit):
     async def _ask_metadata(
         self, topics: list[str] | None, *, is_part: bool = False
     ) -> ClusterMetadata:
-        link_of_answer, response = await self._metadata_from_any(topics)
-        answer = from_response(response)
+        link_of_answer, (version, frame) = await self._metadata_from_any(topics)
+        answer = self._answers.read(frame, version)
         now = asyncio.get_running_loop().time()
         cluster = self._cache.update(answer, now, is_part=is_part)
         self.pool.set_brokers(cluster.brokers)
@@ -247,8 +250,10 @@ class Core(ClosesOnExit):
             return replace(cluster, topics={name: cluster.topics[name] for name in answer.topics})
         return cluster
 
-    async def _metadata_from_any(self, topics: list[str] | None) -> tuple[Link | None, Any]:
-        """A response, and its connection if that is not in the pool yet."""
+    async def _metadata_from_any(
+        self, topics: list[str] | None
+    ) -> tuple[Link | None, tuple[int, memoryview]]:
+        """The version and frame of a response, and its connection if not in the pool yet."""
         self._check_open()
         links = [link for _, link in self.pool.ready_control_links()]
         open_nodes = {node for node, _ in self.pool.ready_control_links()}
@@ -270,10 +275,12 @@ class Core(ClosesOnExit):
             self.pool.discard(link)
             raise
 
-    async def _metadata_from_node(self, node_id: int, topics: list[str] | None) -> Any:
+    async def _metadata_from_node(
+        self, node_id: int, topics: list[str] | None
+    ) -> tuple[int, memoryview]:
         return await self._metadata_from(await self.pool.link(node_id), topics)
 
-    async def _metadata_from(self, link: Link, topics: list[str] | None) -> Any:
+    async def _metadata_from(self, link: Link, topics: list[str] | None) -> tuple[int, memoryview]:
         # Version 0 cannot request an empty list of topics, and does not name the controller.
         version = link.versions.newest(ApiKey.METADATA, at_least=1)
         values = {
@@ -284,7 +291,8 @@ class Core(ClosesOnExit):
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        return await link.ask(ApiKey.METADATA, version, values, timeout_s=self.request_timeout_s)
+        request = build(request_class(ApiKey.METADATA, version), values)
+        return version, await link.send_for_frame(request, timeout_s=self.request_timeout_s)
 
     async def _bootstrap(self) -> Link:
         addresses = self.config.bootstrap_servers

@@ -45,11 +45,15 @@ class Link:
 
     async def send(self, request: Any, *, timeout_s: float) -> Any:
         """Send a request message and return its response."""
-        answer = await send_message(
-            self.connection, request, client_id=self.client_id, timeout_s=timeout_s
-        )
+        answer = await self.send_for_frame(request, timeout_s=timeout_s)
         cls = response_class(request.__api_key__, request.__version__)
         return decode_response(answer, cls)[1]
+
+    async def send_for_frame(self, request: Any, *, timeout_s: float) -> memoryview:
+        """Send a request message and return the frame of its response."""
+        return await send_message(
+            self.connection, request, client_id=self.client_id, timeout_s=timeout_s
+        )
 
 
 async def send_message(

@@ -87,6 +87,7 @@ class Topics:
         self._copies_heartbeats = config.heartbeats.emit
         self._accepted: dict[str, AcceptedTopic] = {}  # by topic of the source
         self._refused: dict[str, str] = {}
+        self._known_routes: dict[str, list[Route]] = {}  # of the last refresh
         self._is_first = True
 
     async def refresh(self, *, finds_new: bool = True) -> TopicPlan:
@@ -158,14 +159,19 @@ class Topics:
         return sorted({*found, *named})
 
     def _list_routes(self, name: str) -> list[Route]:
-        target = self._naming.target_of(name)
-        return [
-            Route(TopicPartition(name, number), TopicPartition(target, number))
-            for number in range(self._accepted[name].partitions if name in self._accepted else 0)
-        ]
+        count = self._accepted[name].partitions if name in self._accepted else 0
+        known = self._known_routes.get(name, [])
+        if len(known) != count:
+            target = self._naming.target_of(name)
+            known = self._known_routes[name] = [
+                Route(TopicPartition(name, number), TopicPartition(target, number))
+                for number in range(count)
+            ]
+        return known
 
     def _forget(self, name: str, why: str) -> None:
         """Stop copying a topic until it is accepted again."""
+        self._known_routes.pop(name, None)
         if self._accepted.pop(name, None) is not None:
             _log.warning(
                 "topic %s is not copied for now: %s; its copy at the target stays", name, why

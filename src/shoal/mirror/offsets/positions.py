@@ -6,12 +6,14 @@ one, or null), and `positions`: a row for each partition with `topic`, `partitio
 source offset below which everything is at the target or was dropped on purpose. The positions of a
 file that is not final are valid too: the mirror copied at least that far.
 
-The file is replaced atomically, so a reader never sees half of it.
+The file is replaced atomically, so a reader never sees half of it. What has not changed is written
+again after ten seconds only: with thousands of partitions writing costs more than an idle mirror.
 """
 
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +25,54 @@ from shoal.model.topics import TopicPartition
 FORMAT: Final = 1
 READER: Final = "mirror"
 FILE_LIMIT_BYTES: Final = 64 << 20
+UNCHANGED_EVERY_S: Final = 10.0
 
 
-def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
+class PositionsFile:
+    """The file of one mirror, which is written when something has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._positions: Mapping[TopicPartition, int] = {}
+        self._rows: dict[TopicPartition, str] = {}  # of `_positions`, in order
+        self._rest: tuple[object, ...] = ()  # what else was written
+        self._at_s = -UNCHANGED_EVERY_S
+
+    def write(self, status: MirrorStatus, *, final: bool, now_s: float) -> None:
+        """Write the file, unless what it has is as new."""
+        rest = (status.counts, dict(status.deliveries), final)
+        is_old = now_s - self._at_s >= UNCHANGED_EVERY_S
+        if is_old or rest != self._rest or status.positions != self._positions:
+            self._keep_rows(status.positions)
+            self._replace(_head(status, final=final))
+            self._rest, self._at_s = rest, now_s
+
+    def _keep_rows(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Make the rows of partitions that have moved."""
+        if positions.keys() != self._positions.keys():
+            self._rows = {tp: _row(tp, positions[tp]) for tp in sorted(positions)}
+        else:
+            moved = positions.items() - self._positions.items()
+            self._rows.update({tp: _row(tp, offset) for tp, offset in moved})
+        self._positions = positions
+
+    def _replace(self, head: str) -> None:
+        fresh = self._path.with_name(self._path.name + ".new")
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                file.write(f'{head[:-1]}, "positions": [{", ".join(self._rows.values())}]}}')
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+        except OSError as error:
+            raise LedgerError(
+                f"cannot write the positions of the mirror to {self._path}: {error.strerror}",
+                remedy="choose a file in an existing folder with free space",
+            ) from error
+
+
+def _head(status: MirrorStatus, *, final: bool) -> str:
+    """The object without the positions."""
     body = {
         "format": FORMAT,
         "reader": READER,
@@ -36,27 +83,16 @@ def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
             name: {"delivery": one.delivery, "why": one.why}
             for name, one in status.deliveries.items()
         },
-        "positions": [
-            {"topic": tp.topic, "partition": tp.partition, "offset": offset}
-            for tp, offset in sorted(status.positions.items())
-        ],
     }
-    fresh = path.with_name(path.name + ".new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(body, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise LedgerError(
-            f"cannot write the positions of the mirror to {path}: {error.strerror}",
-            remedy="choose a file in an existing folder with free space",
-        ) from error
+    return json.dumps(body)
+
+
+def _row(tp: TopicPartition, offset: int) -> str:
+    return json.dumps({"topic": tp.topic, "partition": tp.partition, "offset": offset})
 
 
 def read_positions(path: Path) -> dict[TopicPartition, int]:
-    """Read the positions in a file that `write_positions` wrote."""
+    """Read the positions in a file that `PositionsFile` wrote."""
     return _read(path)[0]
 
 

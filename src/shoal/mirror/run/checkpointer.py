@@ -3,6 +3,8 @@
 Rules:
 - One write at a time, of the partitions that may have moved since the last (`note`): idle ones cost
   nothing. A failed write is not retried: the next checkpoint supersedes it.
+- Writes are a second apart, and further if many partitions move, up to `MOST_EVERY_S`: a checkpoint
+  costs the same for one new record as for thousands.
 - At the end it writes once more, with a short timeout: an old checkpoint only makes the next start
   read more of the source.
 """
@@ -19,6 +21,8 @@ from shoal.mirror.offsets.checkpoints import Checkpoint, Checkpoints, Checkpoint
 from shoal.model.topics import TopicPartition
 
 EVERY_S: Final = 1.0
+MOST_EVERY_S: Final = 5.0
+CHECKPOINTS_PER_S: Final = 50
 LAST_WRITE_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
@@ -96,12 +100,16 @@ class Checkpointer:
 
     async def keep(self) -> None:
         """Write checkpoints periodically, until cancelled."""
+        pause_s = EVERY_S
         while True:
-            await asyncio.sleep(EVERY_S)
-            await self.write_noted()
+            await asyncio.sleep(pause_s)
+            pause_s = find_pause_s(await self.write_noted())
 
-    async def write_noted(self) -> None:
-        """Write the checkpoints of partitions that may have moved; noted again if that fails."""
+    async def write_noted(self) -> int:
+        """Write the checkpoints of partitions that may have moved; returns how many these are.
+
+        If that fails, they are noted again.
+        """
         noted, self._noted = self._noted, {}
         is_written = False
         try:
@@ -109,6 +117,7 @@ class Checkpointer:
         finally:
             if not is_written:
                 self._noted = {**noted, **self._noted}
+        return len(noted)
 
     async def end(self) -> None:
         """Write the last checkpoint of every partition; give up after `LAST_WRITE_S`."""
@@ -156,6 +165,11 @@ class Checkpointer:
         for tp, blocks in maps.items():
             followed[tp].mark_saved(blocks)
         return True
+
+
+def find_pause_s(written: int) -> float:
+    """How long to wait after a write of so many checkpoints."""
+    return min(max(EVERY_S, written / CHECKPOINTS_PER_S), MOST_EVERY_S)
 
 
 def epochs_below(mirror: PartitionMirror, offset: int) -> dict[str, Any]:
