@@ -4,6 +4,8 @@ Rules:
 - Every event (a response, a timer, a stop request) touches the partitions that it concerns and ends
   in `_pump`. That looks at the touched partitions only (`shoal.mirror.pump`): its cost depends on
   what moves, not on how many partitions there are.
+- Acknowledgements are nearly all that happens. One that changes nothing but what is queued is
+  settled without a look at everything else (`_settle`), and their requests need no task.
 - One fetch at a time from each source leader (or nearer replica, see
   `shoal.client.cluster.replica_choice`), for all its partitions that have room; up to five
   requests to each target leader, each with the next batch of every partition that can send one.
@@ -34,6 +36,7 @@ from shoal.client.consume.fetch_session import Fetched
 from shoal.client.consume.raw_fetch import partition_at
 from shoal.client.errors import ClientError, error_for
 from shoal.client.produce.compare_and_append import AppendResult
+from shoal.client.produce.raw_produce import ProduceCall, Produced
 from shoal.client.results import LATEST, ProduceResult
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
@@ -112,6 +115,7 @@ class MirrorRunner:
         self._topic_throttles = topic_throttles
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
         self._stopping = self._paused = False
@@ -318,6 +322,18 @@ class MirrorRunner:
                 self._refresh(side)
         self._schedule_pump(now)
 
+    def _pump_soon(self) -> None:
+        """Pump once for all responses that have arrived."""
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._pump_now)
+
+    def _pump_now(self) -> None:
+        self._soon = None
+        try:
+            self._pump()
+        except Exception as error:  # noqa: BLE001 - it ends the run, as that of a task does
+            self.fail(error)
+
     def _update_touched(self, now: float) -> None:
         for tp in self._agenda.take(now):
             work = self._works.get(tp)
@@ -388,6 +404,7 @@ class MirrorRunner:
             if until is None:
                 cluster, size = self._source.client.cluster, self._limits.partition_bytes
                 part = partition_at(cluster, tp, mirror.position, size)
+        work.awaits_room = until == UNTIL_ROOM
         former = None if work.reader is None else self._readers[work.reader]
         if former is not None and former.is_in_flight(tp):
             if node_id != work.reader or former.session.get_wanted(tp) != part:
@@ -461,9 +478,9 @@ class MirrorRunner:
         room_bytes = self._throttle.limit_request(self._limits.request_bytes)
         singles, units = self._outbox.take(node_id, now, room_bytes)
         sent = [out for _, out in singles] + [out for _, unit in units for out in unit]
-        self._throttle.spend(sum(out.batch.size for out in sent), now)
+        self._throttle.spend(sum(out.size for out in sent), now)
         if singles:
-            self._spawn(self._produce(node_id, singles))
+            self._send(node_id, singles)
         elif units:
             self._spawn(self._append(node_id, units))
         return bool(sent)
@@ -709,6 +726,31 @@ class MirrorRunner:
         if again:
             self._refresh(self._source)
 
+    def _send(self, node_id: int, batches: Singles) -> None:
+        """Send a request, without a task if the connection is open."""
+        views = {mirror.target: out.batch.view for mirror, out in batches}
+        call = self._target.client.begin_produce_to(node_id, views, acks=-1)
+        if call is None:
+            self._spawn(self._produce(node_id, batches))
+            return
+        call.answer.add_done_callback(partial(self._on_produced, node_id, batches, call))
+
+    def _on_produced(
+        self,
+        node_id: int,
+        batches: Singles,
+        call: ProduceCall,
+        answer: asyncio.Future[memoryview],
+    ) -> None:
+        self._target.busy[node_id] -= 1
+        if answer.cancelled() or self._ended.is_set():
+            return
+        try:
+            self._process_results(batches, call.results())
+            self._pump_soon()
+        except Exception as error:  # noqa: BLE001 - it ends the run, as that of a task does
+            self.fail(error)
+
     async def _produce(self, node_id: int, batches: Singles) -> None:
         side = self._target
         try:
@@ -717,11 +759,31 @@ class MirrorRunner:
             )
         finally:
             side.busy[node_id] -= 1
-        now = self._loop.time()
+        self._process_results(batches, results)
+
+    def _process_results(self, batches: Singles, results: Produced) -> None:
+        now, works = self._loop.time(), self._works
         for mirror, outgoing in batches:
             result = results[mirror.target]
-            self._record_result(mirror, result)
             mirror.on_produce_result(outgoing, result, now=now)
+            work = works.get(mirror.partition)
+            if work is not None and not result.error_code and work.is_calm:
+                self._settle(work)
+            else:
+                self._record_result(mirror, result)
+
+    def _settle(self, work: PartitionWork) -> None:
+        """As `_update`, after an acknowledgement that changed nothing but what is queued."""
+        mirror, tp = work.mirror, work.mirror.partition
+        self._room.count_less(work)
+        if mirror.queue.batches:
+            self._outbox.put(work, work.target_node)
+        else:
+            self._loaded.discard(tp)
+        if work.awaits_room and self._room.has_room(work):
+            self._agenda.touch(tp)
+        self._statuses.mark(tp)
+        self.on_moved(mirror)
 
     async def _append(self, node_id: int, units: Units) -> None:
         side = self._target
