@@ -179,7 +179,7 @@ def _render_mirror(result: Result) -> list[str]:
     heads = (
         "codec",
         "CPU s/GB: ours, MM2, MM1",
-        "MM2's CPU / ours",
+        "MM2's CPU / ours, median (range)",
         "bar",
         "MB/s: ours, MM2, MM1",
         "memory, MB: ours, MM2, MM1",
@@ -189,7 +189,9 @@ def _render_mirror(result: Result) -> list[str]:
         (
             case["case"],
             _medians(case, "cpu_s_per_gb"),
-            _number(case["cpu_ratio"]),
+            _median_and_range(case["cpu_ratio"], case["cpu_ratio_interval"])
+            if "cpu_ratio_interval" in case
+            else _number(case["cpu_ratio"]),
             _number(case["bar"]),
             _medians(case, "mb_per_s"),
             _medians(case, "peak_memory_mb"),

@@ -31,6 +31,7 @@ from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.errors import Unencodable
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.messages import request_class
+from shoal.wire.produce import ProduceAnswer, encode_produce_response
 from shoal.wire.records.records import Record, encode_batch
 from support.client.fast import FAST, T0, T1, client_of
 from support.client.scripted import (
@@ -444,6 +445,45 @@ async def test_an_unreadable_answer_is_unknown() -> None:
         result = (await client.produce({T0: batch()}))[T0]
         assert result.outcome is Outcome.UNKNOWN
         assert (await client.produce({T0: batch()}))[T0].is_ok
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 0), (2,), ()])
+async def test_answers_belong_to_their_partitions_in_any_order(order: tuple[int, ...]) -> None:
+    tps = [TopicPartition("t", number) for number in range(3)]
+
+    def answer(asked: Asked) -> Any:
+        answers = [ProduceAnswer("t", number, 0, 100 + number, -1, 0) for number in order]
+        version = asked.header.api_version
+        correlation_id = asked.header.correlation_id
+        return [encode_produce_response(version, correlation_id=correlation_id, answers=answers)]
+
+    async with ScriptedCluster(partitions=3) as cluster, client_of(cluster) as client:
+        await client.metadata(["t"])
+        cluster.answer_once(ApiKey.PRODUCE, answer)
+        results = await client.produce_to(1, {tp: batch() for tp in tps})
+    assert list(results) == tps
+    for number, tp in enumerate(tps):
+        if number in order:
+            assert (results[tp].outcome, results[tp].base_offset) == (Outcome.OK, 100 + number)
+        else:
+            assert results[tp].outcome is Outcome.UNKNOWN
+
+
+async def test_a_produce_without_a_task_needs_an_open_connection() -> None:
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        await client.metadata(["t"])
+        assert client.begin_produce_to(1, {T0: batch()}, acks=-1) is None
+        assert (await client.produce_to(1, {T0: batch()}))[T0].is_ok
+        call = client.begin_produce_to(1, {T0: batch()}, acks=-1)
+        assert call is not None
+        await call.answer
+        assert call.results()[T0].base_offset == 2
+        cluster.answer_once(ApiKey.PRODUCE, hang_up)
+        call = client.begin_produce_to(1, {T0: batch()}, acks=-1)
+        assert call is not None
+        with pytest.raises(ConnectionLost):
+            await call.answer
+        assert call.results()[T0].outcome is Outcome.UNKNOWN
 
 
 async def test_without_acks_everything_that_left_is_unknown() -> None:

@@ -93,6 +93,34 @@ def test_who_goes_on_from_a_checkpoint_writes_the_same_map(
         assert found == _find_expected(pairs, offset, done, end)
 
 
+@given(steps=STEPS, looks=st.sets(st.integers(0, 59)), adds=st.sets(st.integers(0, 59)))
+def test_extending_is_adding_of_whole_batches(
+    steps: list[tuple[int, int, int]], looks: set[int], adds: set[int]
+) -> None:
+    old, offset_map.BLOCK_RUNS = offset_map.BLOCK_RUNS, 3  # type: ignore[misc]
+    try:
+        slow, fast = MapWriter(7), MapWriter(7)
+        source, target = 7, 3
+        for number, (gap, records, others) in enumerate(steps):
+            source, target = source + gap, target + others
+            slow.add([OffsetSpan(source, records, records)], target)
+            if number in adds:
+                fast.add([OffsetSpan(source, records, records)], target)
+            else:
+                fast.extend(source, records, target)
+            source, target = source + records, target + records
+            if number in looks:
+                assert fast.copy().blocks_to_save() == slow.blocks_to_save()
+                fast.mark_saved(fast.blocks_to_save())
+                slow.mark_saved(slow.blocks_to_save())
+                assert fast.blocks_to_save() == slow.blocks_to_save()
+        for each in (fast, slow):
+            each.advance_to(source + 5)
+        assert fast.blocks_to_save() == slow.blocks_to_save()
+    finally:
+        offset_map.BLOCK_RUNS = old  # type: ignore[misc]
+
+
 @given(steps=STEPS, lost=st.integers(0, 20))
 def test_a_lost_piece_of_the_map_never_hides_a_record(
     steps: list[tuple[int, int, int]], lost: int

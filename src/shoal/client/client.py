@@ -19,7 +19,7 @@ from shoal.client.consume.fetch_session import Fetched, FetchSession
 from shoal.client.consume.raw_fetch import FetchLimits
 from shoal.client.produce import compare_and_append, raw_produce
 from shoal.client.produce.compare_and_append import AppendRequest, AppendResults
-from shoal.client.produce.raw_produce import Produced
+from shoal.client.produce.raw_produce import ProduceCall, Produced
 from shoal.client.results import ListedOffset
 from shoal.client.transport.pool import CONTROL, FETCH, PRODUCE
 from shoal.model.topics import TopicPartition
@@ -139,6 +139,20 @@ class Client(Core):
             transactional_id=transactional_id,
             channel=channel,
         )
+
+    def begin_produce_to(
+        self, node_id: int, batches: Mapping[TopicPartition, Records], *, acks: int
+    ) -> ProduceCall | None:
+        """As `produce_to`, if a connection is open; None if `produce_to` must open one first.
+
+        For callers with many requests: it needs no task.
+        """
+        link = self.pool.ready(node_id, PRODUCE)
+        if link is None:
+            return None
+        call = raw_produce.begin_produce(self, node_id, link, batches, acks=acks)
+        call.watch()
+        return call
 
     async def compare_and_append(
         self, requests: Mapping[TopicPartition, AppendRequest], *, timeout_ms: int | None = None

@@ -66,6 +66,7 @@ _INT64 = struct.Struct(">q")
 _UNCHECKED = struct.Struct(">qiibI")  # bytes 0 to 20
 _CHECKED = struct.Struct(">hiqqqhii")  # bytes 21 to 60, which the CRC covers
 _VITALS = struct.Struct(">qi4xb6xi30xi")  # base offset, length, magic, last delta, record count
+_new = object.__new__
 
 
 class Batch:
@@ -93,6 +94,13 @@ class Batch:
             message = f"a batch with an invalid record count: {record_count}"
             raise CorruptBatch(message, position=base_position + 57)
         self.view = view
+
+    @classmethod
+    def of(cls, view: memoryview) -> "Batch":
+        """A view whose header is known to be consistent."""
+        batch = _new(cls)
+        batch.view = view
+        return batch
 
     def __repr__(self) -> str:
         return (

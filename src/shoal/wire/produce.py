@@ -52,8 +52,9 @@ _ANSWER_FROM_3 = Struct(">ihqq")
 _ANSWER_FROM_5 = Struct(">ihqqq")
 # A flexible answer without record errors, error message and tagged fields.
 _PLAIN_ANSWER = Struct(">ihqqqBBB")
+_PLAIN_END = Struct(">BiB")
 _NO_REMARKS = (None, (), None)
-_NO_REMARKS_BYTES = (1, 0, 0)
+_NO_REMARKS_BYTES = [1, 0, 0]
 _ANSWER_TAGS = {0: read_current_leader}
 
 _PART_TYPES = (bytes, bytearray, memoryview)  # isinstance with a union takes ten times as long
@@ -130,11 +131,12 @@ def encode_produce_request(
     writer.output += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
 
     def write(item: ProducePartition) -> None:
+        records = item.records
+        if isinstance(records, _PART_TYPES):
+            writer.partition_records(item.partition, records)
+            return
         writer.output += INT32.pack(item.partition)
-        if isinstance(item.records, _PART_TYPES):
-            writer.records(item.records)
-        else:
-            writer.records(*item.records)
+        writer.records(*records)
         writer.no_tags()
 
     writer.topics(partitions, write)
@@ -196,6 +198,11 @@ def encode_produce_response(
 def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
     """The answers of a response. Endpoints of new leaders are skipped: metadata has them."""
     cursor = _VERSIONS.response_cursor(version, frame)
+    if _FLEXIBLE_FROM <= version < FIRST_VERSION_WITH_TOPIC_IDS:
+        plain = _read_plain_answers(cursor)
+        if plain is not None:
+            return plain
+        cursor = _VERSIONS.response_cursor(version, frame)
 
     answers = read_topics(
         cursor,
@@ -207,6 +214,27 @@ def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
     if cursor.flexible:
         cursor.tags("Produce response")
     return answers
+
+
+def _read_plain_answers(cursor: Cursor) -> list[ProduceAnswer] | None:
+    """The usual response: one topic, only numbers, nothing to remark. None for any other."""
+    if cursor.count("topics", least_size=3) != 1:
+        return None
+    topic = cursor.string("topic name")
+    count = cursor.count("partitions", least_size=_ANSWER_FROM_3.size)
+    position, size = cursor.position, count * _PLAIN_ANSWER.size
+    # The topic's tagged fields, the throttle time and the response's tagged fields follow.
+    if cursor.end - position != size + _PLAIN_END.size:
+        return None
+    answers: list[ProduceAnswer] = []
+    for partition, code, offset, time_ms, start, *remarks in _PLAIN_ANSWER.iter_unpack(
+        cursor.view[position : position + size]
+    ):
+        if remarks != _NO_REMARKS_BYTES:
+            return None
+        answers.append(ProduceAnswer(topic, partition, code, offset, time_ms, start))
+    topic_tags, _, response_tags = _PLAIN_END.unpack_from(cursor.view, position + size)
+    return None if topic_tags or response_tags else answers
 
 
 def _check_unique_partitions(partitions: Sequence[ProducePartition], *, uses_ids: bool) -> None:

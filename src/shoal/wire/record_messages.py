@@ -87,6 +87,14 @@ class Writer(Generic[PieceT]):
         self._parts += (self.output, *pieces)
         self.output = bytearray()
 
+    def partition_records(self, partition: int, piece: PieceT) -> None:
+        """Write a partition that has only a record set, in one piece."""
+        output, flexible = self.output, self.flexible
+        output += _INT32.pack(partition)
+        put_count(output, len(piece), flexible=flexible)
+        self._parts += (output, piece)
+        self.output = bytearray(flexible)  # a 0 for no tagged fields
+
     def topics(self, items: Iterable[HasTopicT], write_item: Callable[[HasTopicT], None]) -> None:
         """Write a list of topics, each with its items, in the order of first mention."""
         groups: dict[str | UUID | None, list[HasTopicT]] = {}

@@ -14,15 +14,17 @@ Rules of this file:
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from shoal.client.cluster.router import Core
 from shoal.client.codes import INVALIDATES_METADATA, Code, outcome_of
 from shoal.client.errors import ClientError, ConnectionLost, RequestTimedOut
 from shoal.client.results import ProduceResult
+from shoal.client.transport.connection import Connection
 from shoal.client.transport.handshake import Link
 from shoal.client.transport.pool import PRODUCE
-from shoal.client.transport.replaced_broker import await_unless_replaced
+from shoal.client.transport.replaced_broker import await_unless_replaced, watch_for_replacement
 from shoal.model.errors import WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -42,6 +44,9 @@ Produced = dict[TopicPartition, ProduceResult]
 FIRST_IMPLICIT_JOIN_VERSION: Final = 12
 # Later versions identify topics by their id.
 _LAST_VERSION_WITH_NAMES: Final = 12
+_NAMES: Final = {version: f"PRODUCE v{version}" for version in PRODUCE_VERSIONS}
+_OK: Final = Outcome.OK
+_UNANSWERED: Final = ProduceResult(Outcome.UNKNOWN, Code.UNKNOWN_SERVER_ERROR)
 # Share of the request timeout that the broker may use, so that its response arrives before the
 # client gives up.
 _BROKER_SHARE: Final = 0.8
@@ -120,6 +125,97 @@ def submit_produce(
     transactional_id: str | None = None,
 ) -> Awaitable[Produced]:
     """Send a request now; await the return value for the results."""
+    call = begin_produce(
+        core,
+        node_id,
+        link,
+        batches,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        transactional_id=transactional_id,
+    )
+    return _await_results(call)
+
+
+async def _await_results(call: "ProduceCall") -> Produced:
+    broker = (call.node_id, call.connection)
+    waiting = await_unless_replaced(call.core, call.answer, broker, call.batches)
+    with suppress(ConnectionLost, RequestTimedOut):  # `results` reads it again
+        await waiting
+    return call.results()
+
+
+class ProduceCall(NamedTuple):
+    """A request that was sent. Once `answer` is done, `results` has the results."""
+
+    core: Core
+    node_id: int
+    connection: Connection
+    batches: Mapping[TopicPartition, Records]
+    version: int
+    acks: int
+    answer: asyncio.Future[memoryview]
+
+    def results(self) -> Produced:
+        """The results; errors are in them."""
+        batches = self.batches
+        try:
+            frame = self.answer.result()
+        except (ConnectionLost, RequestTimedOut) as error:
+            self.core.invalidate_metadata()
+            return _same_result(
+                batches, _unknown_result(error) if error.sent else _unsent_result(error)
+            )
+        if self.acks == 0:
+            return _same_result(batches, ProduceResult(Outcome.UNKNOWN))
+        try:
+            answers = decode_produce_response(self.version, frame)
+        except WireError as error:
+            return _same_result(
+                batches, _unknown_result(ClientError(f"malformed response: {error}"))
+            )
+        return self._by_partition(answers)
+
+    def _by_partition(self, answers: list[ProduceAnswer]) -> Produced:
+        acks, batches = self.acks, self.batches
+        produced: Produced = {}
+        for tp, one in zip(batches, answers, strict=False):
+            if one.partition != tp.partition or one.topic != tp.topic:
+                # Brokers may answer in another order, and leave partitions out.
+                produced = _same_result(batches, _UNANSWERED)
+                given = {TopicPartition(each.topic, each.partition): each for each in answers}
+                produced |= {tp: _result(given[tp], acks) for tp in batches if tp in given}
+                break
+            produced[tp] = _result(one, acks)
+        if any(one.error_code in INVALIDATES_METADATA for one in answers if one.error_code):
+            self.core.invalidate_metadata()
+        return (
+            _same_result(batches, _UNANSWERED) | produced
+            if len(produced) < len(batches)
+            else produced
+        )
+
+    def watch(self) -> None:
+        """Close the connection if other brokers replace this one while it is silent.
+
+        For callers that do not await the answer.
+        """
+        broker = (self.node_id, self.connection)
+        stop = watch_for_replacement(self.core, broker, self.batches)
+        self.answer.add_done_callback(lambda _: stop())
+
+
+def begin_produce(
+    core: Core,
+    node_id: int,
+    link: Link,
+    batches: Mapping[TopicPartition, Records],
+    *,
+    acks: int,
+    timeout_ms: int | None = None,
+    transactional_id: str | None = None,
+) -> ProduceCall:
+    """Send a request now."""
     joins = transactional_id is None or link.versions.transaction_version >= 2
     version = link.versions.newest(
         ApiKey.PRODUCE,
@@ -138,14 +234,11 @@ def submit_produce(
             timeout_ms=wait_ms,
             partitions=partitions,
         ),
-        name=f"PRODUCE v{version}",
+        name=_NAMES[version],
         timeout_s=timeout_s,
         expects_answer=acks != 0,
     )
-    broker = (node_id, link.connection)
-    return _results(
-        core, batches, await_unless_replaced(core, answer, broker, batches), (version, acks)
-    )
+    return ProduceCall(core, node_id, link.connection, batches, version, acks, answer)
 
 
 def _times(core: Core, timeout_ms: int | None) -> tuple[int, float]:
@@ -155,37 +248,9 @@ def _times(core: Core, timeout_ms: int | None) -> tuple[int, float]:
     return timeout_ms, max(core.request_timeout_s, timeout_ms / 1000 / _BROKER_SHARE)
 
 
-async def _results(
-    core: Core,
-    batches: Mapping[TopicPartition, Records],
-    answer: Awaitable[memoryview],
-    version_and_acks: tuple[int, int],
-) -> Produced:
-    version, acks = version_and_acks
-    try:
-        frame = await answer
-    except (ConnectionLost, RequestTimedOut) as error:
-        core.invalidate_metadata()
-        return _same_result(
-            batches, _unknown_result(error) if error.sent else _unsent_result(error)
-        )
-    if acks == 0:
-        return _same_result(batches, ProduceResult(Outcome.UNKNOWN))
-    try:
-        answers = decode_produce_response(version, frame)
-    except WireError as error:
-        return _same_result(batches, _unknown_result(ClientError(f"malformed response: {error}")))
-    produced = _same_result(batches, ProduceResult(Outcome.UNKNOWN, Code.UNKNOWN_SERVER_ERROR))
-    for one in answers:
-        tp = TopicPartition(one.topic, one.partition)
-        if tp in produced:
-            produced[tp] = _result(one, acks)
-        if one.error_code in INVALIDATES_METADATA:
-            core.invalidate_metadata()
-    return produced
-
-
 def _result(answer: ProduceAnswer, acks: int) -> ProduceResult:
+    if not answer.error_code:
+        return ProduceResult(_OK, 0, *answer[3:6])
     return ProduceResult(
         outcome_of(answer.error_code, acks=acks),
         answer.error_code,

@@ -12,7 +12,7 @@ Rules of this file:
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import TypeVar
 
@@ -40,7 +40,21 @@ async def await_unless_replaced(
 
     `pause_s` is how long the request allows the broker to wait.
     """
-    loop = asyncio.get_running_loop()
+    stop = watch_for_replacement(core, broker, partitions, pause_s=pause_s)
+    try:
+        return await answer
+    finally:
+        stop()
+
+
+def watch_for_replacement(
+    core: Core,
+    broker: tuple[int, Connection],
+    partitions: Collection[TopicPartition],
+    *,
+    pause_s: float = 0.0,
+) -> Callable[[], None]:
+    """Watch a broker that must answer; returns the function that ends it."""
     watches: list[asyncio.Task[None]] = []
 
     def start_watch() -> None:
@@ -48,13 +62,13 @@ async def await_unless_replaced(
         work = _watch_metadata(core, *broker, partitions)
         watches.append(run_once("watch for a replaced broker", work, on_failure=log_only))
 
-    timer = loop.call_later(pause_s + _SILENCE_S, start_watch)
-    try:
-        return await answer
-    finally:
+    def stop() -> None:
         timer.cancel()
         for task in watches:
             task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(pause_s + _SILENCE_S, start_watch)
+    return stop
 
 
 async def _watch_metadata(

@@ -27,6 +27,7 @@ from shoal.mirror.handlers import BatchHandler, RecordColumns, as_batch, as_colu
 from shoal.mirror.offsets.offset_map import OffsetSpan
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch
+from shoal.wire.plain_batches import first_plain
 from shoal.wire.records.joining import SourceBatch, part_of, read_source
 from shoal.wire.records.message_sets import OLD_FORMATS
 from shoal.wire.records.re_encode import trim, with_append_time
@@ -110,6 +111,22 @@ class Intake:
         """With `auto`: take the size of fetched batches into account."""
         if self.gauge is not None:
             self.gauge.note(batches, size_bytes, records)
+
+    def passes_on(self, records: memoryview) -> bool:
+        """Whether plain batches at the front of a record set are sent as they are."""
+        rebatcher, gauge = self.rebatcher, self.gauge
+        if self.handler is not None:
+            return False
+        if rebatcher is None:
+            return True
+        if gauge is None or rebatcher.is_filled:
+            return False
+        if not gauge.has_begun:
+            first = first_plain(records)
+            if first is None:
+                return False
+            gauge.note(1, *first)
+        return not gauge.is_deep
 
     def take(
         self, batch: Batch, kind: BatchKind, position: int, stored_format: int

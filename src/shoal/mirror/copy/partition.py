@@ -52,6 +52,7 @@ from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch
 from shoal.wire.errors import CorruptBatch
+from shoal.wire.plain_batches import NumberedBatch
 from shoal.wire.records.message_sets import read_batches
 
 # A broker keeps the last five batches of a producer; it cannot detect older duplicates.
@@ -79,15 +80,20 @@ class ResumePoint(NamedTuple):
 NO_RESUME_POINT: Final = ResumePoint(-1, 0, -1)
 
 
+_new = object.__new__
+
+
 class Outgoing(QueuedBatch):
     """One batch that is queued or in flight."""
 
     __slots__ = (
+        "given_spans",
         "is_later_piece",
         "is_old",
         "is_re_encoded",
+        "record_count",
+        "size",
         "source_offset",
-        "spans",
         "target_offset",
         "tries",
     )
@@ -99,17 +105,46 @@ class Outgoing(QueuedBatch):
         source_offset: int,
         is_later_piece: bool = False,
         is_re_encoded: bool = False,
-        spans: Sequence[OffsetSpan] = (),
+        spans: Sequence[OffsetSpan] | None = (),
     ) -> None:
+        """`spans` of None: a record for each offset from `source_offset` on."""
         QueuedBatch.__init__(self, batch)  # faster than super(), for each batch
+        self.size = batch.size
+        self.record_count = batch.record_count
         self.source_offset = source_offset  # at or below its first record
-        self.spans = spans  # the source offsets of its records
+        self.given_spans = spans
         # Not the first piece of a split source batch: no resume point here.
         self.is_later_piece = is_later_piece
         self.is_re_encoded = is_re_encoded  # not the bytes of the source
         self.is_old = False  # the target may expire its producer at any time
         self.target_offset = -1  # of its first record, once it is acknowledged
         self.tries = 0
+
+    @classmethod
+    def of_plain(cls, numbered: NumberedBatch) -> "Outgoing":
+        """As the constructor, faster: for nearly all batches."""
+        out = _new(cls)
+        batch, out.source_offset, _, out.record_count, out.base_sequence = numbered
+        out.batch = batch
+        out.size = len(batch.view)
+        out.given_spans = None
+        out.is_in_flight = out.is_acknowledged = out.may_be_written = False
+        out.is_later_piece = out.is_re_encoded = out.is_old = False
+        out.target_offset = -1
+        out.tries = 0
+        return out
+
+    @property
+    def spans(self) -> Sequence[OffsetSpan]:
+        """The source offsets of its records."""
+        if self.given_spans is None:
+            return [OffsetSpan(self.source_offset, self.record_count, self.record_count)]
+        return self.given_spans
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its records have all source offsets from `source_offset` on."""
+        return self.given_spans is None
 
     @property
     def may_be_at_target(self) -> bool:
@@ -156,6 +191,13 @@ class Delivery:
 
     # Which batches are queued, and with which header.
 
+    def pass_on(self, records: memoryview) -> int:
+        """Queue the plain batches at the front of a record set; returns their size in bytes.
+
+        The others are for `accept`.
+        """
+        return 0
+
     def accept(self, group: BatchGroup) -> bool:
         """Queue the records of a group that the target does not have; False if that fails."""
         spans = group.spans
@@ -181,7 +223,7 @@ class Delivery:
         -1 while it is unknown.
         """
         before = takewhile(lambda each: each is not outgoing, self.mirror.queue.batches)
-        return self.mirror.target_offset + sum(each.batch.record_count for each in before)
+        return self.mirror.target_offset + sum(each.record_count for each in before)
 
     # What a result of `PartitionCopier.next_batch` means.
 
@@ -341,10 +383,14 @@ class PartitionCopier(Generic[DeliveryT_co]):
         self.last_stable_offset = last_stable_offset
         self.fetched_ms = now_ms
         take, accept = self.intake.take, self.delivery.accept
+        before, size_bytes = self.position, 0
+        batches = -len(self.queue.batches)
+        if self.parked is None and self.intake.passes_on(records):
+            size_bytes = self.delivery.pass_on(records)
+        batches += len(self.queue.batches)
         classify = AbortedFilter(aborted).classify
-        before, batches, size_bytes = self.position, 0, 0
         try:
-            for batch, stored_format in read_batches(records):
+            for batch, stored_format in read_batches(records[size_bytes:]):
                 # Read now: editing the header overwrites the offsets.
                 next_offset = batch.next_offset
                 if next_offset > self.position and self.parked is None:
@@ -392,7 +438,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
 
     def enqueue(self, outgoing: Outgoing) -> None:
         self.queue.add(outgoing)
-        self.queued_bytes += outgoing.batch.size
+        self.queued_bytes += outgoing.size
 
     def count_lost_below(self, first: int) -> int:
         """Count the offsets that are lost if the source's log now starts at `first`.
@@ -512,7 +558,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
         """Drop a batch and all behind it from the queue; they are fetched again."""
         while self.queue.batches:
             outgoing = self.queue.batches.pop()
-            self.queued_bytes -= outgoing.batch.size
+            self.queued_bytes -= outgoing.size
             if outgoing is first:
                 break
         self.position = first.source_offset
@@ -537,7 +583,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
         batches = self.queue.batches
         while batches and batches[0].is_acknowledged:
             first = batches[0]
-            if not first.is_later_piece:
+            # Only the later pieces of this batch, which are in the queue with it, need the point.
+            if len(batches) > 1 and batches[1].is_later_piece and not first.is_later_piece:
                 self.last_resume_point = ResumePoint(
                     first.source_offset, first.base_sequence, self.target_offset
                 )
@@ -552,15 +599,17 @@ class PartitionCopier(Generic[DeliveryT_co]):
                 "%s resumes: the target accepts the record that it refused before", self.partition
             )
             self.waiting = None
-        if first.batch.size > self.limit_bytes:
+        size = first.size
+        if size > self.limit_bytes:
             self.limit_bytes = 0  # the limit of the target was raised
-        self._last_timestamp_ms = first.batch.max_timestamp
+        self._last_timestamp_ms = newest_ms = first.batch.max_timestamp
         if self.on_copied is not None:
-            self.on_copied(self.partition, self._last_timestamp_ms)
-        self.queued_bytes -= first.batch.size
-        self.counts.batches += 1
-        self.counts.records += first.batch.record_count
-        self.counts.bytes += first.batch.size
+            self.on_copied(self.partition, newest_ms)
+        self.queued_bytes -= size
+        counts = self.counts
+        counts.batches += 1
+        counts.records += first.record_count
+        counts.bytes += size
 
     def count_displaced(self, offset: int, expected: int) -> None:
         if not self.counts.displaced:
@@ -579,7 +628,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
         if code == Code.CORRUPT_MESSAGE and self.detect_damage(outgoing):
             return
         if code in TOO_LARGE:
-            if outgoing.batch.record_count > 1:
+            if outgoing.record_count > 1:
                 self.split(outgoing)
             else:
                 self.wait_for_limit(outgoing, result.error(self.target), now)
@@ -629,8 +678,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
         del batches[position]
         for number, piece in enumerate(pieces):
             batches.insert(position + number, piece)
-            self.queued_bytes += piece.batch.size
-        self.queued_bytes -= outgoing.batch.size
+            self.queued_bytes += piece.size
+        self.queued_bytes -= outgoing.size
         self.counts.split += 1
 
     def learn_limit(self, batch: Batch) -> None:

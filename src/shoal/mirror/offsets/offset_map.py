@@ -114,6 +114,8 @@ class MapWriter:
         """`start` is the first source offset of the block, and `runs` is its content so far."""
         self._start = start
         self._runs = list(runs)
+        # How far source and target have advanced together behind the last run, not yet in it.
+        self._more = 0
         self._until = self._runs[-1].end if self._runs else start
         self._sealed: dict[int, bytes] = {}
         self._is_saved = False
@@ -121,6 +123,7 @@ class MapWriter:
 
     def copy(self) -> "MapWriter":
         """Return an independent copy, which can be extended and discarded."""
+        self._settle()
         other = MapWriter(self._start, self._runs)
         other._until, other._is_saved = self._until, self._is_saved
         other._sealed = dict(self._sealed)
@@ -128,6 +131,7 @@ class MapWriter:
 
     def add(self, spans: Iterable[OffsetSpan], target: int) -> None:
         """Add spans that were copied contiguously to this target offset."""
+        self._settle()
         self._is_saved = False
         self._encoded = None
         for span in spans:
@@ -138,6 +142,31 @@ class MapWriter:
                 if len(self._runs) >= BLOCK_RUNS:
                     self._seal()
                 self._runs.append(run)
+
+    def extend(self, source: int, count: int, target: int) -> None:
+        """Add `count` offsets from `source` on, copied to as many from `target` on."""
+        last = self._runs[-1] if self._runs else None
+        if last is not None:
+            begin, sources, to, targets = last
+            more = self._more
+            if (
+                sources == targets
+                and begin + sources + more == source
+                and to + targets + more == target
+            ):
+                self._more = more + count
+                self._until = source + count
+                self._is_saved = False
+                self._encoded = None
+                return
+        self.add((OffsetSpan(source, count, count),), target)
+
+    def _settle(self) -> None:
+        """Add what `extend` has noted to the last run."""
+        if self._more:
+            source, sources, target, targets = self._runs[-1]
+            more, self._more = self._more, 0
+            self._runs[-1] = OffsetRun(source, sources + more, target, targets + more)
 
     def advance_to(self, done: int) -> None:
         """Note that all source offsets below `done` are copied, or skipped on purpose."""
@@ -154,6 +183,7 @@ class MapWriter:
 
     def _encode_last(self) -> bytes:
         if self._encoded is None:
+            self._settle()
             self._encoded = encode_block(self._until, self._runs)
         return self._encoded
 

@@ -72,11 +72,11 @@ class Outbox:
             if outgoing is None:
                 del waiting[tp]
                 continue
-            room_bytes -= outgoing.batch.size
+            room_bytes -= outgoing.size
             if batches and room_bytes < 0:
                 break
             mirror.mark_sent(outgoing)
-            mirror.throttle.spend(outgoing.batch.size, now)
+            mirror.throttle.spend(outgoing.size, now)
             batches.append((mirror, outgoing))
             waiting[tp] = waiting.pop(tp)
         return batches
@@ -94,7 +94,7 @@ class Outbox:
             del waiting[tp]  # only one unit is in flight
             if isinstance(delivery, AppendDelivery):
                 unit = delivery.next_unit(now, mirror.throttle.limit_request(room_bytes))
-                size_bytes = sum(out.batch.size for out in unit)
+                size_bytes = sum(out.size for out in unit)
                 if unit:
                     units.append((delivery, unit))
                     room_bytes -= size_bytes

@@ -107,6 +107,20 @@ class QueueRoom:
         queued = mirror.queued_bytes
         self._set(tp, (0, queued) if is_stuck else (queued, 0))
 
+    def count_less(self, work: PartitionWork) -> None:
+        """As `count`, faster, for a partition that has only sent something since."""
+        tp, queued = work.mirror.partition, work.mirror.queued_bytes
+        before, stuck = self._counted.get(tp, (0, 0))
+        key = self._keys.get(tp)
+        share = None if key is None else self._shares[key]
+        if stuck or share is None or share.is_full or queued > before:
+            self.count(work)
+            return
+        self._counted[tp] = queued, 0
+        share.queued_bytes -= before - queued
+        if share.limit_bytes is None:
+            self._queued_bytes -= before - queued
+
     def remove(self, tp: TopicPartition) -> None:
         """Count a partition no longer."""
         self._set(tp, (0, 0))

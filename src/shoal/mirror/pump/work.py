@@ -28,6 +28,7 @@ class PartitionWork:
     is_unanswered: bool = False  # the last request to the target was not answered
     # It has dropped what was queued while it was stuck, and is tried again with new records.
     is_probe: bool = False
+    awaits_room: bool = False  # it is left out of fetches until it has room
     # Set while it is being released.
     released: asyncio.Event | None = None
     sends_rest: bool = False
@@ -45,6 +46,14 @@ class PartitionWork:
         is_failing = bool(self.produce_error) and not self.is_probe
         is_refused = is_failing or not self.mirror.can_send
         return self.target_node is None or (is_refused and self.mirror.queued_bytes > 0)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether an acknowledgement changes nothing but what is queued."""
+        mirror, is_failing = self.mirror, self.is_probe or self.is_unanswered
+        is_failing = is_failing or bool(self.produce_error) or mirror.queue.is_halted
+        is_going = self.released is not None or self.target_node is None
+        return not (is_failing or is_going) and mirror.can_send
 
     @property
     def is_unfinished(self) -> bool:

@@ -64,7 +64,7 @@ class Copier:
         )
         self.changed = asyncio.Event()
         self._runner.on_topic_changed = self.changed.set
-        self._runner.on_moved = self._checkpointer.note
+        self._runner.set_on_moved(self._checkpointer.note)
         self._routes: dict[Route, PartitionMirror] = {}
         self._assigning = asyncio.Lock()
         self._starts = RouteStarts(

@@ -33,8 +33,8 @@ class Spread:
         self.last_ms = duration_ms
         self.total_ms += duration_ms
         self.largest_ms = max(self.largest_ms, duration_ms)
-        is_least = self.smallest_ms < 0 or duration_ms < self.smallest_ms
-        self.smallest_ms = duration_ms if is_least else self.smallest_ms
+        if not 0 <= self.smallest_ms <= duration_ms:
+            self.smallest_ms = duration_ms
 
 
 class MirrorLatencies:
@@ -50,15 +50,22 @@ class MirrorLatencies:
     def on_fetched(self, partition: TopicPartition, timestamp_ms: int) -> None:
         if timestamp_ms >= 0:
             age_ms = max(0, self._wall_ms() - timestamp_ms)
-            self.ages.setdefault(partition, Spread()).add(age_ms)
+            _spread_of(self.ages, partition).add(age_ms)
 
     def on_copied(self, partition: TopicPartition, timestamp_ms: int) -> None:
         """The target has acknowledged a batch with this newest timestamp."""
         if timestamp_ms >= 0:
             latency_ms = max(0, self._wall_ms() - timestamp_ms)
-            self.replication.setdefault(partition, Spread()).add(latency_ms)
+            _spread_of(self.replication, partition).add(latency_ms)
             self.histogram.observe(latency_ms / 1000)
 
     def forget(self, partition: TopicPartition) -> None:
         self.replication.pop(partition, None)
         self.ages.pop(partition, None)
+
+
+def _spread_of(spreads: dict[TopicPartition, Spread], partition: TopicPartition) -> Spread:
+    spread = spreads.get(partition)
+    if spread is None:
+        spread = spreads[partition] = Spread()
+    return spread

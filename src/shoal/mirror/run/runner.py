@@ -4,6 +4,7 @@ Rules:
 - Every event (a response, a timer, a stop request) touches the partitions that it concerns and ends
   in `_pump`. That looks at the touched partitions only (`shoal.mirror.pump`): its cost depends on
   what moves, not on how many partitions there are.
+- Requests to the target and their answers are in `shoal.mirror.run.writes`.
 - One fetch at a time from each source leader (or nearer replica, see
   `shoal.client.cluster.replica_choice`), for all its partitions that have room; up to five
   requests to each target leader, each with the next batch of every partition that can send one.
@@ -33,15 +34,14 @@ from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
 from shoal.client.consume.fetch_session import Fetched
 from shoal.client.consume.raw_fetch import partition_at
 from shoal.client.errors import ClientError, error_for
-from shoal.client.produce.compare_and_append import AppendResult
-from shoal.client.results import LATEST, ProduceResult
+from shoal.client.results import LATEST
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.copy.delivery.idempotent import IdempotentDelivery
 from shoal.mirror.copy.partition import IN_FLIGHT_LIMIT, PartitionMirror
 from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.pump.agenda import Agenda
 from shoal.mirror.pump.cluster_side import ClusterSide
-from shoal.mirror.pump.outbox import Outbox, Singles, Units
+from shoal.mirror.pump.outbox import Outbox
 from shoal.mirror.pump.queue_room import QueueRoom
 from shoal.mirror.pump.reader import UNTIL_ROOM, SourceReader
 from shoal.mirror.pump.statuses import Statuses
@@ -51,6 +51,7 @@ from shoal.mirror.run.latencies import MirrorLatencies
 from shoal.mirror.run.producers import last_sequence_of
 from shoal.mirror.run.remedies import remedy_for_reading
 from shoal.mirror.run.transaction_ids import TransactionWriters
+from shoal.mirror.run.writes import TargetWrites
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.watch.generations import has_other_id
 from shoal.mirror.watch.source import SourceWatch
@@ -98,8 +99,6 @@ class MirrorRunner:
         self.latencies = MirrorLatencies()
         # Called when a topic of either side is missing or was recreated.
         self.on_topic_changed: Callable[[], None] = lambda: None
-        # Called with partitions whose resume point may have changed.
-        self.on_moved: Callable[[PartitionMirror], None] = lambda _: None
         self._readers: dict[int, SourceReader] = {}  # by source broker
         self._outbox = Outbox()
         self._transactional: set[TopicPartition] = set()
@@ -112,10 +111,28 @@ class MirrorRunner:
         self._topic_throttles = topic_throttles
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
         self._stopping = self._paused = False
         self._failure: BaseException | None = None
+        self._writes = TargetWrites(
+            side=self._target,
+            works=self._works,
+            agenda=self._agenda,
+            outbox=self._outbox,
+            room=self._room,
+            statuses=self._statuses,
+            ended=self._ended,
+            spawn=self._spawn,
+            pump_soon=self._pump_soon,
+            fail=self.fail,
+            refresh=partial(self._refresh, self._target),
+        )
+
+    def set_on_moved(self, on_moved: Callable[[PartitionMirror], None]) -> None:
+        """Call this with partitions whose resume point may have changed."""
+        self._writes.on_moved = on_moved
 
     @property
     def watch(self) -> SourceWatch:
@@ -318,6 +335,18 @@ class MirrorRunner:
                 self._refresh(side)
         self._schedule_pump(now)
 
+    def _pump_soon(self) -> None:
+        """Pump once for all responses that have arrived."""
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._pump_now)
+
+    def _pump_now(self) -> None:
+        self._soon = None
+        try:
+            self._pump()
+        except Exception as error:  # noqa: BLE001 - it ends the run, as that of a task does
+            self.fail(error)
+
     def _update_touched(self, now: float) -> None:
         for tp in self._agenda.take(now):
             work = self._works.get(tp)
@@ -339,7 +368,7 @@ class MirrorRunner:
         self._start_queries(work)
         self._agenda.set_time(tp, work.next_time(now))
         self._statuses.mark(tp)
-        self.on_moved(mirror)
+        self._writes.on_moved(mirror)
 
     def _flush(self, mirror: PartitionMirror, now: float) -> None:
         """In deep mode: queue records that have waited for linger.ms."""
@@ -388,6 +417,7 @@ class MirrorRunner:
             if until is None:
                 cluster, size = self._source.client.cluster, self._limits.partition_bytes
                 part = partition_at(cluster, tp, mirror.position, size)
+        work.awaits_room = until == UNTIL_ROOM
         former = None if work.reader is None else self._readers[work.reader]
         if former is not None and former.is_in_flight(tp):
             if node_id != work.reader or former.session.get_wanted(tp) != part:
@@ -461,11 +491,11 @@ class MirrorRunner:
         room_bytes = self._throttle.limit_request(self._limits.request_bytes)
         singles, units = self._outbox.take(node_id, now, room_bytes)
         sent = [out for _, out in singles] + [out for _, unit in units for out in unit]
-        self._throttle.spend(sum(out.batch.size for out in sent), now)
+        self._throttle.spend(sum(out.size for out in sent), now)
         if singles:
-            self._spawn(self._produce(node_id, singles))
+            self._writes.send(node_id, singles)
         elif units:
-            self._spawn(self._append(node_id, units))
+            self._spawn(self._writes.append(node_id, units))
         return bool(sent)
 
     def _start_queries(self, work: PartitionWork) -> None:
@@ -708,47 +738,6 @@ class MirrorRunner:
                 self._fetch_later(work)
         if again:
             self._refresh(self._source)
-
-    async def _produce(self, node_id: int, batches: Singles) -> None:
-        side = self._target
-        try:
-            results = await side.client.produce_to(
-                node_id, {mirror.target: out.batch.view for mirror, out in batches}, acks=-1
-            )
-        finally:
-            side.busy[node_id] -= 1
-        now = self._loop.time()
-        for mirror, outgoing in batches:
-            result = results[mirror.target]
-            self._record_result(mirror, result)
-            mirror.on_produce_result(outgoing, result, now=now)
-
-    async def _append(self, node_id: int, units: Units) -> None:
-        side = self._target
-        requests = {each.mirror.target: each.append_request(unit) for each, unit in units}
-        try:
-            results = await side.client.compare_and_append(requests)
-        finally:
-            side.busy[node_id] -= 1
-        now = self._loop.time()
-        for delivery, unit in units:
-            result = results[delivery.mirror.target]
-            self._record_result(delivery.mirror, result)
-            delivery.on_append_result(unit, result, now=now)
-
-    def _record_result(self, mirror: PartitionMirror, result: ProduceResult | AppendResult) -> None:
-        error = ""
-        if result.is_ok:
-            self._target.backoff.reset()
-        else:
-            error = str(result.cause or error_for(result.error_code))
-            if result.error_code in INVALIDATES_METADATA:
-                self._refresh(self._target)
-        self._agenda.touch(mirror.partition)
-        work = self._works.get(mirror.partition)
-        if work is not None:
-            work.produce_error, work.is_probe = error, False
-            work.is_unanswered = result.cause is not None
 
     async def _query_last_sequence(self, work: PartitionWork, delivery: IdempotentDelivery) -> None:
         mirror = delivery.mirror

@@ -495,7 +495,7 @@ class TransactionWriter:
             await self._close()
         # Rotate, so that no partition waits for the others.
         self._mirrors = [*self._mirrors[1:], *self._mirrors[:1]]
-        return sum(outgoing.batch.size for _, outgoing, _ in sent)
+        return sum(outgoing.size for _, outgoing, _ in sent)
 
     async def _await_outcomes(self, sent: Sent) -> None:
         """Wait for the results of a transaction's batches; raises if one was not written.
@@ -521,7 +521,7 @@ class TransactionWriter:
 
     async def _may_grow(self, sent: Sent, until: float) -> bool:
         """In a transaction of old records: wait for more; False if it should be committed."""
-        size = sum(outgoing.batch.size for _, outgoing, _ in sent)
+        size = sum(outgoing.size for _, outgoing, _ in sent)
         loop = asyncio.get_running_loop()
         while self._old_before_ms and size < BACKFILL_BYTES:
             if self._stopping or self._interrupts:
@@ -552,7 +552,7 @@ class TransactionWriter:
         now = asyncio.get_running_loop().time()
         async with asyncio.timeout(STALL_S):
             sent = await self._send(session)
-        self._throttle.spend(sum(outgoing.batch.size for _, outgoing, _ in sent), now)
+        self._throttle.spend(sum(outgoing.size for _, outgoing, _ in sent), now)
         await self._await_outcomes(sent)
         return sent
 
@@ -567,8 +567,8 @@ class TransactionWriter:
             # Partitions that are left out are looked at again after half a second.
             share_bytes = mirror.throttle.limit_span(room_bytes, _LOOK_AGAIN_EVERY_S)
             for outgoing in mirror.delivery.take(share_bytes):
-                room_bytes -= outgoing.batch.size
-                mirror.throttle.spend(outgoing.batch.size, asyncio.get_running_loop().time())
+                room_bytes -= outgoing.size
+                mirror.throttle.spend(outgoing.size, asyncio.get_running_loop().time())
                 result = await session.send(mirror.target, outgoing.batch)
                 sent.append((mirror, outgoing, result))
         return sent
@@ -593,7 +593,7 @@ class TransactionWriter:
         if outcome.cause is not None or code in TRANSACTION_ERRORS:
             return
         if code in TOO_LARGE:
-            if outgoing.batch.record_count > 1:
+            if outgoing.record_count > 1:
                 mirror.learn_limit(outgoing.batch)
             else:
                 error, now = outcome.error(mirror.target), asyncio.get_running_loop().time()

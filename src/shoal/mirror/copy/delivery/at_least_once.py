@@ -42,10 +42,10 @@ class AtLeastOnceDelivery(Delivery):
                 mirror.count_displaced(offset, mirror.target_offset)
         mirror.target_offset = offset
         mirror.map_spans(outgoing.spans)
-        mirror.target_offset += outgoing.batch.record_count
+        mirror.target_offset += outgoing.record_count
 
 
 def _may_be_own(outgoing: Outgoing, count: int) -> bool:
     """Whether `count` records before a batch can be its own duplicates, one per lost response."""
-    copies, rest = divmod(count, outgoing.batch.record_count)
+    copies, rest = divmod(count, outgoing.record_count)
     return outgoing.may_be_written and not rest and copies < outgoing.tries

@@ -128,7 +128,7 @@ class AppendDelivery(Delivery):
             return []
         unit: list[Outgoing] = []
         for outgoing in queue.batches:
-            room_bytes -= outgoing.batch.size
+            room_bytes -= outgoing.size
             if unit and room_bytes < 0:
                 break
             unit.append(outgoing)
@@ -187,7 +187,7 @@ class AppendDelivery(Delivery):
         if code == Code.CORRUPT_MESSAGE and any(self.mirror.detect_damage(out) for out in unit):
             self.mirror.refetch_damaged()
             return
-        largest = max(unit, key=lambda outgoing: outgoing.batch.size)
+        largest = max(unit, key=lambda outgoing: outgoing.size)
         if code in TOO_LARGE:
             if largest.batch.record_count > 1:
                 self.mirror.split(largest)

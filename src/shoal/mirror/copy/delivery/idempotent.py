@@ -39,6 +39,7 @@ from shoal.mirror.copy.rebatch import BatchGroup
 from shoal.mirror.copy.rewrite import drop_first_records, has_same_ending, prepare
 from shoal.mirror.offsets.offset_map import OffsetSpan, split_spans
 from shoal.wire.batch import Batch, sequence_after
+from shoal.wire.plain_batches import Numbering, number_plain
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,29 @@ class IdempotentDelivery(Delivery):
         if self.producer_expiration_ms:
             queue.remembered_s = min(REMEMBERED_S, self.producer_expiration_ms / 2000)
             queue.forgotten_at = -math.inf  # the age of its last record is not known
+
+    def pass_on(self, records: memoryview) -> int:
+        mirror, queue = self.mirror, self.mirror.queue
+        if self.already_there:
+            return 0
+        expiration_ms = self.producer_expiration_ms
+        wanted = Numbering(*self.identity, queue.next_sequence, mirror.limit_bytes)
+        if expiration_ms:
+            wanted = wanted._replace(oldest_ms=mirror.fetched_ms - expiration_ms)
+        add, epochs, epoch, size_bytes = queue.add, mirror.epochs, -1, 0
+        for each in number_plain(records, mirror.position, wanted):
+            if each[2] != epoch:
+                epoch = each[2]
+                epochs.note(epoch, each[1])
+            outgoing = Outgoing.of_plain(each)
+            add(outgoing)
+            size_bytes += outgoing.size
+        if size_bytes:
+            last = queue.batches[-1]
+            mirror.position = last.source_offset + last.record_count
+            queue.next_sequence = sequence_after(last.base_sequence, last.record_count)
+            mirror.queued_bytes += size_bytes
+        return size_bytes
 
     def accept(self, group: BatchGroup) -> bool:
         spans = group.spans
@@ -168,8 +192,13 @@ class IdempotentDelivery(Delivery):
                 mirror.count_displaced(outgoing.target_offset, mirror.target_offset)
                 mirror.regressed_to = -1
             mirror.target_offset = outgoing.target_offset
-        mirror.map_spans(outgoing.spans)
-        mirror.target_offset += outgoing.batch.record_count
+        if not outgoing.is_plain:
+            mirror.map_spans(outgoing.spans)
+        elif mirror.offsets is not None:
+            mirror.offsets.extend(
+                outgoing.source_offset, outgoing.record_count, mirror.target_offset
+            )
+        mirror.target_offset += outgoing.record_count
 
     @property
     def needs_last_sequence(self) -> bool:

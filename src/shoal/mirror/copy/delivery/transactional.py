@@ -93,7 +93,7 @@ class TransactionalDelivery(Delivery):
         if not self.mirror.can_send:
             return taken
         for outgoing in list(self.mirror.queue.batches)[self._taken :]:
-            room_bytes -= outgoing.batch.size
+            room_bytes -= outgoing.size
             if taken and room_bytes < 0 and not outgoing.is_later_piece:
                 break
             if self.mirror.detect_damage(outgoing):
@@ -101,7 +101,7 @@ class TransactionalDelivery(Delivery):
             self.mirror.mark_sent(outgoing)
             outgoing.may_be_written = True  # until its transaction ends
             self._taken += 1
-            self._taken_bytes += outgoing.batch.size
+            self._taken_bytes += outgoing.size
             taken.append(outgoing)
         self.mirror.refetch_damaged()
         return taken
@@ -129,7 +129,7 @@ class TransactionalDelivery(Delivery):
             outgoing.target_offset = offset
             if outgoing.is_re_encoded:
                 self.mirror.declare_at(offset)
-            self.mirror.target_offset = self._expected = offset + outgoing.batch.record_count
+            self.mirror.target_offset = self._expected = offset + outgoing.record_count
 
     def close_gap(self, gap: tuple[int, int], *, has_data: bool) -> None:
         """What is in a gap of `gaps` is known: markers and aborted batches only, or data."""
