@@ -402,6 +402,37 @@ def test_a_zoom_shows_all_points_of_its_stretch(modules: Modules) -> None:
     assert times == sorted(set(times))
 
 
+DRAW_DENSE = """async () => {
+  const { html, render } = await import("/vendor.js");
+  const { Track } = await import("/charts.js");
+  const n = 20000;
+  const times = Array.from({ length: n }, (_, i) => 1e9 + i);
+  // Low, with one peak in the middle, and nothing in the last quarter.
+  const values = times.map((_, i) => (i >= 15000 ? null : i === 10000 ? 100 : 10));
+  const series = [{ label: "s", color: "--c0" }];
+  render(html`<${Track} title="dense" height=${200} series=${series} columns=${[times, values]} range=${[times[0], times[n - 1]]} onZoom=${() => null} />`, document.getElementById("app"));
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  const canvas = document.querySelector("canvas");
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const isLine = (x, y) => data[4 * (y * width + x) + 3] > 200 && data[4 * (y * width + x) + 2] > data[4 * (y * width + x)] + 60;
+  const heights = Array.from({ length: width }, (_, x) => Array.from({ length: height }, (_, y) => y).filter((y) => isLine(x, y)).length);
+  return heights;
+}"""  # noqa: E501 - JavaScript
+
+
+def test_a_dense_line_is_whole_with_its_peak_and_its_gap(modules: Modules) -> None:
+    heights = modules.page.evaluate(DRAW_DENSE)
+    drawn = [x for x, height in enumerate(heights) if height]
+    first, last = drawn[0], drawn[-1]
+    # Without a hole up to the gap, which is a quarter of the width; the peak is one or two columns.
+    assert drawn == list(range(first, last + 1))
+    assert 0.70 < (last - first) / (len(heights) - first) < 0.80
+    high = [x for x in drawn if heights[x] > 100]
+    assert 1 <= len(high) <= 3
+    assert abs(high[0] - first - (last - first) * 2 / 3) < 4
+    assert all(heights[x] <= 3 for x in drawn if x not in high)
+
+
 @pytest.mark.parametrize(
     ("places", "sides"),
     [

@@ -166,10 +166,10 @@ def test_messages_and_tables_are_read_by_another_process(served: Served, runs_di
     [
         (b"not JSON", 400),
         (b"[]", 400),
-        (b"[" * 10_000, 400),
+        pytest.param(b"[" * 10_000, 400, id="deep"),
         (b'{"kind": "preset", "name": "no-such-preset"}', 400),
         (b'{"kind": "file", "name": "mine.toml"}', 400),
-        (b" " * 20_000, 413),
+        pytest.param(b" " * 20_000, 413, id="oversized"),
     ],
 )
 def test_a_start_that_is_not_listed_is_refused(served: Served, body: bytes, status: int) -> None:

@@ -4,6 +4,8 @@ import { html, uPlot, useEffect, useRef } from "./vendor.js";
 import { readColor } from "./colors.js";
 import { decimate } from "./decimate.js";
 
+// Points for each column of pixels, from which on a line is drawn as columns.
+const DENSE_POINTS = 1.3;
 const SYNC_KEY = "tracks";
 const [AXIS_WIDTH, LONGEST_LABEL] = innerWidth < 500 ? [64, 9] : [112, 16];
 
@@ -76,6 +78,7 @@ function buildOptions(latest, width) {
       fill: each.fill ? () => readColor(each.fill) : undefined,
       width: each.width ?? 1.5,
       spanGaps: false,
+      paths: each.fill || bands ? undefined : buildPath,
       points: { show: false },
       value: (u, value) => (value === null || value === undefined ? "–" : (each.format || String)(value)),
     }))],
@@ -91,6 +94,7 @@ function buildOptions(latest, width) {
     },
     hooks: {
       drawClear: [(u) => clip(u, () => paintBehind(u, latest.current))],
+      drawSeries: [(u, place) => { if (u.series[place].paths === buildPath && isDense(u)) paintColumns(u, place); }],
       draw: [(u) => clip(u, () => paintCursor(u, latest.current.cursor))],
       setSelect: [(u) => {
         const { left, width: chosen } = u.select;
@@ -100,6 +104,58 @@ function buildOptions(latest, width) {
       }],
     },
   };
+}
+
+const linePath = uPlot.paths.linear();
+
+// A line of more points than columns of pixels is drawn as columns: a path of so many corners takes
+// a software renderer longer than everything else in the chart.
+function buildPath(u, place, first, last) {
+  return isDense(u) ? null : linePath(u, place, first, last);
+}
+
+function isDense(u) {
+  return u.data[0].length > DENSE_POINTS * u.bbox.width;
+}
+
+// What a line would cover in each column of pixels, from the column before it on.
+function paintColumns(u, place) {
+  const { ctx } = u;
+  const [times, values] = [u.data[0], u.data[place]];
+  const { scale, width } = u.series[place];
+  const thick = Math.max(1, width * devicePixelRatio);
+  ctx.fillStyle = u.series[place].stroke(u, place);
+  const { left, width: across } = u.bbox;
+  const { min, max } = u.scales.x;
+  const perSecond = across / (max - min || 1);
+  const toY = (value) => u.valToPos(value, scale, true);
+  clip(u, () => {
+    // `least` and `most` of a column, with the last value of the column before.
+    let [column, least, most, last] = [-1, 0, 0, null];
+    const flush = () => {
+      if (column < 0) return;
+      const top = toY(most);
+      ctx.fillRect(column, top - thick / 2, 1, toY(least) - top + thick);
+    };
+    for (let row = 0; row < times.length; row += 1) {
+      const value = values[row];
+      if (value === null || value === undefined) {
+        flush();
+        [column, last] = [-1, null];
+        continue;
+      }
+      const x = Math.round(left + (times[row] - min) * perSecond);
+      if (x !== column) {
+        flush();
+        column = x;
+        least = last === null ? value : Math.min(value, last);
+        most = last === null ? value : Math.max(value, last);
+      } else if (value < least) least = value;
+      else if (value > most) most = value;
+      last = value;
+    }
+    flush();
+  });
 }
 
 function yScale(latest, yKind) {
