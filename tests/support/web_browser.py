@@ -1,14 +1,14 @@
 """A real browser with pages that are logged in; an error in a console fails the test."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from support.sizes import mark_long
 from support.web_server import Served
 
 ARGUMENTS = [
@@ -50,10 +50,19 @@ def open_page(browser: Browser, served: Served) -> Iterator[Page]:
     assert problems == []
 
 
-# Of the four looks, `make test` opens two.
-LOOKS = mark_long(
-    ["light-1280", "dark-390", "dark-1280", "light-390"], quick=["light-1280", "dark-390"]
-)
+_QUICK_LOOKS = ("light-1280", "dark-390")
+
+
+def in_looks(names: Iterable[str]) -> list[object]:
+    """Parameters `name` and `look`: in `make test` each place has one look, a desk's or a phone's
+    in turn; the long tests have all four of all places."""
+    made = []
+    for place, name in enumerate(names):
+        for look in (*_QUICK_LOOKS, "dark-1280", "light-390"):
+            is_quick = look == _QUICK_LOOKS[place % 2]
+            marks = () if is_quick else pytest.mark.long
+            made.append(pytest.param(name, look, id=f"{name}-{look}", marks=marks))
+    return made
 
 
 def take_on(page: Page, look: str) -> int:

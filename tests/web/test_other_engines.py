@@ -16,7 +16,7 @@ from support.web_browser import open_browser, open_page
 from support.web_runs import describe_run, write_json
 from support.web_server import Served, serve_runs
 
-pytestmark = [pytest.mark.system("chromium"), pytest.mark.xdist_group("chromium page")]
+pytestmark = [pytest.mark.system("chromium"), pytest.mark.xdist_group("chromium places")]
 
 
 @pytest.fixture
