@@ -42,3 +42,12 @@ def test_a_record_that_one_side_lacks_differs_in_every_field() -> None:
     assert fields["value"]["is_equal"] is True  # both have none
     assert fields["headers"]["target"] is None
     assert show(record)["headers"] == [["h", {"text": "ff", "size": 1, "cut": False}]]
+
+
+def test_headers_are_shown_as_text_and_told_from_no_value() -> None:
+    texts = Record(7, 1000, b"k", b"v", (("h", b"it's <b>"), ("empty", b""), ("none", None)))
+    other = Record(7, 1000, b"k", b"v", (("h", b"it's <b>"), ("empty", None), ("none", b"")))
+    (fields,) = [each for each in compare_records(texts, other) if each["field"] == "headers"]
+    assert fields["is_equal"] is False
+    assert "".join(fields["source"]) == "h=it's <b>\nempty=\nnone (no value)"
+    assert "".join(fields["target"]) == "h=it's <b>\nempty (no value)\nnone="

@@ -193,18 +193,31 @@ def compare_records(left: Record | None, right: Record | None) -> list[Json]:
     found: list[Json] = []
     for name in ("key", "value", "headers", "timestamp"):
         pair = tuple(None if one is None else _field(one, name) for one in (left, right))
-        found.append({"field": name, "is_equal": pair[0] == pair[1], **mark_difference(*pair)})
+        is_equal = pair[0] == pair[1]
+        if name == "headers" and left is not None and right is not None:
+            is_equal = _list_headers(left) == _list_headers(right)
+        found.append({"field": name, "is_equal": is_equal, **mark_difference(*pair)})
     return found
+
+
+def _list_headers(record: Record) -> list[tuple[str, bytes | None]]:
+    return [(key, None if value is None else bytes(value)) for key, value in record.headers]
 
 
 def _field(record: Record, name: str) -> bytes | None:
     if name == "headers":
-        each = (f"{key}={bytes(value or b'')!r}" for key, value in record.headers)
-        return "\n".join(each).encode()
+        return "\n".join(map(_show_header, _list_headers(record))).encode()
     if name == "timestamp":
         return str(record.timestamp).encode()
     value: bytes | None = getattr(record, name)
     return None if value is None else bytes(value)
+
+
+def _show_header(header: tuple[str, bytes | None]) -> str:
+    key, value = header
+    if value is None:
+        return f"{key} (no value)"
+    return f"{key}={value.decode()}" if _is_text(value) else f"{key}={value!r}"
 
 
 def mark_difference(left: bytes | None, right: bytes | None) -> Json:

@@ -76,7 +76,7 @@ function describeMirror(log, tick) {
   const held = [["parked", parked], ["waiting", waiting]].filter(([, count]) => count).map(([state, count]) => `${formatCount(count)} ${state}`);
   const reasons = lastStates(log).filter((event) => event.reason && /parked|waiting/.test(event.state)).slice(0, 2);
   return [
-    paused ? "Paused." : `Copies ${formatRate(rate)} records${bytes === null ? "" : ` (${formatBytes(bytes)}/s)`}.`,
+    paused ? "Paused." : `Records copied: ${formatRate(rate)}${bytes === null ? "" : ` (${formatBytes(bytes)}/s)`}.`,
     lag === undefined ? "" : lag ? `${plural(lag, "record")} behind${lagS === undefined ? "" : `, ${formatUs(lagS * 1e6)}`}.` : "Nothing behind.",
     held.length ? `Of ${plural(partitions || 0, "partition")}: ${held.join(", ")}.` : "",
     ...reasons.map((event) => `${event.object}: ${event.reason}.`),
@@ -92,7 +92,7 @@ function describeCluster(log, tick) {
   return [
     `${plural(brokers.length, "broker")}${held.length ? `: ${held.join(", ")}` : ", all running"}.`,
     partitions ? `${plural(partitions, "partition")}, ${lacks || "all in sync"}.` : "",
-    `${formatRate(lastRate(log.ticks, "records_in"))} records appended.`,
+    `Records appended: ${formatRate(lastRate(log.ticks, "records_in"))}.`,
   ].filter(Boolean).join(" ");
 }
 

@@ -693,7 +693,7 @@ function describeMirror(log, tick) {
   const held = [["parked", parked], ["waiting", waiting]].filter(([, count]) => count).map(([state, count]) => `${formatCount(count)} ${state}`);
   const reasons = lastStates(log).filter((event) => event.reason && /parked|waiting/.test(event.state)).slice(0, 2);
   return [
-    paused ? "Paused." : `Copies ${formatRate(rate)} records${bytes === null ? "" : ` (${formatBytes(bytes)}/s)`}.`,
+    paused ? "Paused." : `Records copied: ${formatRate(rate)}${bytes === null ? "" : ` (${formatBytes(bytes)}/s)`}.`,
     lag === undefined ? "" : lag ? `${plural(lag, "record")} behind${lagS === undefined ? "" : `, ${formatUs(lagS * 1e6)}`}.` : "Nothing behind.",
     held.length ? `Of ${plural(partitions || 0, "partition")}: ${held.join(", ")}.` : "",
     ...reasons.map((event) => `${event.object}: ${event.reason}.`),
@@ -709,7 +709,7 @@ function describeCluster(log, tick) {
   return [
     `${plural(brokers.length, "broker")}${held.length ? `: ${held.join(", ")}` : ", all running"}.`,
     partitions ? `${plural(partitions, "partition")}, ${lacks || "all in sync"}.` : "",
-    `${formatRate(lastRate(log.ticks, "records_in"))} records appended.`,
+    `Records appended: ${formatRate(lastRate(log.ticks, "records_in"))}.`,
   ].filter(Boolean).join(" ");
 }
 
@@ -3166,12 +3166,13 @@ function Curves({ curves }) {
 function Environment({ manifest }) {
   const rows = Object.entries(manifest).filter(([name, value]) => !["state", "run", "format", "driver"].includes(name) && value !== null);
   const show = (name, value) => {
-    if (name === "started_us") return formatTime(value);
+    if (name === "started_us" || name === "measure_from_us") return formatTime(value);
+    if (name === "warm_up_us") return formatUs(value);
     if (name === "command" && Array.isArray(value)) return value.join(" ");
     return describeValue(value, name);
   };
   return html`<section aria-labelledby="environment"><h2 id="environment">Environment</h2><div class="scroll" tabindex="0" role="region" aria-label="table: environment"><table class="facts">
-    <tbody>${rows.map(([name, value]) => html`<tr><th scope="row">${name}</th><td>${show(name, value)}</td></tr>`)}</tbody></table></div></section>`;
+    <tbody>${rows.map(([name, value]) => html`<tr><th scope="row">${name.replace(/_us$/, "").replaceAll("_", " ")}</th><td>${show(name, value)}</td></tr>`)}</tbody></table></div></section>`;
 }
 
 // report.js
