@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from shoal.lite.cluster import LiteCluster
 from shoal.systems.metadata_events import MetadataEvents
+from shoal.telemetry.events import EventWriter
 from shoal.telemetry.run_events import ProcessEvents, RunEvents
 from support.lite.clusters import create_topic, eventually
 from support.web_browser import open_browser, open_page
@@ -40,9 +41,25 @@ def served(tmp_path: Path) -> Iterator[Served]:
         reading.on_progress({"received": 5}, {})
         stream = run / "source" / "events.jsonl"
         eventually(lambda: "led by broker 1" in stream.read_text())
+        stack.callback(write_single_node(tmp_path / "node", tmp_path / "state").close)
         with serve_runs(run.parent, state=tmp_path / "state") as served:
             served.log_in()
             yield served
+
+
+def write_single_node(folder: Path, state: Path) -> EventWriter:
+    """What a broker of a cluster over several hosts writes, and how it is found."""
+    name = "east-broker-1"
+    details = {"engine": "lite", "node": "broker 1", "address": "h1:9092", "bootstrap": "h1:9092"}
+    writer = EventWriter(folder, "cluster", name, details=details)
+    for broker, where in ((1, "leads"), (2, "fenced")):
+        writer.set_state(f"broker {broker}", where, details={"address": f"h{broker}:9092"})
+    for _ in range(2):
+        writer.tick(counters={"records_in": 5})
+    entry = state / "shoal" / "nodes" / f"{name}.json"
+    entry.parent.mkdir(parents=True)
+    write_json(entry, {"name": name, "directory": str(folder)})
+    return writer
 
 
 def test_their_pages_open_without_an_error(served: Served) -> None:
@@ -50,6 +67,8 @@ def test_their_pages_open_without_an_error(served: Served) -> None:
     with open_browser() as browser, open_page(browser, served) as page:
         for place, seen in (
             ("#/", "r1"),
+            ("#/", "east-broker-1"),
+            ("#/cluster/east-broker-1", "its cluster as broker 1 at h1:9092 sees it"),
             ("#/cluster/r1/source", "orders-1"),
             ("#/mirror/r1/mirror", "mirror"),
             ("#/run/r1", "r1"),

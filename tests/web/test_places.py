@@ -166,6 +166,7 @@ def count_copied(things: RunningThings) -> int:
 
 def test_home_leads_to_what_runs(page: Page, served: Served) -> None:
     open_place(page, served, "#/", "Shoal")
+    expect(page.get_by_text("Three ways to begin")).to_be_visible()
     page.get_by_role("link", name=f"cluster {CLUSTER}").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(f"cluster {CLUSTER}")
     page.go_back()

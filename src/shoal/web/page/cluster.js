@@ -4,7 +4,7 @@ import { html, useState } from "./vendor.js";
 import { chooseTime } from "./choices.js";
 import { formatBytes, formatCount, plural } from "./format.js";
 import { stateColor, stateRows, electionTimes, usageSeries } from "./model.js";
-import { activeFaults, describeThing } from "./now.js";
+import { activeFaults, describeThing, kindOf } from "./now.js";
 import { Notes, Problem } from "./parts.js";
 import { replaceQuery } from "./router.js";
 import { rates } from "./series.js";
@@ -25,7 +25,7 @@ export function Cluster({ address }) {
   const window = timeWindow(log, address.query);
   return html`<main>
     <p><a href="#/">All runs</a></p>
-    <h1><span class="kind">cluster</span> ${state.thing.name}</h1>
+    <h1><span class="kind">${kindOf(state.thing)}</span> ${state.thing.name}</h1>
     <p class="quiet">${describeAddress(state.thing.details)}</p>
     <p class="sentence big">${describeThing(state.thing, log)}</p>
     <${DataAge} state=${state} />
@@ -34,14 +34,14 @@ export function Cluster({ address }) {
     <${Faults} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
     <${ClusterTracks} log=${log} window=${window} query=${address.query} set=${set} />
     <${Partitions} rows=${partitions} query=${address.query} set=${set} />
-    <${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${window.isChosen ? window.range : null} />
+    ${state.thing.details.node ? null : html`<${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${window.isChosen ? window.range : null} />`}
     ${state.thing.details.bootstrap ? html`<${LiveTail} id=${id} topics=${[...new Set(partitions.map((row) => row.topic))].sort(compareNames)} chosen=${address.query.topic || ""} onChoose=${(topic) => set({ topic })} isAlive=${state.isAlive} />` : null}
   </main>`;
 }
 
 // Addresses for clients; of a single node, whose view of its cluster this is.
 function describeAddress({ bootstrap, node, address }) {
-  return node ? `as ${node} at ${address} sees it: counters and processes are its own` : bootstrap;
+  return node ? `its cluster as ${node} at ${address} sees it; counters and processes are its own` : bootstrap;
 }
 
 // Leaders, in-sync and eligible replicas, from the last state of each partition. Pure.

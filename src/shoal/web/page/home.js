@@ -24,25 +24,27 @@ export function Home({ address }) {
   return html`<main>
     <h1>Shoal</h1>
     ${problem ? html`<${Problem} text=${problem} />` : null}
-    ${isEmpty ? html`<${Empty} starts=${starts} folder=${list.folder} />` : html`
+    ${isEmpty ? html`<${Empty} starts=${starts} folder=${list.folder} level="h2" />` : html`
       <section aria-labelledby="now"><h2 id="now">Now</h2><${NowCards} state=${now} /></section>
       <section aria-labelledby="verdicts"><h2 id="verdicts">Verdicts</h2>
-        ${list ? html`<${Verdicts} list=${list} address=${address} onMore=${() => setCount(count + PAGE_SIZE)} />` : html`<p class="quiet">Loading…</p>`}
+        ${!list ? html`<p class="quiet">Loading…</p>`
+          : list.runs.length ? html`<${Verdicts} list=${list} address=${address} onMore=${() => setCount(count + PAGE_SIZE)} />`
+            : html`<${Empty} starts=${starts} folder=${list.folder} level="h3" />`}
       </section>
       ${starts && starts.allow_actions ? html`<section aria-labelledby="start"><h2 id="start">Start a run</h2><${StartForm} starts=${starts} /></section>` : null}`}
   </main>`;
 }
 
 // Without any run: three ways to begin.
-function Empty({ starts, folder }) {
+function Empty({ starts, folder, level }) {
   const ways = [
-    ["See it work", "Two clusters, a mirror, and a mirror that loses one message.", "shoal demo", null],
+    ["See it work", "What acks=1 loses when a leader dies; then a mirror that copies everything, and one that loses a message.", "shoal demo", null],
     ["Test a mirror", "Does a mirror lose, repeat, reorder or delay anything?", "shoal run mirror-correctness", "mirror-correctness"],
     ["Kill a broker", "A leader of the source dies under a mirror, and comes back.", "shoal run source-broker-killed", "source-broker-killed"],
   ];
   return html`<p>There are no runs in <code>${folder}</code> yet. Three ways to begin:</p>
     <ul class="cards">${ways.map(([title, text, command, preset]) => html`<li class="card">
-      <h2>${title}</h2><p>${text}</p>
+      <${level}>${title}</${level}><p>${text}</p>
       <p><code>${command}</code></p>
       ${starts && starts.allow_actions && preset ? html`<${StartButton} body=${{ kind: "preset", name: preset, settings: {} }} label=${`Start ${preset}`} />` : html`<${CopyButton} text=${command} />`}
     </li>`)}</ul>

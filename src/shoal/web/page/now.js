@@ -44,15 +44,20 @@ function Cards({ things, state }) {
 
 function Card({ thing, log, state }) {
   const ageS = Math.max(0, (state.nowUs - thing.written_us) / 1e6);
-  const counter = findCounter(log.ticks, MAIN_COUNTERS[thing.subject] || []);
+  const counter = kindOf(thing) === "controller" ? null : findCounter(log.ticks, MAIN_COUNTERS[thing.subject] || []);
   const values = counter ? rates(log.ticks, counter).slice(1) : [];
-  const title = html`<span class="kind">${thing.subject}</span> ${thing.name}`;
+  const title = html`<span class="kind">${kindOf(thing)}</span> ${thing.name}`;
   return html`<li class="card">
     <h3><a href=${buildAddress(thing.subject, thing.id.slice(thing.id.indexOf(":") + 1))}>${title}</a></h3>
     <p class="sentence">${describeThing(thing, log)}</p>
     <${Sparkline} values=${values} label=${counter ? `${counter} per second in the last minute, now ${formatRate(values[values.length - 1])}` : "no counts yet"} />
     <p class=${ageS > STALE_S ? "age stale" : "age"}>${ageS > STALE_S ? `no data for ${formatAge(ageS)}` : `data ${formatAge(ageS)} old`} · running for ${formatAge((state.nowUs - thing.started_us) / 1e6)}</p>
   </li>`;
+}
+
+// A single node is a cluster as that node sees it.
+export function kindOf(thing) {
+  return (thing.details?.node || thing.subject).split(" ")[0];
 }
 
 const MAIN_COUNTERS = {
@@ -66,7 +71,7 @@ export function describeThing(thing, log) {
   const tick = log.ticks[log.ticks.length - 1];
   if (!tick) return "No counts yet.";
   if (thing.subject === "run") return describeRun(log, tick);
-  return thing.subject === "mirror" ? describeMirror(log, tick) : describeCluster(log, tick);
+  return thing.subject === "mirror" ? describeMirror(log, tick) : describeCluster(thing, log, tick);
 }
 
 function describeMirror(log, tick) {
@@ -83,7 +88,7 @@ function describeMirror(log, tick) {
   ].filter(Boolean).join(" ");
 }
 
-function describeCluster(log, tick) {
+function describeCluster(thing, log, tick) {
   const nodes = lastStates(log).filter((event) => /^(broker|controller) /.test(event.object) && event.state !== "removed");
   const brokers = nodes.filter((event) => event.object.startsWith("broker "));
   const held = nodes.filter((event) => /dead|paused|starting|fenced|behind/.test(event.state)).map((event) => `${event.object} is ${event.state}`);
@@ -92,7 +97,7 @@ function describeCluster(log, tick) {
   return [
     `${plural(brokers.length, "broker")}${held.length ? `: ${held.join(", ")}` : ", all running"}.`,
     partitions ? `${plural(partitions, "partition")}, ${lacks || "all in sync"}.` : "",
-    `Records appended: ${formatRate(lastRate(log.ticks, "records_in"))}.`,
+    kindOf(thing) === "controller" ? "" : `Records appended${thing.details?.node ? " here" : ""}: ${formatRate(lastRate(log.ticks, "records_in"))}.`,
   ].filter(Boolean).join(" ");
 }
 

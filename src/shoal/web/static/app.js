@@ -661,15 +661,20 @@ function Cards({ things, state }) {
 
 function Card({ thing, log, state }) {
   const ageS = Math.max(0, (state.nowUs - thing.written_us) / 1e6);
-  const counter = findCounter(log.ticks, MAIN_COUNTERS[thing.subject] || []);
+  const counter = kindOf(thing) === "controller" ? null : findCounter(log.ticks, MAIN_COUNTERS[thing.subject] || []);
   const values = counter ? rates(log.ticks, counter).slice(1) : [];
-  const title = html`<span class="kind">${thing.subject}</span> ${thing.name}`;
+  const title = html`<span class="kind">${kindOf(thing)}</span> ${thing.name}`;
   return html`<li class="card">
     <h3><a href=${buildAddress(thing.subject, thing.id.slice(thing.id.indexOf(":") + 1))}>${title}</a></h3>
     <p class="sentence">${describeThing(thing, log)}</p>
     <${Sparkline} values=${values} label=${counter ? `${counter} per second in the last minute, now ${formatRate(values[values.length - 1])}` : "no counts yet"} />
     <p class=${ageS > STALE_S ? "age stale" : "age"}>${ageS > STALE_S ? `no data for ${formatAge(ageS)}` : `data ${formatAge(ageS)} old`} · running for ${formatAge((state.nowUs - thing.started_us) / 1e6)}</p>
   </li>`;
+}
+
+// A single node is a cluster as that node sees it.
+function kindOf(thing) {
+  return (thing.details?.node || thing.subject).split(" ")[0];
 }
 
 const MAIN_COUNTERS = {
@@ -683,7 +688,7 @@ function describeThing(thing, log) {
   const tick = log.ticks[log.ticks.length - 1];
   if (!tick) return "No counts yet.";
   if (thing.subject === "run") return describeRun(log, tick);
-  return thing.subject === "mirror" ? describeMirror(log, tick) : describeCluster(log, tick);
+  return thing.subject === "mirror" ? describeMirror(log, tick) : describeCluster(thing, log, tick);
 }
 
 function describeMirror(log, tick) {
@@ -700,7 +705,7 @@ function describeMirror(log, tick) {
   ].filter(Boolean).join(" ");
 }
 
-function describeCluster(log, tick) {
+function describeCluster(thing, log, tick) {
   const nodes = lastStates(log).filter((event) => /^(broker|controller) /.test(event.object) && event.state !== "removed");
   const brokers = nodes.filter((event) => event.object.startsWith("broker "));
   const held = nodes.filter((event) => /dead|paused|starting|fenced|behind/.test(event.state)).map((event) => `${event.object} is ${event.state}`);
@@ -709,7 +714,7 @@ function describeCluster(log, tick) {
   return [
     `${plural(brokers.length, "broker")}${held.length ? `: ${held.join(", ")}` : ", all running"}.`,
     partitions ? `${plural(partitions, "partition")}, ${lacks || "all in sync"}.` : "",
-    `Records appended: ${formatRate(lastRate(log.ticks, "records_in"))}.`,
+    kindOf(thing) === "controller" ? "" : `Records appended${thing.details?.node ? " here" : ""}: ${formatRate(lastRate(log.ticks, "records_in"))}.`,
   ].filter(Boolean).join(" ");
 }
 
@@ -1635,7 +1640,7 @@ function Cluster({ address }) {
   const window = timeWindow(log, address.query);
   return html`<main>
     <p><a href="#/">All runs</a></p>
-    <h1><span class="kind">cluster</span> ${state.thing.name}</h1>
+    <h1><span class="kind">${kindOf(state.thing)}</span> ${state.thing.name}</h1>
     <p class="quiet">${describeAddress(state.thing.details)}</p>
     <p class="sentence big">${describeThing(state.thing, log)}</p>
     <${DataAge} state=${state} />
@@ -1644,14 +1649,14 @@ function Cluster({ address }) {
     <${Faults} id=${id} log=${log} mayAct=${mayAct} isAlive=${state.isAlive} />
     <${ClusterTracks} log=${log} window=${window} query=${address.query} set=${set} />
     <${Partitions} rows=${partitions} query=${address.query} set=${set} />
-    <${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${window.isChosen ? window.range : null} />
+    ${state.thing.details.node ? null : html`<${ClusterTrace} id=${id} isAlive=${state.isAlive} window=${window.isChosen ? window.range : null} />`}
     ${state.thing.details.bootstrap ? html`<${LiveTail} id=${id} topics=${[...new Set(partitions.map((row) => row.topic))].sort(compareNames)} chosen=${address.query.topic || ""} onChoose=${(topic) => set({ topic })} isAlive=${state.isAlive} />` : null}
   </main>`;
 }
 
 // Addresses for clients; of a single node, whose view of its cluster this is.
 function describeAddress({ bootstrap, node, address }) {
-  return node ? `as ${node} at ${address} sees it: counters and processes are its own` : bootstrap;
+  return node ? `its cluster as ${node} at ${address} sees it; counters and processes are its own` : bootstrap;
 }
 
 // Leaders, in-sync and eligible replicas, from the last state of each partition. Pure.
@@ -2185,25 +2190,27 @@ function Home({ address }) {
   return html`<main>
     <h1>Shoal</h1>
     ${problem ? html`<${Problem} text=${problem} />` : null}
-    ${isEmpty ? html`<${Empty} starts=${starts} folder=${list.folder} />` : html`
+    ${isEmpty ? html`<${Empty} starts=${starts} folder=${list.folder} level="h2" />` : html`
       <section aria-labelledby="now"><h2 id="now">Now</h2><${NowCards} state=${now} /></section>
       <section aria-labelledby="verdicts"><h2 id="verdicts">Verdicts</h2>
-        ${list ? html`<${Verdicts} list=${list} address=${address} onMore=${() => setCount(count + PAGE_SIZE)} />` : html`<p class="quiet">Loading…</p>`}
+        ${!list ? html`<p class="quiet">Loading…</p>`
+          : list.runs.length ? html`<${Verdicts} list=${list} address=${address} onMore=${() => setCount(count + PAGE_SIZE)} />`
+            : html`<${Empty} starts=${starts} folder=${list.folder} level="h3" />`}
       </section>
       ${starts && starts.allow_actions ? html`<section aria-labelledby="start"><h2 id="start">Start a run</h2><${StartForm} starts=${starts} /></section>` : null}`}
   </main>`;
 }
 
 // Without any run: three ways to begin.
-function Empty({ starts, folder }) {
+function Empty({ starts, folder, level }) {
   const ways = [
-    ["See it work", "Two clusters, a mirror, and a mirror that loses one message.", "shoal demo", null],
+    ["See it work", "What acks=1 loses when a leader dies; then a mirror that copies everything, and one that loses a message.", "shoal demo", null],
     ["Test a mirror", "Does a mirror lose, repeat, reorder or delay anything?", "shoal run mirror-correctness", "mirror-correctness"],
     ["Kill a broker", "A leader of the source dies under a mirror, and comes back.", "shoal run source-broker-killed", "source-broker-killed"],
   ];
   return html`<p>There are no runs in <code>${folder}</code> yet. Three ways to begin:</p>
     <ul class="cards">${ways.map(([title, text, command, preset]) => html`<li class="card">
-      <h2>${title}</h2><p>${text}</p>
+      <${level}>${title}</${level}><p>${text}</p>
       <p><code>${command}</code></p>
       ${starts && starts.allow_actions && preset ? html`<${StartButton} body=${{ kind: "preset", name: preset, settings: {} }} label=${`Start ${preset}`} />` : html`<${CopyButton} text=${command} />`}
     </li>`)}</ul>
