@@ -120,7 +120,7 @@ async def test_the_mirror_copies_between_two_clusters(
     assert MIRROR in commands()
     with shell(MIRROR, environment | {"SOURCE": source, "TARGET": target}) as mirror:
         async with Client({"bootstrap.servers": target}) as client:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while not {"orders", "payments"} <= set((await client.metadata(refresh=True)).topics):
                 assert time.monotonic() < deadline, "the mirror made no topics"
         mirror.send_signal(signal.SIGINT)

@@ -222,7 +222,7 @@ def test_a_message_has_the_time_it_was_given_also_when_nobody_answers() -> None:
             with pytest.raises(BrokerDisconnected, match="unknown after 1 s") as caught:
                 producer.add_message_timeout(0, data, timeout=1)
             assert caught.value.may_be_written
-            assert time.monotonic() - began_s < 10
+            assert time.monotonic() - began_s < 25
         cluster.resume(1)
         assert producer.add_message_timeout(0, b"d", timeout=30) == 3
         with mount_consumer_group(cluster.bootstrap, 1) as group:
@@ -250,7 +250,7 @@ def test_a_poll_has_the_time_it_was_given_also_when_a_leader_does_not_answer() -
         began_s = time.monotonic()
         with pytest.raises(BrokerDisconnected, match="in time"):
             group.poll(1)
-        assert time.monotonic() - began_s < 20
+        assert time.monotonic() - began_s < 25
         cluster.resume(2)
         producer.add_message_timeout(led[2], b"c", PATIENCE_S)
         assert [(found.messages, found.last_offset) for found in _until(group, led[2])] == [

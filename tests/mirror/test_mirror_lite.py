@@ -186,7 +186,7 @@ async def _copy_under_kills(
 
 
 def _wait_for_copy(positions: Path, total: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if positions.exists() and sum(read_positions(positions).values()) >= total:
             return

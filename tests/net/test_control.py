@@ -24,6 +24,7 @@ from shoal.net.messages import (
     encode_message,
 )
 
+PATIENCE_S = 60.0
 HELLO = Hello("p0", 1, "secret", "instance", 7, "host")
 
 
@@ -105,7 +106,7 @@ async def test_a_commit_survives_a_lost_connection_and_keeps_its_number(
         await _until(lambda: driver.said(Commit))
         driver.acknowledges = True
         driver.server.close(driver.messages[0][0])
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, PATIENCE_S)
     assert driver.said(Commit) == [Commit(1, {"kind": "segment"})] * 2
     assert len({connection for connection, _ in driver.messages}) == 2
 
@@ -116,7 +117,7 @@ async def test_a_refused_worker_ends_and_its_commits_fail(driver: Driver) -> Non
     async with _client(driver.server.address, events) as client:
         with pytest.raises(DriverGoneError, match="refused this worker: fenced"):
             await client.commit({"kind": "segment"})
-        await asyncio.wait_for(client.wait_end(), 5)
+        await asyncio.wait_for(client.wait_end(), PATIENCE_S)
         with pytest.raises(DriverGoneError):
             await client.commit({})
     assert events == [LeaseRefused("fenced")]
@@ -124,13 +125,13 @@ async def test_a_refused_worker_ends_and_its_commits_fail(driver: Driver) -> Non
 
 async def test_a_driver_that_dies_is_lost_after_the_time(driver: Driver) -> None:
     events: list[WorkerEvent] = []
-    async with _client(driver.server.address, events, lost_after_s=0.6) as client:
+    async with _client(driver.server.address, events, lost_after_s=1.5) as client:
         await client.commit({})
         began = asyncio.get_running_loop().time()
         await driver.server.stop()
         with pytest.raises(DriverGoneError, match="silent"):
             await client.commit({})
-        assert 0.5 < asyncio.get_running_loop().time() - began < 30
+        assert 1.4 < asyncio.get_running_loop().time() - began < PATIENCE_S
         assert isinstance(client.ended_by, DriverLost)
     assert [type(event) for event in events] == [Lease, DriverLost]
 
@@ -141,7 +142,7 @@ async def test_a_driver_that_comes_back_in_time_is_not_lost(driver: Driver) -> N
         await client.commit({})
         await driver.server.stop()
         await driver.server.start(host, port)
-        await asyncio.wait_for(client.commit({}), 5)
+        await asyncio.wait_for(client.commit({}), PATIENCE_S)
         assert client.ended_by is None
 
 
@@ -160,7 +161,7 @@ async def test_the_server_closes_unauthenticated_connections_without_an_answer(
     reader, writer = await asyncio.open_connection(*driver.server.address)
     writer.write(data)
     with contextlib.suppress(ConnectionResetError):
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     writer.close()
     assert driver.messages == []
     assert driver.closed == []
@@ -173,7 +174,7 @@ async def test_the_server_closes_a_connection_without_a_hello(
     monkeypatch.setattr(control, "UNAUTHENTICATED_LIMIT_S", 0.1)
     reader, writer = await asyncio.open_connection(*driver.server.address)
     with contextlib.suppress(ConnectionResetError):
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     writer.close()
 
 
@@ -185,6 +186,6 @@ async def test_the_server_limits_the_number_of_connections(
         await client.commit({})
         reader, writer = await asyncio.open_connection(*driver.server.address)
         with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         writer.close()
         await client.commit({})

@@ -1,6 +1,7 @@
 """The proxy on real sockets: bytes that pass, bytes that are held, connections that end."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -190,8 +191,14 @@ async def test_held_bytes_are_bounded_and_arrive_whole() -> None:
 
 
 async def test_an_unreachable_target_resets_the_caller() -> None:
+    # A port that is bound, so that nothing else takes it, and refuses connections.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        await _expect_reset(ProxyRoute(closed.getsockname(), TARGET, caller=CALLER))
+
+
+async def _expect_reset(gone: ProxyRoute) -> None:
     async with world() as it:
-        gone = ProxyRoute(("127.0.0.1", 1), TARGET, caller=CALLER)
         it.proxy.open(gone)
         reader, _ = await it.connect(gone)
         with pytest.raises(ConnectionResetError):

@@ -19,7 +19,7 @@ from shoal.runtime.processes import ProcessIdentity
 from shoal.systems.processes.guarded import GuardedProcess, log_excerpt
 
 SLEEP = ("/bin/sleep", "1000")
-ENDS_WITHIN_S = 3.0
+ENDS_WITHIN_S = 15.0  # what is promised, also on a busy machine
 
 # Starts a guarded process in a temporary folder, says its id, then does what the test wants.
 OWNER = """
@@ -107,7 +107,7 @@ def test_nothing_of_ours_is_open_there(start: Callable[..., GuardedProcess]) -> 
         opened.callback(process.kill_and_wait)
         for pid in (process.pid, process._guardian.pid):
             assert not psutil.Process(pid).net_connections("all")
-        deadline = time.monotonic() + 5  # while it starts, it opens its libraries
+        deadline = time.monotonic() + 60  # while it starts, it opens its libraries
         while psutil.Process(process.pid).num_fds() != 3:
             assert time.monotonic() < deadline
 

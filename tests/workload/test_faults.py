@@ -50,9 +50,9 @@ async def test_outcomes_are_true_when_the_broker_dies(bench: Bench, cluster: Lit
     producing = asyncio.create_task(bench.produce(spec))
     await bench.until_sent(1500)
     await asyncio.to_thread(cluster.kill, node.id)
-    await asyncio.sleep(2.0)
+    await bench.until(lambda: has_doubt(bench))
     await asyncio.to_thread(cluster.restart, node.id)
-    await bench.until(lambda: has_doubt(bench) and ok_count(bench) > 6000)
+    await bench.until(lambda: ok_count(bench) > 6000)
     bench.control.finish()
     produced = await producing
     bench.control.stop()

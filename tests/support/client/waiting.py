@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def eventually(holds: Callable[[], object], *, within_s: float = 5.0) -> None:
+async def eventually(holds: Callable[[], object], *, within_s: float = 60.0) -> None:
     """Return once the condition holds; fail if it does not come to hold."""
     for _ in range(int(within_s / 0.01)):
         if holds():
