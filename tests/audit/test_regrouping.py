@@ -17,9 +17,9 @@ from shoal.model.errors import LedgerError
 from support.audit.chaos import chaotic_runs
 from support.audit.faults import faulty_runs
 from support.audit.ledgers import History, clean_run
-from support.sizes import sized, try_examples
+from support.sizes import size_cases, try_examples
 
-EXAMPLES = sized("share", quick=0.3, long=2)
+EXAMPLES = size_cases("share", quick=0.3, long=2)
 SIZES = st.sampled_from(
     [
         Sizes(shares=2),
