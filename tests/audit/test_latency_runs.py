@@ -24,10 +24,13 @@ from shoal.audit.times.ranks import (
     statistics,
 )
 from shoal.audit.times.runs import (
+    FileRun,
     KnownLatencies,
     Question,
     RankCount,
     count_ranks,
+    find_places,
+    join_runs,
     record_latencies,
 )
 from shoal.model.errors import LedgerError
@@ -57,14 +60,25 @@ def measure(known: KnownLatencies, undelivered: int) -> tuple[Latency, list[int]
     def count(questions: Sequence[Question]) -> list[Ints]:
         sent.append(max(len(question.edges) for question in questions))
         [part] = count_ranks(RankCount(tuple(known.runs), tuple(questions)))
-        ends = np.cumsum([len(question.edges) for question in questions])
-        return np.split(part.values, ends[:-1])
+        return find_places(questions, part.values)
 
     ranks = list_ranks(summary.size if summary else 0, undelivered, RESULT_SHARES)
     wanted = {Rank(SAMPLES, rank): summary for rank in ranks if summary}
     found = find_samples(wanted, count)
     result = statistics(summary, lambda rank: found[Rank(SAMPLES, rank)], undelivered=undelivered)
     return result, sent
+
+
+@given(parts=st.lists(st.lists(ANY_US, min_size=1, max_size=60), min_size=1, max_size=5))
+def test_joined_runs_are_their_sum(parts: list[list[int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        apart = make_runs(parts, folder)
+        whole = measure(apart, 0)
+        path, rows = join_runs([str(file) for file in apart.files()], folder)
+        assert [*Path(folder).iterdir()] == [path]
+        joined = KnownLatencies(apart.sections, [FileRun(str(path))], rows)
+        assert measure(joined, 0) == whole
+        assert rows == len({value for values in parts for value in values})
 
 
 @given(

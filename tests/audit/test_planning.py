@@ -5,10 +5,19 @@ from random import Random
 
 import pytest
 
-from shoal.audit.plan import Division, divide, plan_cells, plan_stream_cells, reads_per_row
+from shoal.audit.plan import (
+    MOST_SHARES,
+    Division,
+    count_shares,
+    divide,
+    plan_cells,
+    plan_stream_cells,
+    reads_per_row,
+)
 from shoal.audit.read.buckets import BUCKETS
 from shoal.audit.read.folder import Ledger, RowGroup
 from shoal.audit.read.read import RowGroupPiece
+from shoal.audit.read.regrouping import needs_regrouping
 from shoal.audit.tasks import MessageCell
 from shoal.model.ledger import TABLES
 
@@ -69,17 +78,36 @@ def test_a_plan_without_rows_has_the_same_cells(shares: int) -> None:
         assert not any(getattr(cell, table) for cell in bare for table in _OF_CELLS)
 
 
-def test_a_plan_of_many_streams_does_not_grow_with_their_square() -> None:
-    """A billion messages of 10,000 streams: no list of row groups for each of 2,000 tasks."""
+def billion_messages() -> Ledger:
+    """A billion messages of 10,000 streams, as workers write them: in the order of time."""
     tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
     for table, count in (("attempts", 3800), ("receipts", 3800), ("log", 7600)):
         for number in range(count):
-            piece = RowGroupPiece(f"/{table}", number, 0)
+            piece = RowGroupPiece(f"/{table}", number, number)
             tables[table].append(RowGroup(piece, 1 << 18, {"sequence": (number, number + 9)}))
-    ledger = Ledger([], tables)
+    return Ledger([], tables)
+
+
+def test_a_plan_of_many_streams_has_as_many_tasks_for_any_number_of_messages() -> None:
+    ledger = billion_messages()
     division = divide(ledger, 10_000)
-    assert division.shares > 1900
-    assert reads_per_row(ledger, division) == pytest.approx(division.shares, rel=0.01)
+    assert division.shares == MOST_SHARES
+    assert reads_per_row(ledger, division) == pytest.approx(division.shares, rel=0.05)
+    assert needs_regrouping(ledger, division)
     tasks = plan_stream_cells(ledger, [3800], division, has_rows=False)
     assert len(tasks) == division.shares
     assert all(cell.attempts == () for task in tasks for cell in task.cells)
+
+
+@pytest.mark.parametrize(
+    ("streams", "messages", "shares"),
+    [(10_000, 1_000_000, 2), (10_000, 400_000, 1), (500, 1_000_000, 0), (100, 10**8, 0)],
+)
+def test_streams_are_divided_where_that_costs_little_or_saves_much(
+    streams: int, messages: int, shares: int
+) -> None:
+    tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
+    for table, logs in (("attempts", 1), ("receipts", 1), ("log", 2)):
+        span = {"sequence": (0, messages // streams)}
+        tables[table].append(RowGroup(RowGroupPiece("/x", 0, 0), messages * logs, span))
+    assert count_shares(Ledger([], tables), streams) == shares

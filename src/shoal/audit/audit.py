@@ -17,6 +17,7 @@ import numpy as np
 
 from shoal.audit.arrays import ints
 from shoal.audit.context import AuditContext, build_context
+from shoal.audit.gather.answers import combine_answers, gather_answers, keep_answer
 from shoal.audit.memory import keep_freed_memory
 from shoal.audit.parts import PartKind, TaskPart
 from shoal.audit.plan import (
@@ -32,6 +33,8 @@ from shoal.audit.plan import (
     plan_walks,
 )
 from shoal.audit.read.folder import Ledger
+from shoal.audit.read.regroup import ROWS_PER_FILE, Regroup, regroup
+from shoal.audit.read.regrouping import MOST_READS_PER_ROW, needs_regrouping, regroup_ledger
 from shoal.audit.read.seen_transactions import SeenLookup, SeenTransactions, look_up
 from shoal.audit.read.walk import GroupReaderKey, LogReaderKey, walk
 from shoal.audit.result.conclude import Evidence, conclude
@@ -60,6 +63,7 @@ from shoal.audit.stream_cells import (
     plan_order_cells,
 )
 from shoal.audit.tasks import (
+    Combination,
     LateCell,
     LedgerWalk,
     MessageCell,
@@ -67,14 +71,17 @@ from shoal.audit.tasks import (
     OrderCell,
     StreamCell,
     Task,
+    Wanted,
 )
-from shoal.audit.times.faults import all_faults
-from shoal.audit.times.runs import RankCount, count_ranks
+from shoal.audit.times.faults import FaultWindow, all_faults
+from shoal.audit.times.runs import Question, RankCount, count_ranks
+from shoal.audit.times.segments import MOST_WINDOWS
 from shoal.audit.times.staleness import judge_polls
 from shoal.model.findings import Finding
 from shoal.model.result import Result
 
 Runner = Callable[[Sequence[Task], AuditContext], list[list[TaskPart]]]
+_KEPT = (StreamCell, LedgerWalk, RankCount)  # tasks whose answers may be added up by tasks
 
 
 @dataclass(frozen=True)
@@ -84,14 +91,23 @@ class Sizes:
     rows_per_cell: int = ROWS_PER_CELL
     rows_per_walk: int = ROWS_PER_WALK
     offsets_per_cell: int = OFFSETS_PER_CELL
+    rows_per_file: int = ROWS_PER_FILE  # of regrouped rows
+    reads_per_row: float = MOST_READS_PER_ROW  # with more, rows are regrouped
     rows_read_here: int = ROWS_READ_HERE  # of latency runs; more are counted by tasks
     # How many tasks share the streams; 0: cells are ranges of sequences; None: as `count_shares`.
     shares: int | None = None
 
 
 def judge_task(task: Task, context: AuditContext) -> list[TaskPart]:
-    """Run one task."""
+    """Run one task; its answer stays beside it if the audit adds answers up in tasks."""
     keep_freed_memory()
+    parts = _judge(task, context)
+    if context.keeps_answers and isinstance(task, _KEPT):
+        return keep_answer(parts, context)
+    return parts
+
+
+def _judge(task: Task, context: AuditContext) -> list[TaskPart]:
     if isinstance(task, MessageCell):
         known = replace(task, knowledge=context.knowledge) if task.is_again else task
         return judge_cell(known, context)
@@ -105,6 +121,10 @@ def judge_task(task: Task, context: AuditContext) -> list[TaskPart]:
         return judge_polls(task, context) if task.table == "polls" else walk(task, context)
     if isinstance(task, SeenLookup):
         return look_up(task)
+    if isinstance(task, Regroup):
+        return regroup(task, context)
+    if isinstance(task, Combination):
+        return combine_answers(task, context)
     return count_ranks(task) if isinstance(task, RankCount) else check_offsets(task, context)
 
 
@@ -154,38 +174,37 @@ def examine(
     there.
     """
     sizes = sizes or Sizes()
-    context = replace(
-        context or build_context(ledger), scratch=None if scratch is None else str(scratch)
-    )
+    context = context or build_context(ledger)
     division = division or divide_messages(ledger, context, sizes)
-    cells = _plan_messages(ledger, context, division, has_rows=has_rows)
+    if scratch is not None:
+        context = replace(context, scratch=str(scratch), keeps_answers=division.shares > 0)
+    by_stream = ledger
+    if has_rows:
+        by_stream = _group_by_streams(ledger, division, context, runner, sizes=sizes)
+    cells = _plan_messages(by_stream, context, division, has_rows=has_rows)
     walks = plan_walks(ledger, rows_per_walk=sizes.rows_per_walk)
     answers = runner([*cells, *walks], context)
     of_cells, of_walks = answers[: len(cells)], answers[len(cells) :]
     context = _settle_offsets(cells, of_cells, context, runner)
-
-    totals, streams, summaries = _add_first_round(of_cells, of_walks)
+    faults = all_faults(folder.commits for folder in ledger.folders)
+    first = _FirstRound(of_cells, of_walks, faults)
+    summed, of_walks = first.gather(runner, context)
+    totals, streams, summaries = _add_first_round(summed, of_walks)
     assignments = ledger.small_table("assignments")
     polls = gather_steps(of_walks, GroupReaderKey, find_assignment_starts(assignments))
     interleaved = find_interleaved_units(summaries)
+    second = _plan_again(cells, of_cells)
     by_range = [cell for cell in cells if isinstance(cell, MessageCell)]
-    second = _Round(
-        again=[
-            replace(cell, is_again=True)
-            for cell, parts in zip(cells, of_cells, strict=True)
-            if is_undecided(parts)
-        ],
-        order=plan_order_cells(by_range, interleaved, summaries),
-        offsets=_plan_doubtful_offsets(ledger, context, summaries, (polls, of_walks, sizes)),
-    )
+    second.order = plan_order_cells(by_range, interleaved, summaries)
+    walked = (polls, of_walks, sizes)
+    second.offsets = _plan_doubtful_offsets(ledger, context, summaries, walked)
     if second.again:
         context = _with_knowledge(context, summaries, assignments, runner)
     more = runner(second.tasks(), context)
     of_again = more[: len(second.again)]
     of_order = more[len(of_again) : len(of_again) + len(second.order)]
     of_offsets = more[len(of_again) + len(of_order) :]
-
-    for parts in of_again:
+    for parts in first.gather_again(of_again, runner, context):
         add_cell(parts, Sinks(totals, streams))
     sinks = (totals, streams)
     came_late = settle_order(sinks, summaries, interleaved, of_order, stretch=context.stretch)
@@ -199,11 +218,80 @@ def examine(
     latencies = measure_latencies(
         context,
         totals,
-        all_faults(folder.commits for folder in ledger.folders),
-        lambda tasks: runner(tasks, context),
+        faults,
+        lambda tasks, questions: _count_ranks(tasks, questions, runner, context),
         rows_read_here=sizes.rows_read_here,
     )
     return Evidence(context, totals, settle_polls(polls, of_offsets), latencies)
+
+
+def _group_by_streams(
+    ledger: Ledger, division: Division, context: AuditContext, runner: Runner, *, sizes: Sizes
+) -> Ledger:
+    """Return the rows as tasks that divide the streams read them."""
+    if not context.keeps_answers or not needs_regrouping(ledger, division, sizes.reads_per_row):
+        return ledger
+    return regroup_ledger(ledger, division, context, runner, rows_per_file=sizes.rows_per_file)
+
+
+@dataclass
+class _FirstRound:
+    """Answers of the first round, which tasks add up if they were kept.
+
+    If a cell was undecided, all sums wait for the second round then: what is reduced to a few
+    numbers must be whole.
+    """
+
+    of_cells: list[list[TaskPart]]
+    of_walks: list[list[TaskPart]]
+    faults: Sequence[FaultWindow]
+
+    def gather(
+        self, runner: Runner, context: AuditContext
+    ) -> tuple[list[list[TaskPart]], list[list[TaskPart]]]:
+        """Return the answers of cells and of walks, or their sums."""
+        if not context.keeps_answers:
+            return self.of_cells, self.of_walks
+        last = self._last("all" if self._decided == self.of_cells else "summaries")
+        whole = gather_answers([*self.of_cells, *self.of_walks], last, runner, context)
+        of_walks = [part for part in whole if part.kind in (PartKind.WALK, PartKind.JUMPS)]
+        of_cells = [part for part in whole if part.kind not in (PartKind.WALK, PartKind.JUMPS)]
+        return [of_cells], [of_walks]
+
+    def gather_again(
+        self, of_again: list[list[TaskPart]], runner: Runner, context: AuditContext
+    ) -> list[list[TaskPart]]:
+        """Return the answers of the second round, or the sums that waited for it."""
+        if not context.keeps_answers or not of_again:
+            return of_again
+        answers = [*self._decided, *self.of_walks, *of_again]
+        return [gather_answers(answers, self._last("sums"), runner, context)]
+
+    @property
+    def _decided(self) -> list[list[TaskPart]]:
+        return [parts for parts in self.of_cells if not is_undecided(parts)]
+
+    def _last(self, wanted: Wanted) -> Combination:
+        return Combination((), wanted, faults=tuple(self.faults[:MOST_WINDOWS]))
+
+
+def _count_ranks(
+    tasks: Sequence[RankCount],
+    questions: Sequence[Question],
+    runner: Runner,
+    context: AuditContext,
+) -> list[list[TaskPart]]:
+    answers = runner(tasks, context)
+    if not context.keeps_answers:
+        return answers
+    last = Combination((), questions=tuple(questions))
+    return [
+        [
+            part
+            for part in gather_answers(answers, last, runner, context)
+            if part.kind is not PartKind.STREAMS
+        ]
+    ]
 
 
 def _add_first_round(
@@ -277,6 +365,19 @@ def find_assignment_starts(assignments: Iterable[dict[str, Any]]) -> dict[GroupR
         reader = GroupReaderKey(*(row[name] for name in GroupReaderKey._fields))
         begins[reader] = max(row["offset"], begins.get(reader, 0))
     return begins
+
+
+def _plan_again(
+    cells: Sequence[MessageCell | StreamCell], answers: Sequence[list[TaskPart]]
+) -> _Round:
+    """Plan to judge the cells again that were undecided."""
+    return _Round(
+        [
+            replace(cell, is_again=True)
+            for cell, parts in zip(cells, answers, strict=True)
+            if is_undecided(parts)
+        ]
+    )
 
 
 def _with_knowledge(

@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Ints, ints
 from shoal.audit.read.buckets import ALL_BUCKETS, bucket_of_streams
-from shoal.audit.read.folder import Ledger
+from shoal.audit.read.folder import Ledger, read_source_partitions
 from shoal.audit.read.read import Vocabulary, read_rows
 from shoal.audit.times.bins import Bins, find_bins
 from shoal.audit.times.clocks import Skew, compute_skews
@@ -100,6 +100,7 @@ class AuditContext:
     knowledge: "Knowledge | None" = None
     # A folder for what tasks keep beside them; None: they return it.
     scratch: str | None = None
+    keeps_answers: bool = False  # tasks keep their answers there until other tasks add them up
 
     def extents_in(self, buckets: tuple[int, int]) -> Mapping[Stream, Extent]:
         """Return the extents of the streams in [low, high) of the buckets."""
@@ -204,7 +205,7 @@ def build_context(ledger: Ledger) -> AuditContext:
             for row in positions
             if row["reader"] == MIRROR
         ),
-        source_partitions=_source_partitions(plans),
+        source_partitions=read_source_partitions(plans),
         repartitioned=_find_repartitioned(plans),
         re_encoded=_re_encoded(ledger),
         stretch=_stretch(longest),
@@ -304,16 +305,6 @@ def _overdue_us(ledger: Ledger) -> int:
     times = [line.get("at_us") for folder in ledger.folders for line in folder.commits]
     last_us = max((at_us for at_us in times if isinstance(at_us, int)), default=NONE)
     return max(last_us - ledger.deadline_us, NONE)
-
-
-def _source_partitions(plans: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    topics = [(plan.get("topics") or {}).items() for plan in plans]
-    return {
-        name: int(topic["partitions"])
-        for items in topics
-        for name, topic in items
-        if isinstance(topic, Mapping) and topic.get("partitions")
-    }
 
 
 def _find_compacted(scans: Iterable[Mapping[str, Any]]) -> frozenset[Log]:

@@ -46,6 +46,9 @@ class PartKind(StrEnum):
     LATENCY_FILE = "latency file", "rows"
     LATENCY_SECOND = "latency second", "second_and_bucket", "count"
     LATENCY_MAX = "latency max", "second", "us"
+    SECOND_PERCENTILES = "second percentiles", "second", "p50", "p99"
+    LATENCY_BUCKETS = "latency buckets", "bucket", "count"
+    FAULT_TIMES = "fault times", "detect", "recover", "drain"
     SLOT_STATS = "slot stats", *SlotColumn.__members__
     BINS = "bins", "bin", "count"
     BIN_LATENCY = "bin latency", "bin_and_bucket", "count"
@@ -107,8 +110,13 @@ class PartKind(StrEnum):
     SKIPS = "skips", "jump", "offset"
     CONTESTED = "contested", "count", "offset"
 
+    # What tasks wrote for other tasks.
+    REGROUPED = "regrouped", "rows"
+    ANSWER_FILE = "answer file", "bytes"
+
     # Counts of latency runs.
     RANK_COUNTS = "rank counts", "count"
+    RANK_PLACES = "rank places", "place"
 
 
 class TaskPart(NamedTuple):

@@ -30,7 +30,11 @@ ROWS_PER_WALK = 4_000_000
 OFFSETS_PER_CELL = 1_000_000
 MOST_OFFSET_CELLS = 1024
 FEWEST_SHARED_STREAMS = 64
-MOST_STREAM_PARTS = 20_000  # streams times cells: about 700 bytes each come to the driver
+# Streams times cells: about 700 bytes each come to the driver, if the streams are not divided.
+MOST_STREAM_PARTS = 20_000
+# If the run has so few cells, tasks may read all row groups.
+FEW_CELLS, FEWEST_STREAM_PARTS = 2, 1_000
+MOST_SHARES = 64
 
 _MESSAGE_TABLES = ("attempts", "receipts", "log")
 _SIDE_TABLES = ("keys", "transactions", "batches")
@@ -149,13 +153,16 @@ def count_shares(ledger: Ledger, streams: int, *, rows_per_cell: int = ROWS_PER_
     """Return among how many tasks streams should be divided; 0 if cells need no division.
 
     A cell of all streams returns what only it knows of each, so with many streams and many cells
-    that would be more than a driver can hold.
+    that would be more than a driver can hold. It is a power of two, so that ranges of buckets of a
+    compacted run are never divided.
     """
     rows = sum(ledger.rows_of(table) for table in _MESSAGE_TABLES)
     cells = max(-(-rows // rows_per_cell), 1)
-    if streams < FEWEST_SHARED_STREAMS or streams * cells <= MOST_STREAM_PARTS:
+    most = FEWEST_STREAM_PARTS if cells <= FEW_CELLS else MOST_STREAM_PARTS
+    if streams < FEWEST_SHARED_STREAMS or streams * cells <= most:
         return 0
-    return min(cells, streams, BUCKETS)
+    wanted = min(cells, streams, MOST_SHARES)
+    return 1 << (wanted.bit_length() - 1)
 
 
 def plan_stream_cells(
@@ -191,7 +198,7 @@ def plan_walks(ledger: Ledger, *, rows_per_walk: int = ROWS_PER_WALK) -> list[Le
         pieces: list[Piece] = []
         rows = 0
         for group in ledger.tables[table]:
-            if pieces and rows + group.rows > rows_per_walk:
+            if pieces and rows + group.rows > rows_per_walk and not _is_one_file(pieces, group):
                 walks.append(LedgerWalk(len(walks), table, tuple(pieces), beside))
                 pieces, rows = [], 0
             pieces.append(group.piece)
@@ -199,6 +206,12 @@ def plan_walks(ledger: Ledger, *, rows_per_walk: int = ROWS_PER_WALK) -> list[Le
         if pieces:
             walks.append(LedgerWalk(len(walks), table, tuple(pieces), beside))
     return walks
+
+
+def _is_one_file(pieces: Sequence[Piece], group: RowGroup) -> bool:
+    """Whether a row group and the last piece share a compacted segment, which has one order."""
+    last, piece = pieces[-1], group.piece
+    return last.path == piece.path and last.position == piece.position
 
 
 def plan_offset_cells(

@@ -15,6 +15,8 @@ import numpy as np
 from shoal.audit.arrays import Ints, ints
 from shoal.audit.columns import OrderColumn
 from shoal.audit.context import AuditContext, Stream
+from shoal.audit.gather.combine import WITH_STREAMS, combine
+from shoal.audit.gather.join_files import join_files
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.plan import as_ranges
 from shoal.audit.result.merge import (
@@ -43,16 +45,15 @@ _SETTLED_HERE: Final = (
     PartKind.LATE_FILE,
     *STREAM_KINDS,
 )
-# Parts that name streams by number, and the column of the number.
-_WITH_STREAMS: Final = {
-    PartKind.UNPROVEN: 0,
-    PartKind.LATEST: 0,
-    PartKind.LOST_TRANSACTIONS: 1,
-}
 NO_SPANS: Final = np.empty((0, 2), dtype=np.int64)
 
 
 def judge_stream_cell(task: StreamCell, context: AuditContext) -> list[TaskPart]:
+    """Judge the cells of the task; return one answer for all of them."""
+    return join_files(combine([_judge_cells(task, context)]), context.scratch)
+
+
+def _judge_cells(task: StreamCell, context: AuditContext) -> list[TaskPart]:
     answers = [judge_cell(cell, context) for cell in task.cells]
     summaries = Summaries()
     for parts in answers:
@@ -86,7 +87,7 @@ def _judge_again(cell: MessageCell, context: AuditContext, summaries: Summaries)
 
 def _pass_on(parts: Iterable[TaskPart]) -> Iterator[TaskPart]:
     """Return the parts that the driver adds up as they are."""
-    omitted = (*_SETTLED_HERE, *_WITH_STREAMS, PartKind.UNDECIDED)
+    omitted = (*_SETTLED_HERE, *WITH_STREAMS, PartKind.UNDECIDED)
     return (part for part in parts if part.kind not in omitted)
 
 
@@ -100,8 +101,8 @@ def _renumber(
     for parts in answers:
         label = next(part.label for part in parts if part.kind == PartKind.STREAMS)
         for part in parts:
-            if id(part) in chosen and part.kind in _WITH_STREAMS and len(part.values):
-                column = _WITH_STREAMS[part.kind]
+            if id(part) in chosen and part.kind in WITH_STREAMS and len(part.values):
+                column = WITH_STREAMS[part.kind]
                 rows = part.rows.copy()
                 own, places = np.unique(rows[:, column], return_inverse=True)
                 new = [numbers.setdefault(Stream(*label[n]), len(numbers)) for n in own.tolist()]

@@ -7,6 +7,8 @@
 - `LedgerWalk`: receipts or rows of a scan in ledger order (for jumps of readers), or polls.
 - `OffsetCell`: ranges of offsets of one cluster: which message was at each offset.
 - `SeenLookup` (in `read.seen_transactions`): which transactions some tasks saw.
+- `Regroup` (in `read.regroup`): rows once more, by streams, for runs with many of them.
+- `Combination`: some answers of such runs, to be added up.
 - `RankCount` (in `times.runs`): how many latencies do not exceed some values.
 """
 
@@ -17,8 +19,10 @@ from shoal.audit.arrays import NONE
 from shoal.audit.context import Knowledge, Stream
 from shoal.audit.read.buckets import ALL_BUCKETS
 from shoal.audit.read.read import Piece
+from shoal.audit.read.regroup import Regroup
 from shoal.audit.read.seen_transactions import SeenLookup
-from shoal.audit.times.runs import RankCount
+from shoal.audit.times.faults import FaultWindow
+from shoal.audit.times.runs import Question, RankCount
 
 Pieces = tuple[Piece, ...]
 
@@ -125,6 +129,20 @@ class OffsetCell:
     unproven: tuple[Unproven, ...] = ()
 
 
+Wanted = Literal["all", "summaries", "sums"]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A task: some kept answers, in the order of their tasks, to be added up."""
+
+    names: tuple[str, ...]
+    wanted: Wanted = "all"  # summaries, which decide about later rounds, or what only adds up
+    is_last: bool = False
+    faults: tuple[FaultWindow, ...] = ()  # for the last task
+    questions: tuple[Question, ...] = ()  # for the last task, if it adds up counts of ranks
+
+
 Task = (
     MessageCell
     | StreamCell
@@ -132,6 +150,8 @@ Task = (
     | LateCell
     | LedgerWalk
     | OffsetCell
+    | Regroup
+    | Combination
     | SeenLookup
     | RankCount
 )

@@ -37,6 +37,11 @@ GROWS_WITH: Final[Mapping[PartKind, str]] = {
     PartKind.LATENCY_FILE: _CELLS,
     PartKind.LATENCY_SECOND: "cells * seconds of a cell * buckets of latency",
     PartKind.LATENCY_MAX: _SECONDS,
+    PartKind.SECOND_PERCENTILES: "seconds",
+    PartKind.LATENCY_BUCKETS: "buckets of latency",
+    PartKind.FAULT_TIMES: "faults",
+    PartKind.REGROUPED: "tasks",
+    PartKind.ANSWER_FILE: "tasks",
     PartKind.BINS: "cells * 400",
     PartKind.BIN_LATENCY: "cells * 400 * buckets of latency",
     PartKind.STRETCHES: "cells * streams * 256",
@@ -82,6 +87,7 @@ GROWS_WITH: Final[Mapping[PartKind, str]] = {
     PartKind.SKIPS: "skips of consumers",
     PartKind.CONTESTED: "logs with contested offsets",
     PartKind.RANK_COUNTS: "percentiles * 255 * tasks",
+    PartKind.RANK_PLACES: "percentiles",
 }
 
 

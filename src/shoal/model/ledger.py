@@ -25,6 +25,8 @@ from shoal.model.errors import LedgerError
 FORMAT: Final = 2  # the one that is written
 FORMATS: Final = (1, 2)  # those that can be read
 FORMAT_KEY: Final = b"shoal.format"
+# Of a compacted segment: the buckets of streams of each row group (see `audit.read.regroup`).
+BUCKETS_KEY: Final = b"shoal.buckets"
 
 # The incarnation of every producer of a ledger of format 1, and of a history.
 NO_INCARNATION: Final = 0
@@ -223,6 +225,11 @@ TABLES: Final[dict[str, Columns]] = {
     "keys": KEYS,
     "transactions": TRANSACTIONS,
 }
+
+# In these tables the order of rows matters across streams: a compacted segment has a last column
+# `position`, with the place of each row.
+ORDERED: Final = ("receipts", "log")
+POSITION: Final = "position"
 
 
 def columns_of(table: str, table_format: int = FORMAT) -> Columns:

@@ -129,8 +129,9 @@ def _examine(
 
         runner = partial(run_on, session)
         if formulation == "auto":
+            # Rows of many streams are regrouped by tasks.
             is_spread = reads_per_row(ledger, division) > MOST_READS_PER_ROW
-            formulation = "frames" if is_spread else "cells"
+            formulation = "frames" if is_spread and not division.shares else "cells"
         if formulation == "frames":
             frames = Frames(ledger, session)
             runner, has_rows = frames.run, False

@@ -22,7 +22,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
-from shoal.model.ledger import TABLES
+from shoal.model.ledger import POSITION, TABLES
 from shoal.pipeline.cells import run_on
 from shoal.pipeline.failures import translate_failures
 from shoal.pipeline.parcels import make_parcel, open_shared, pickle_to_text, unpickle_text
@@ -123,7 +123,7 @@ def _rows(table: str, piece: "RowGroupPiece", division: _Division) -> Any:
     import numpy as np
 
     from shoal.audit.read.buckets import bucket_of_rows
-    from shoal.audit.read.read import POSITION, PRODUCER_NUMBER, Vocabulary, Within, read_rows
+    from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary, Within, read_rows
 
     words = Vocabulary()
     names = [*(name for name, _ in TABLES[table]), POSITION, PRODUCER_NUMBER]

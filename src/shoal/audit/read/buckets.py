@@ -1,10 +1,13 @@
 """Stream buckets: every stream has a fixed bucket, so that streams can be divided among tasks.
 
 The bucket is a hash of producer, incarnation, topic and source partition. Lanes that share a source
-partition share a bucket, because their batches are counted together. No writer sorts its rows by
-bucket: a row group of a ledger may have rows of all buckets, of which tasks take their own.
+partition share a bucket, because their batches are counted together. Workers do not sort rows by
+bucket: a row group of theirs may have rows of all buckets, of which tasks take their own. Files of
+`regroup` have a row group for each range of buckets, and say which in their schema metadata.
 """
 
+import hashlib
+import json
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -61,6 +64,28 @@ def bucket_of_streams(streams: Iterable["Stream"], partitions: Partitions) -> In
     lanes = ints([stream.lane for stream in listed])
     counts = ints([partitions.get(stream.topic, 0) for stream in listed])
     return _buckets(producers, topics, _homes(lanes, counts))
+
+
+def describe_ranges(ranges: Iterable[tuple[int, int]], partitions: Partitions) -> bytes:
+    """Return the value of `BUCKETS_KEY`: the ranges of the row groups, and what they rest on."""
+    return json.dumps({"ranges": list(ranges), "partitions": _digest(partitions)}).encode()
+
+
+def read_ranges(stored: bytes | None, partitions: Partitions) -> list[tuple[int, int]] | None:
+    """Return the buckets of each row group of a file; None if they are not known.
+
+    That is so if it is not regrouped, or for other numbers of partitions than those of this audit.
+    """
+    if stored is None:
+        return None
+    content = json.loads(stored)
+    if content["partitions"] != _digest(partitions):
+        return None
+    return [(low, high) for low, high in content["ranges"]]
+
+
+def _digest(partitions: Partitions) -> str:
+    return hashlib.sha256(json.dumps(sorted(partitions.items())).encode()).hexdigest()
 
 
 def _hash_text(text: str) -> int:

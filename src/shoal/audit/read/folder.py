@@ -21,12 +21,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST, Ints, ints
-from shoal.audit.read.buckets import ALL_BUCKETS
+from shoal.audit.read.buckets import ALL_BUCKETS, Partitions, read_ranges
 from shoal.audit.read.read import NameAlias, Piece, RowGroupPiece, Vocabulary, read_rows
 from shoal.audit.result import thresholds
 from shoal.audit.result.verdict import DEFAULT_FIDELITY
 from shoal.model.errors import LedgerError, UsageError
-from shoal.model.ledger import FORMAT_KEY, TABLES, Columns, columns_of, read_format
+from shoal.model.ledger import (
+    BUCKETS_KEY,
+    FORMAT_KEY,
+    ORDERED,
+    POSITION,
+    TABLES,
+    Columns,
+    columns_of,
+    read_format,
+)
 from shoal.model.promises import PROMISED_DELIVERIES
 from shoal.model.run_folder import RUN_FILE, LedgerSegment, RunFolder, describe_malformed_plan
 from shoal.model.runs import is_by_hash, run_hash
@@ -289,10 +298,13 @@ def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
         for segment in folder.segments(table)
     ]
     starts = [0, *accumulate(segment.rows for segment, _ in segments)]
+    partitions = read_source_partitions([folder.plan for folder in folders])
 
     def open_segment(number: int) -> list[RowGroup]:
         segment, aliases = segments[number]
-        return list(read_footer(segment, table, starts[number], aliases=aliases))
+        known = None if aliases else partitions
+        own = read_footer(segment, table, starts[number], aliases=aliases, partitions=known)
+        return list(own)
 
     if len(segments) < _FEWEST_IN_PARALLEL:
         return [group for n in range(len(segments)) for group in open_segment(n)]
@@ -301,10 +313,29 @@ def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
         return [group for groups in opened for group in groups]
 
 
+def read_source_partitions(plans: Iterable[Json]) -> dict[str, int]:
+    """Return how many partitions each source topic has."""
+    topics = [(plan.get("topics") or {}).items() for plan in plans]
+    return {
+        name: int(topic["partitions"])
+        for items in topics
+        for name, topic in items
+        if isinstance(topic, Mapping) and topic.get("partitions")
+    }
+
+
 def read_footer(
-    segment: LedgerSegment, table: str, position: int, *, aliases: tuple[NameAlias, ...] = ()
+    segment: LedgerSegment,
+    table: str,
+    position: int,
+    *,
+    aliases: tuple[NameAlias, ...] = (),
+    partitions: Partitions | None = None,
 ) -> Iterator[RowGroup]:
-    """Return the row groups of a segment; the first row is at this position in the ledger."""
+    """Return the row groups of a segment; the first row is at this position in the ledger.
+
+    `partitions` are those of source topics, if the buckets of a regrouped segment are wanted.
+    """
     path, rows = segment.path, segment.rows
     try:
         with pq.ParquetFile(path) as file:
@@ -312,19 +343,25 @@ def read_footer(
     except (OSError, pa.ArrowException) as error:
         raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
     ledger_format = read_format((schema.metadata or {}).get(FORMAT_KEY), str(path))
-    if not _has_columns(schema, columns_of(table, ledger_format)):
+    columns = columns_of(table, ledger_format)
+    if table in ORDERED and POSITION in schema.names:
+        columns = (*columns, (POSITION, "int64"))
+    if not _has_columns(schema, columns):
         raise LedgerError(f"{path} does not have the columns of table {table}")
     if metadata.num_rows != rows:
         raise LedgerError(f"{path} has {metadata.num_rows} rows; {rows} were committed")
     places = {name: schema.names.index(name) for name in RANGED if name in schema.names}
+    stored = (schema.metadata or {}).get(BUCKETS_KEY)
+    buckets = None if partitions is None else read_ranges(stored, partitions)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if group.num_rows:
             ranges = {name: _range(group.column(place)) for name, place in places.items()}
             only = _only_name(group.column(0)) if schema.names[0] == "group" else None
             piece = RowGroupPiece(str(path), number, position, aliases)
-            yield RowGroup(piece, group.num_rows, ranges, only)
-            position += group.num_rows
+            own = ALL_BUCKETS if buckets is None else buckets[number]
+            yield RowGroup(piece, group.num_rows, ranges, only, own)
+            position += 0 if POSITION in schema.names else group.num_rows
 
 
 def _has_columns(schema: Any, columns: Columns) -> bool:

@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from shoal.audit.arrays import LARGEST, Ints, Rows, ints
 from shoal.audit.read.folder import RANGED, Ledger, RowGroup, read_footer
 from shoal.audit.read.read import (
-    POSITION,
     KeptPiece,
     MemoryPiece,
     Piece,
@@ -36,7 +35,7 @@ from shoal.audit.read.read import (
     read_rows,
 )
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import TABLES
+from shoal.model.ledger import POSITION, TABLES
 from shoal.model.run_folder import RunFolder
 
 # More pieces of one block of a table than this are joined to one.

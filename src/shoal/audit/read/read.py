@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 
 from shoal.audit.arrays import Array, Bools, Rows
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import NO_INCARNATION, TABLES
+from shoal.model.ledger import NO_INCARNATION, POSITION, TABLES
 
-POSITION = "position"
 PRODUCER_NUMBER = "producer_number"
 _PRODUCER: Final = ("producer", "incarnation")
 _LONGEST_SURE_NAME = 64
@@ -45,7 +44,10 @@ class NameAlias(NamedTuple):
 
 
 class RowGroupPiece(NamedTuple):
-    """One row group of one segment; `position` is the index of its first row."""
+    """One row group of one segment; `position` is the index of its first row.
+
+    Of a compacted segment it is that of the segment's first row: the rows have their own places.
+    """
 
     path: str
     number: int
@@ -164,14 +166,15 @@ def read_rows(
     if PRODUCER_NUMBER in chunks:
         stored += [name for name in _PRODUCER if name not in stored]
     types = dict(TABLES[table]) | {POSITION: "int64", PRODUCER_NUMBER: "dictionary"}
+    positions = [POSITION] if POSITION in chunks else []
     for each in pieces:
         piece = each.load() if isinstance(each, KeptPiece) else each
         if isinstance(piece, MemoryPiece):
             rows = _read_memory_piece(piece, stored, types, vocabulary)
         else:
-            rows = _read_piece(piece, stored, types, vocabulary)
+            rows = _read_piece(piece, [*stored, *positions], types, vocabulary)
         if POSITION in chunks:
-            rows[POSITION] = _positions(piece, len(rows[stored[0]]))
+            rows[POSITION] = _positions(piece, rows, stored[0])
         if PRODUCER_NUMBER in chunks:
             rows[PRODUCER_NUMBER] = _number_producers(rows, vocabulary)
         mask = within.mask(rows[within.column]) if within else None
@@ -181,9 +184,21 @@ def read_rows(
     return {name: _whole(arrays, NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
 
 
-def _positions(piece: RowGroupPiece | MemoryPiece, count: int) -> Array:
+def in_ledger_order(rows: Rows) -> Rows:
+    """Return rows with their positions in ledger order; those of compacted segments are not."""
+    position = rows[POSITION]
+    if bool((position[1:] > position[:-1]).all()):
+        return rows
+    order = np.argsort(position, kind="stable")
+    return {name: column[order] for name, column in rows.items()}
+
+
+def _positions(piece: RowGroupPiece | MemoryPiece, rows: Rows, column: str) -> Array:
     if isinstance(piece, MemoryPiece) and piece.positions is not None:
         return piece.positions
+    if POSITION in rows:  # of a compacted segment
+        return rows[POSITION] + piece.position
+    count = len(rows[column])
     return np.arange(piece.position, piece.position + count, dtype=np.int64)
 
 
@@ -238,7 +253,9 @@ def _read_piece(
     try:
         with pq.ParquetFile(piece.path, memory_map=True, page_checksum_verification=True) as file:
             group = file.metadata.row_group(piece.number)
-            same = _constants(group, file.schema_arrow.names, columns)
+            names = file.schema_arrow.names
+            columns = [name for name in columns if name != POSITION or name in names]
+            same = _constants(group, names, columns)
             varying = [name for name in columns if name not in same]
             table = file.read_row_group(piece.number, columns=varying, use_threads=False)
     except (OSError, pa.ArrowException, KeyError) as error:

@@ -69,13 +69,18 @@ def record_seen(group: str, seen: Ints, scratch: str | None) -> list[TaskPart]:
 def look_up(task: SeenLookup) -> list[TaskPart]:
     """Return which of the wanted transactions are in the files of the task."""
     found = [ints()]
-    for path in task.paths:
-        try:
-            table = pq.ParquetFile(path, page_checksum_verification=True).read(use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            raise LedgerError(f"{path} cannot be read: {error!s:.300}") from error
-        found.append(np.intersect1d(task.wanted, table.column(_COLUMN).to_numpy()))
+    found += [np.intersect1d(task.wanted, read_seen(path)) for path in task.paths]
     return [make_part(PartKind.SEEN_TRANSACTIONS, None, np.unique(np.concatenate(found)))]
+
+
+def read_seen(path: str) -> Ints:
+    """Return the transactions in a file."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            seen: Ints = file.read(use_threads=False).column(_COLUMN).to_numpy()
+    except (OSError, pa.ArrowException) as error:
+        raise LedgerError(f"{path} cannot be read: {error!s:.300}") from error
+    return seen
 
 
 @dataclass

@@ -26,14 +26,14 @@ from shoal.audit.read.evidence import (
     partition_of,
 )
 from shoal.audit.read.index import build_index
-from shoal.audit.read.read import POSITION, PRODUCER_NUMBER, Vocabulary, Within, read_rows
+from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary, Within, read_rows
 from shoal.audit.rules.absence import is_shown_absent
 from shoal.audit.rules.order import Units
 from shoal.audit.rules.outcomes import apply_fates, is_refused, is_unproven_offset
 from shoal.audit.tasks import MessageCell
 from shoal.audit.times.segments import segments_of
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import COMMITTED, FAILED, FATES, OK, OUTCOMES, UNKNOWN
+from shoal.model.ledger import COMMITTED, FAILED, FATES, OK, OUTCOMES, POSITION, UNKNOWN
 
 _STREAM = (PRODUCER_NUMBER, "topic", "lane", "sequence")
 _ATTEMPTS = (*_STREAM, "outcome", "error", "offset", "intended_us", "sent_us", "acked_us")
@@ -56,19 +56,19 @@ class CellView:
         self.cell, self.context = cell, context
         self.words = Vocabulary()
         within = Within("sequence", ((cell.low, cell.high),))
-        self.attempt_rows = self._read("attempts", _ATTEMPTS, within)
-        receipts = self._read("receipts", (*_RECEIPTS, POSITION), within)
-        log = self._read("log", _LOG, within)
+        self.attempt_rows = self.read_rows("attempts", _ATTEMPTS, within)
+        receipts = self.read_rows("receipts", (*_RECEIPTS, POSITION), within)
+        log = self.read_rows("log", _LOG, within)
         self.unreadable_receipts, self.receipts = self._split_unreadable(receipts)
         self.unreadable_log, self.log = self._split_unreadable(log)
-        self._key_rows = self._read("keys", _KEYS, within)
-        self._transaction_rows = self._read("transactions", _TRANSACTIONS, within)
+        self._key_rows = self.read_rows("keys", _KEYS, within)
+        self._transaction_rows = self.read_rows("transactions", _TRANSACTIONS, within)
         extents = {
             stream: min(extent.planned, cell.high)
             for stream, extent in context.extents_in(cell.buckets).items()
             if extent.planned > cell.low >= 0
         }
-        self.batches = self._read("batches", _BATCHES, within)
+        self.batches = self.read_rows("batches", _BATCHES, within)
         side_tables = (self._key_rows, self._transaction_rows, self.batches)
         tables = (self.attempt_rows, self.receipts, self.log, *side_tables)
         self.index, slots = build_index(tables, self.words, low=cell.low, extents=extents)
@@ -77,7 +77,8 @@ class CellView:
         self.receipts["place"] = pack_places(self.receipts["partition"], self.receipts["offset"])
         self.receipts["key"] = arrival_keys(self.receipts["assignment"], self.receipts[POSITION])
 
-    def _read(self, table: str, columns: tuple[str, ...], within: Within) -> Rows:
+    def read_rows(self, table: str, columns: tuple[str, ...], within: Within) -> Rows:
+        """Read the rows of this cell from a table, in ledger order."""
         pieces = getattr(self.cell, table)
         rows = read_rows(table, pieces, columns, vocabulary=self.words, within=within)
         if self.cell.buckets == ALL_BUCKETS:

@@ -12,15 +12,18 @@ found no message (table `control_ranges`); a jump inside such a range skips noth
 here, so that the driver never sees it.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.audit.arrays import Array, Bools, Ints, ends_of_groups, full_ints, starts_of_groups
+from shoal.audit.arrays import Array, Bools, Ints, ends_of_groups, full_ints, ints, starts_of_groups
+from shoal.audit.columns import StepColumn
 from shoal.audit.context import AuditContext
 from shoal.audit.parts import PartKind, TaskPart, make_part
-from shoal.audit.read.read import Vocabulary, read_rows
+from shoal.audit.read.read import Vocabulary, in_ledger_order, read_rows
 from shoal.audit.tasks import LedgerWalk
+from shoal.model.ledger import POSITION
 
 
 class GroupReaderKey(NamedTuple):
@@ -53,7 +56,8 @@ _RADIX = 1 << 16  # numpy sorts 16-bit numbers in linear time
 def walk(task: LedgerWalk, context: AuditContext) -> list[TaskPart]:
     words = Vocabulary()
     columns = READERS[task.table]._fields
-    rows = read_rows(task.table, task.pieces, (*columns, "offset"), vocabulary=words)
+    wanted = (*columns, "offset", POSITION)
+    rows = in_ledger_order(read_rows(task.table, task.pieces, wanted, vocabulary=words))
     offset = rows["offset"]
     if not len(offset):
         return []
@@ -95,6 +99,48 @@ def walk(task: LedgerWalk, context: AuditContext) -> list[TaskPart]:
         steps = np.stack([reader[jump], offset[jump], offset[jump + 1]], axis=1)
         parts.append(make_part(PartKind.JUMPS, task.number, steps))
     return parts
+
+
+def join_walks(parts: Iterable[TaskPart]) -> list[TaskPart]:
+    """Join successive walks over one table, with their jumps, to one walk."""
+    listed = list(parts)
+    jumps = {part.label: part for part in listed if part.kind is PartKind.JUMPS}
+    walks = sorted((p for p in listed if p.kind is PartKind.WALK), key=lambda part: part.label[1])
+    numbers: dict[tuple[Any, ...], int] = {}
+    rows: list[list[int]] = []
+    passed: list[list[int]] = []
+    for walk_part in walks:
+        _, number, named = walk_part.label
+        own = []
+        for names, row in zip(named, walk_part.rows.tolist(), strict=True):
+            reader = numbers.setdefault(tuple(names), len(rows))
+            own.append(reader)
+            if reader == len(rows):
+                rows.append(row)
+            else:
+                rows[reader], jump = _join_rows(rows[reader], row)
+                passed += [[reader, *jump]] if jump else []
+        if number in jumps:
+            found = jumps[number].rows.copy()
+            found[:, 0] = ints(own)[found[:, 0]]
+            passed += found.tolist()
+    table, first, _ = walks[0].label
+    label = [table, first, [list(names) for names in numbers]]
+    whole = [make_part(PartKind.WALK, label, rows)]
+    return [*whole, make_part(PartKind.JUMPS, first, passed)] if jumps else whole
+
+
+def _join_rows(before: list[int], after: list[int]) -> tuple[list[int], tuple[int, int] | None]:
+    """Join two rows of `StepColumn` of one reader; return a jump from one to the other too."""
+    first, origin, lowest, highest, *_ = before
+    landing, last, low, high, *_ = after
+    falls = [row[StepColumn.FALLS :] for row in (before, after) if row[StepColumn.FALLS]]
+    if landing <= origin:
+        falls.append([1, origin, landing])
+    count = sum(own[0] for own in falls)
+    least = min((own[1:] for own in falls), default=[0, 0])
+    jump = (origin, landing) if landing > origin + 1 else None
+    return [first, last, min(lowest, low), max(highest, high), count, *least], jump
 
 
 class _ControlRanges:

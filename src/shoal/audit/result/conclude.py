@@ -7,9 +7,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
-from shoal.audit.arrays import Ints, starts_of_groups, sum_by_key
+from shoal.audit.arrays import Ints
 from shoal.audit.context import AuditContext, Stream
 from shoal.audit.parts import PartKind
 from shoal.audit.read.folder import Ledger
@@ -25,9 +23,7 @@ from shoal.audit.stages import STAGE_COUNT_NAMES, STAGE_COUNTS, STAGE_OF_CLUSTER
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow, all_faults
 from shoal.audit.times.latency import (
-    BUCKET_BITS,
     bucket_bounds,
-    nearest_rank,
 )
 from shoal.audit.times.ranks import SampleSet
 from shoal.audit.times.segments import MOST_WINDOWS
@@ -278,12 +274,13 @@ class _GroupConclusion:
         totals = self.totals
         sent = _as_dict(totals.table(PartKind.SECOND, None, "sent"))
         received = _as_dict(totals.table(PartKind.SECOND, self.group, "received"))
-        buckets = totals.table(PartKind.LATENCY_SECOND, self.group, "")
-        seconds = [*sent, *received, *(buckets[:, 0] >> BUCKET_BITS).tolist()]
+        percentiles = totals.second_percentiles(self.group).tolist()
+        p50 = {second: value for second, value, _ in percentiles}
+        p99 = {second: value for second, _, value in percentiles}
+        seconds = [*sent, *received, *p50]
         if not seconds or max(seconds) - min(seconds) >= MOST_SECONDS:
             return Series()
         start, end = min(seconds), max(seconds) + 1
-        p50, p99 = _percentiles_per_second(buckets)
         highest = latency_maxima(totals, self.group)
         span = range(start, end)
         return Series(
@@ -308,9 +305,7 @@ class _GroupConclusion:
             yield Strip(topic, lane, lengths.get((topic, lane), 0), stretch, found)
 
     def _histogram(self) -> Iterable[tuple[int, int, int]]:
-        by_second = self.totals.table(PartKind.LATENCY_SECOND, self.group, "")
-        buckets, counts = sum_by_key(by_second[:, 0] & ((1 << BUCKET_BITS) - 1), by_second[:, 1])
-        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
+        for bucket, count in self.totals.latency_buckets(self.group).tolist():
             yield (*bucket_bounds(bucket), count)
 
 
@@ -333,16 +328,3 @@ def _seconds(times_us: tuple[int, int] | None) -> float:
 
 def _as_dict(table: Ints) -> dict[int, int]:
     return dict(table.tolist())
-
-
-def _percentiles_per_second(buckets: Ints) -> tuple[dict[int, int], dict[int, int]]:
-    halves: dict[int, int] = {}
-    tails: dict[int, int] = {}
-    seconds = buckets[:, 0] >> BUCKET_BITS
-    starts = starts_of_groups(seconds)
-    for own in np.split(buckets, starts[1:]) if len(starts) else ():
-        second = int(own[0, 0]) >> BUCKET_BITS
-        table = np.stack([own[:, 0] & ((1 << BUCKET_BITS) - 1), own[:, 1]], axis=1)
-        halves[second] = bucket_bounds(nearest_rank(table, 50, 100))[1]
-        tails[second] = bucket_bounds(nearest_rank(table, 99, 100))[1]
-    return halves, tails

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from shoal.audit.arrays import Ints
 from shoal.audit.context import AuditContext
-from shoal.audit.parts import TaskPart
+from shoal.audit.parts import PartKind, TaskPart
 from shoal.audit.result.merge import Group, Totals
 from shoal.audit.times.clocks import Skew
 from shoal.audit.times.faults import FaultWindow
@@ -28,6 +30,7 @@ from shoal.audit.times.runs import (
     Question,
     RankCount,
     count_ranks,
+    find_places,
 )
 from shoal.audit.times.segments import MOST_WINDOWS, segments_within
 from shoal.audit.times.staleness import STALENESS
@@ -45,7 +48,7 @@ CURVE_PERCENTS: Final = (
 )
 CURVE_WHOLE: Final = 100_000
 
-RankRunner = Callable[[Sequence[RankCount]], list[list[TaskPart]]]
+RankRunner = Callable[[Sequence[RankCount], Sequence[Question]], list[list[TaskPart]]]
 
 
 @dataclass(frozen=True)
@@ -178,20 +181,19 @@ def count_never(totals: Totals, group: str, segments: frozenset[int] | None) -> 
     return sum(counts.get(segment, 0) for counts in held for segment in segments)
 
 
-def _count_here(tasks: Sequence[RankCount]) -> list[list[TaskPart]]:
+def _count_here(tasks: Sequence[RankCount], _questions: Sequence[Question]) -> list[list[TaskPart]]:
     return [count_ranks(task) for task in tasks]
 
 
 def _count(known: KnownLatencies, questions: Sequence[Question], ask: RankRunner) -> list[Ints]:
-    """Return the counts of all runs together for each question."""
+    """Return the places of the ranks of each question."""
     tasks = [
         RankCount(tuple(known.runs[start : start + RUNS_PER_TASK]), tuple(questions))
         for start in range(0, len(known.runs), RUNS_PER_TASK)
     ]
-    total = sum(part.values for parts in ask(tasks) for part in parts)
-    counts: list[Ints] = []
-    at = 0
-    for question in questions:
-        counts.append(total[at : at + len(question.edges)])  # type: ignore[index]
-        at += len(question.edges)
-    return counts
+    parts = [part for parts in ask(tasks, questions) for part in parts]
+    if any(part.kind is PartKind.RANK_PLACES for part in parts):
+        [whole] = parts
+        ends = np.cumsum([len(question.ranks) for question in questions])
+        return np.split(whole.values, ends[:-1])
+    return find_places(questions, np.sum([part.values for part in parts], axis=0))

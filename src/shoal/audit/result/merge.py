@@ -15,6 +15,7 @@ import numpy as np
 from shoal.audit.arrays import LARGEST, Ints, ints, sum_by_key
 from shoal.audit.columns import LatestColumn, OrderColumn
 from shoal.audit.context import AuditContext, Knowledge, Log, Stream, StreamKey, sort_key
+from shoal.audit.gather.witnesses import smallest_witness
 from shoal.audit.parts import PartKind, TaskPart
 from shoal.audit.read.seen_transactions import Ask, SeenTransactions
 from shoal.audit.result.streams import (
@@ -30,6 +31,7 @@ from shoal.audit.rules.loss import STAGE_OF_CAUSE
 from shoal.audit.rules.supersession import merge_latest
 from shoal.audit.stages import STAGE_COUNTS
 from shoal.audit.tasks import UnitName, Unproven
+from shoal.audit.times.latency import latency_buckets, percentiles_per_second
 from shoal.audit.times.runs import REPLICATION, KnownLatencies
 from shoal.model.findings import Finding
 
@@ -75,6 +77,8 @@ class Totals:
     reached: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by cluster
     # By group: rows of `SlotColumn`.
     slot_stats: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    # By group: rows of `FaultTimes`, if tasks have reduced the slots to them.
+    fault_times: dict[str, Ints] = field(default_factory=dict)
     latencies: KnownLatencies = field(default_factory=KnownLatencies)
 
     # By group and transaction: the first message that it lost.
@@ -107,6 +111,20 @@ class Totals:
         rows = np.concatenate(found)
         return np.stack(sum_by_key(*rows.T), axis=1)
 
+    def second_percentiles(self, group: str) -> Ints:
+        """Return rows of (second, p50, p99) of a group's latencies."""
+        found = self.tables.get((PartKind.SECOND_PERCENTILES, group, ""))
+        if found:
+            return np.concatenate(found)
+        return percentiles_per_second(self.table(PartKind.LATENCY_SECOND, group, ""))
+
+    def latency_buckets(self, group: str) -> Ints:
+        """Return rows of (bucket, count) of a group's latencies."""
+        found = self.tables.get((PartKind.LATENCY_BUCKETS, group, ""))
+        if found:
+            return np.concatenate(found)
+        return latency_buckets(self.table(PartKind.LATENCY_SECOND, group, ""))
+
     def count_in(self, group: str, name: str, segments: Iterable[int]) -> int:
         """Return a count of a group and of the logs in some segments of time."""
         held: list[Mapping[int, int]] = [self.segments.get((of, name), {}) for of in (None, group)]
@@ -115,12 +133,8 @@ class Totals:
     def witness(self, group: Group, finding: str, details: dict[str, Any]) -> None:
         """Keep the smallest witness of a finding."""
         held = self.witnesses.get((group, finding))
-        if held is None or _witness_key(details) < _witness_key(held):
-            self.witnesses[group, finding] = details
-
-
-def _witness_key(details: Mapping[str, Any]) -> tuple[StreamKey, int]:
-    return sort_key(Stream(**{name: details[name] for name in Stream._fields})), details["sequence"]
+        known = [] if held is None else [held]
+        self.witnesses[group, finding] = smallest_witness([*known, details])
 
 
 @dataclass
@@ -241,6 +255,10 @@ def _add_segments(totals: Totals, part: TaskPart, _streams: list[Stream]) -> Non
 
 def _add_slot_stats(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     totals.slot_stats[part.label].append(part.rows)
+
+
+def _add_fault_times(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    totals.fault_times[part.label] = part.rows
 
 
 def _add_latency(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
@@ -388,6 +406,9 @@ _TOTAL_KINDS: dict[PartKind, Callable[[Totals, TaskPart, list[Stream]], None]] =
     **dict.fromkeys(_LATENCY_KINDS, _add_latency),
     PartKind.LATENCY_SECOND: _add_table,
     PartKind.LATENCY_MAX: _add_table,
+    PartKind.SECOND_PERCENTILES: _add_table,
+    PartKind.LATENCY_BUCKETS: _add_table,
+    PartKind.FAULT_TIMES: _add_fault_times,
     PartKind.BINS: _add_table,
     PartKind.BIN_LATENCY: _add_table,
     PartKind.REACHED: _add_reached,

@@ -95,17 +95,17 @@ def _sum_by_lane(group: Group, by_name: Mapping[str, ByStream]) -> Iterator[Task
             if name == "attempts" and group is None:
                 longest[lane] = max(count, longest.get(lane, 0))
     if sums:
-        topics, keys = _number_lanes(sums)
+        topics, keys = number_lanes(sums)
         rows = np.column_stack([keys, np.array(list(sums.values()), dtype=np.int64)])
         yield make_part(PartKind.LANE_COUNTS, [group, names, topics], rows)
     if longest:
-        topics, keys = _number_lanes(longest)
+        topics, keys = number_lanes(longest)
         yield make_part(
             PartKind.LANE_LENGTHS, topics, np.column_stack([keys, ints([*longest.values()])])
         )
 
 
-def _number_lanes(lanes: Iterable[Lane]) -> tuple[list[str], Ints]:
+def number_lanes(lanes: Iterable[Lane]) -> tuple[list[str], Ints]:
     """Return the topics, and rows of (number of the topic, lane)."""
     numbers: dict[str, int] = {}
     rows = [(numbers.setdefault(topic, len(numbers)), lane) for topic, lane in lanes]
@@ -140,7 +140,7 @@ def _marks_by_lane(streams: StreamTotals) -> Iterator[TaskPart]:
         sums: dict[tuple[Lane, int], int] = defaultdict(int)
         for (stream, stretch), count in by_place.items():
             sums[(stream.topic, stream.lane), stretch] += count
-        topics, keys = _number_lanes(lane for lane, _ in sums)
+        topics, keys = number_lanes(lane for lane, _ in sums)
         columns = [keys, ints([stretch for _, stretch in sums]), ints([*sums.values()])]
         yield make_part(PartKind.LANE_MARKS, [group, finding, topics], np.column_stack(columns))
 

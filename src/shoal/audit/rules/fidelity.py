@@ -17,7 +17,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Bools, Ints, full_ints, ints
 from shoal.audit.read.evidence import partition_of
-from shoal.audit.read.read import PRODUCER_NUMBER, Within, read_rows
+from shoal.audit.read.read import PRODUCER_NUMBER, Within
 from shoal.audit.read.view import CellView
 from shoal.audit.read.walk import number_rows
 from shoal.audit.result.verdict import fidelity_to_keep
@@ -115,6 +115,6 @@ class _Copies:
         """Read a rarely needed column on demand, with its rows in the order of `view.log`."""
         cell = self._view.cell
         within = Within("sequence", ((cell.low, cell.high),))
-        columns = (PRODUCER_NUMBER, "lane", "sequence", name)
-        rows = read_rows("log", cell.log, columns, vocabulary=self._view.words, within=within)
+        columns = (PRODUCER_NUMBER, "topic", "lane", "sequence", name)
+        rows = self._view.read_rows("log", columns, within)
         return self._view.readable(rows)[name]

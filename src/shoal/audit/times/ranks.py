@@ -7,10 +7,9 @@ which two neighbours the sample lies, so the interval shrinks 256-fold in each r
 share the rounds. What travels does not depend on the number of messages.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from shoal.audit.arrays import Ints
 from shoal.audit.times.runs import LatencySummary, Question
@@ -64,15 +63,20 @@ def find_samples(ranks: Mapping[Rank, LatencySummary], count: Counter) -> dict[R
         rank: _Bounds(summary.lowest_us - 1, summary.highest_us) for rank, summary in ranks.items()
     }
     while still_open := [rank for rank, own in bounds.items() if own.high - own.low > 1]:
-        asked = list(dict.fromkeys((rank.samples, bounds[rank]) for rank in still_open))
-        answers: dict[tuple[SampleSet, _Bounds], tuple[Question, Ints]] = {}
-        for start in range(0, len(asked), MOST_QUESTIONS):
-            some = asked[start : start + MOST_QUESTIONS]
-            questions = [Question(*samples, choose_edges(*own)) for samples, own in some]
-            answers |= dict(zip(some, zip(questions, count(questions), strict=True), strict=True))
+        asked: dict[tuple[SampleSet, _Bounds], list[Rank]] = defaultdict(list)
         for rank in still_open:
-            question, counts = answers[rank.samples, bounds[rank]]
-            bounds[rank] = _narrow(bounds[rank], question.edges, counts, rank.rank)
+            asked[rank.samples, bounds[rank]].append(rank)
+        listed = list(asked.items())
+        for start in range(0, len(listed), MOST_QUESTIONS):
+            some = listed[start : start + MOST_QUESTIONS]
+            questions = [
+                Question(*samples, choose_edges(*own), tuple(each.rank for each in wanted))
+                for (samples, own), wanted in some
+            ]
+            places = count(questions)
+            for question, (_, wanted), found in zip(questions, some, places, strict=True):
+                for rank, place in zip(wanted, found.tolist(), strict=True):
+                    bounds[rank] = _narrow(bounds[rank], question.edges, place)
     return {rank: own.high for rank, own in bounds.items()}
 
 
@@ -84,10 +88,10 @@ def choose_edges(low: int, high: int) -> tuple[int, ...]:
     return tuple(low + span * part // PARTS for part in range(1, PARTS))
 
 
-def _narrow(own: _Bounds, edges: Sequence[int], counts: Ints, rank: int) -> _Bounds:
-    at = int(np.searchsorted(counts, rank, side="left"))  # the first edge that has enough
-    low = edges[at - 1] if at else own.low
-    return _Bounds(low, edges[at] if at < len(edges) else own.high)
+def _narrow(own: _Bounds, edges: Sequence[int], place: int) -> _Bounds:
+    """Return the bounds between an edge, the first that has enough samples, and the one before."""
+    low = edges[place - 1] if place else own.low
+    return _Bounds(low, edges[place] if place < len(edges) else own.high)
 
 
 def statistics(

@@ -11,6 +11,7 @@ percentiles with that.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.arrays import Ints, starts_of_groups
+from shoal.audit.arrays import Ints, ints, starts_of_groups, sum_by_key
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.scratch import scratch_file
 from shoal.model.errors import LedgerError
@@ -134,8 +135,69 @@ def _write_file(tables: Sequence[tuple[str | None, str, Ints]], scratch: str) ->
         for group, name, rows in tables
         for own in np.split(rows, starts_of_groups(rows[:, 0])[1:])
     ]
-    keys = json.dumps([list(key) for key, _ in sections]).encode()
-    schema = RUN_SCHEMA.with_metadata({SECTIONS_KEY: keys})
+    return _write_sections([key for key, _ in sections], (own for _, own in sections), scratch)
+
+
+def join_runs(paths: Sequence[str], scratch: str) -> tuple[Path, int]:
+    """Add up the runs in several files to one file, and remove them; one section at a time."""
+    files = [_RunFile(path) for path in paths]
+    keys = sorted(
+        {key for file in files for key in file.places},
+        key=lambda key: (key.group or "", key.group is not None, key.name, key.segment),
+    )
+    found = _write_sections(keys, (_join_section(files, key) for key in keys), scratch)
+    for file in files:
+        file.close()
+        Path(file.path).unlink()
+    return found
+
+
+class _RunFile:
+    """A file of runs that stays open."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with _name_unreadable(path):
+            self._file = pq.ParquetFile(path, page_checksum_verification=True)
+            keys = json.loads(self._file.schema_arrow.metadata[SECTIONS_KEY])
+        self.places = {SectionKey(*names): number for number, names in enumerate(keys)}
+
+    def read(self, key: SectionKey) -> tuple[Ints, Ints]:
+        """Return the values and counts of a section."""
+        columns = ["microseconds", "count"]
+        with _name_unreadable(self.path):
+            number = self.places[key]
+            table = self._file.read_row_group(number, columns=columns, use_threads=False)
+        values, counts = (table.column(name).to_numpy() for name in columns)
+        return values, counts
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _join_section(files: Sequence[_RunFile], key: SectionKey) -> Ints:
+    """Return rows of (segment, microseconds, count)."""
+    own = [file.read(key) for file in files if key in file.places]
+    values, counts = (np.concatenate([pair[place] for pair in own]) for place in (0, 1))
+    summed = sum_by_key(values, counts)
+    return np.column_stack([np.full(len(summed[0]), key.segment, np.int64), *summed])
+
+
+@contextmanager
+def _name_unreadable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        raise LedgerError(f"{path} cannot be read: {error!s:.300}") from error
+
+
+def _write_sections(
+    keys: Sequence[SectionKey], tables: Iterable[Ints], scratch: str
+) -> tuple[Path, int]:
+    """Write rows of (segment, microseconds, count) of each section; return path and rows."""
+    named = json.dumps([list(key) for key in keys]).encode()
+    schema = RUN_SCHEMA.with_metadata({SECTIONS_KEY: named})
+    written = 0
     with (
         scratch_file(scratch, "latencies") as path,
         pq.ParquetWriter(
@@ -148,9 +210,10 @@ def _write_file(tables: Sequence[tuple[str | None, str, Ints]], scratch: str) ->
             write_page_checksum=True,
         ) as writer,
     ):
-        for key, rows in sections:
+        for key, rows in zip(keys, tables, strict=True):
             writer.write_table(_section_table(key, rows, schema), row_group_size=len(rows))
-    return path, sum(len(rows) for _, rows in sections)
+            written += len(rows)
+    return path, written
 
 
 def _section_table(key: SectionKey, rows: Ints, schema: pa.Schema) -> pa.Table:
@@ -179,18 +242,12 @@ class FileRun:
         self, wanted: Collection[tuple[str | None, str]]
     ) -> Iterator[tuple[SectionKey, Ints, Ints]]:
         """Read the sections of the wanted groups and names: values, and counts up to each."""
-        try:
-            with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
-                keys = json.loads(file.schema_arrow.metadata[SECTIONS_KEY])
-                for number, names in enumerate(keys):
-                    key = SectionKey(*names)
-                    if (key.group, key.name) in wanted:
-                        columns = ["microseconds", "count"]
-                        table = file.read_row_group(number, columns=columns, use_threads=False)
-                        values, counts = (table.column(name).to_numpy() for name in columns)
-                        yield key, values, np.cumsum(counts)
-        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-            raise LedgerError(f"{self.path} cannot be read: {error!s:.300}") from error
+        file = _RunFile(self.path)
+        for key in file.places:
+            if (key.group, key.name) in wanted:
+                values, counts = file.read(key)
+                yield key, values, np.cumsum(counts)
+        file.close()
 
 
 @dataclass(frozen=True)
@@ -214,17 +271,21 @@ Run = FileRun | MemoryRun
 
 
 class Question(NamedTuple):
-    """How many samples of a group and name do not exceed each edge; in some segments, or in all."""
+    """How many samples of a group and name do not exceed each edge; in some segments, or in all.
+
+    The answer to a question is, for each rank, the first edge that at least as many do not exceed.
+    """
 
     group: str | None
     name: str
     segments: frozenset[int] | None
     edges: tuple[int, ...]
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class RankCount:
-    """A task: the answers of some runs to all questions."""
+    """A task: how many samples of some runs do not exceed the edges of all questions."""
 
     runs: tuple[Run, ...]
     questions: tuple[Question, ...]
@@ -246,6 +307,17 @@ def count_ranks(task: RankCount) -> list[TaskPart]:
                     found[number] += upto[np.searchsorted(values, edges[number], side="right")]
     values_of_all = np.concatenate(found) if found else np.empty(0, np.int64)
     return [make_part(PartKind.RANK_COUNTS, None, values_of_all)]
+
+
+def find_places(questions: Iterable[Question], counts: Ints) -> list[Ints]:
+    """Return the number of an edge for each rank of each question, given the counts of all runs."""
+    places: list[Ints] = []
+    at = 0
+    for question in questions:
+        own = counts[at : at + len(question.edges)]
+        places.append(np.searchsorted(own, ints(question.ranks), side="left").astype(np.int64))
+        at += len(own)
+    return places
 
 
 @dataclass
