@@ -56,7 +56,7 @@ _QUICK_LOOKS = ("light-1280", "dark-390")
 def in_looks(names: Iterable[str]) -> list[object]:
     """Parameters `name` and `look`: in `make test` each place has one look, a desk's or a phone's
     in turn; the long tests have all four of all places."""
-    made = []
+    made: list[object] = []
     for place, name in enumerate(names):
         for look in (*_QUICK_LOOKS, "dark-1280", "light-390"):
             is_quick = look == _QUICK_LOOKS[place % 2]
