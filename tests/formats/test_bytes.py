@@ -85,7 +85,11 @@ def test_fixed_bytes_are_read_and_written_as_they_are(name: str, text: str) -> N
 
 
 def test_every_stored_line_has_a_codec() -> None:
-    assert BYTES.keys() == CODECS.keys() | {"checkpoint, commit 4ac8f05", "checkpoint, format 2"}
+    assert BYTES.keys() == CODECS.keys() | {
+        "checkpoint, commit 4ac8f05",
+        "checkpoint, format 2",
+        "checkpoint, format 3",
+    }
     assert {json.loads(text)["type"] for text in BYTES["metadata log, commit 4ac8f05"]} == {
         cls.type for cls in records._CLASSES.values()
     }
@@ -103,21 +107,27 @@ def test_checkpoints_of_format_1_are_the_first_generation(text: str) -> None:
     assert (found.generation, found.began_at, found.source_epochs) == (1, -1, ())
 
 
-@pytest.mark.parametrize("text", BYTES["checkpoint, format 2"])
-def test_checkpoints_of_format_2_are_read_and_written_without_defaults(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", [*BYTES["checkpoint, format 2"], *BYTES["checkpoint, format 3"]], ids=["2", "3"]
+)
+def test_checkpoints_of_former_formats_are_read_and_written_in_the_new_one(text: str) -> None:
     found = checkpoints._checkpoint(text.encode())
     said = json.loads(text)
     plain = json.loads(json.dumps(to_plain(found)))
-    assert {"format": 2, **plain} == said
+    assert plain.pop("lost") == 0
+    assert {name: plain[name] for name in said if name != "format"} == {
+        name: each for name, each in said.items() if name != "format"
+    }
     written = checkpoints._value(found)
-    assert len(written) < len(text)
+    assert json.loads(written)["format"] == checkpoints.FORMAT
+    assert len(written) <= len(text)
     assert checkpoints._checkpoint(written) == found
 
 
 def test_a_checkpoint_of_an_unknown_format_is_refused() -> None:
     [text, *_] = BYTES["checkpoint"]
     for change, reason in (
-        ({"format": 9}, "has version 9; this version of shoal reads 1 and 2 and 3"),
+        ({"format": 9}, "has version 9; this version of shoal reads 1 and 2 and 3 and 4"),
         ({"surprise": 1}, "unknown field 'surprise'"),
     ):
         topic = checkpoints.CheckpointTopic.__new__(checkpoints.CheckpointTopic)

@@ -148,7 +148,7 @@ def test_a_proof_is_shown_by_the_status_and_by_metrics(
             body = json.loads(_order("status", "-o", "json").stdout)
             shown = body[0]["proofs"]["proven"]["partitions"][0]
             assert (shown["proven_offset"], shown["difference"]) == (20, None)
-            series = dict(collect_proof("proven", proof, proof.at_us + 2_000_000))
+            series = dict(collect_proof("proven", proof.partitions, proof.at_us + 2_000_000))
             labels = ("proven", "proven", "0")
             assert series["shoal_mirror_proven_offset"] == [(labels, 20)]
             assert series["shoal_mirror_proof_difference"] == [(labels, 0)]
@@ -254,9 +254,13 @@ async def test_records_that_the_source_deleted_too_early_are_told_as_lost(
     async with running(config) as mirror:
         status = await mirror.copied(20)
     assert (status.counts.lost, status.parked) == (30, ())
+    fill(source, "early", _values(1, "last"))
+    async with running(config) as mirror:
+        status = await mirror.copied(1)
+    assert status.counts.lost == 30  # of all starts
     # What came before went with the log start, which follows by choice; nothing came twice.
     found = await asyncio.to_thread(_from_start, target)
-    expected = _values(50) + _values(50, "late")[30:]
+    expected = _values(50) + _values(50, "late")[30:] + _values(1, "last")
     assert found == expected[-len(found) :]
     assert len(found) >= 20
 

@@ -12,7 +12,11 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.status import MirrorStatus
+from shoal.mirror.proof.files import PartitionProof, Proof
+from shoal.mirror.routes import Route
+from shoal.mirror.status import MirrorStatus, PartitionStatus
+from shoal.mirror.verify import verify
+from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.message_sets import read_batches
@@ -200,3 +204,36 @@ def test_a_topic_that_one_cluster_lacks_holds_back_no_other(
         ("kept", 0): "",
     }
     assert execute([*arguments, "nowhere"]) == ExitCode.USAGE
+
+
+async def test_expressions_select_what_a_mirror_copies_and_nothing_is_never_equal(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    for cluster in (source, target):
+        for name in ("chosen-a", "chosen-b"):
+            create_topic(cluster, name, 1, 1)
+    await asyncio.to_thread(_send, source, "chosen-a", _messages(3))
+    async with (
+        Client({"bootstrap.servers": source.bootstrap}) as ours,
+        Client({"bootstrap.servers": target.bootstrap}) as theirs,
+    ):
+        reports = await verify(ours, theirs, ["chosen-a", "chosen-.*"])
+        assert [str(each.partition) for each in reports] == ["chosen-a-0", "chosen-b-0"]
+        assert [each.not_yet for each in reports] == [3, 0]
+        for topics in ([], ["missing.*"], ["chosen-a", "missing.*"], ["no such name!"]):
+            with pytest.raises(UsageError) as caught:
+                await verify(ours, theirs, topics)
+            assert caught.value.remedy
+
+
+def test_a_proof_of_other_topics_is_not_shown() -> None:
+    route = Route(TopicPartition("t", 0), TopicPartition("t", 0))
+    status = PartitionStatus(route, 5, 5, 0, 0, 0.0, source_topic_id="s", target_topic_id="t")
+    shown: list[bool] = []
+    for ids in (("s", "t"), ("s", "other"), ("other", "t"), (None, None)):
+        one = PartitionProof("t-0", "t-0", 5, 5, 1, "", "", None, *ids)
+        proof = Proof("m", "one:1", "two:1", 1, 1, [one])
+        shown.append(proof.select([status]) == {"t-0": one})
+    assert shown == [True, False, False, True]
+    renamed = PartitionProof("t-0", "other-0", 5, 5, 1, "")
+    assert Proof("m", "one:1", "two:1", 1, 1, [renamed]).select([status]) == {}

@@ -1,5 +1,7 @@
 """Which names a mirror takes and gives: expressions, exclusions and the two policies."""
 
+from pathlib import Path
+
 import pytest
 
 from shoal.mirror.mm2.naming import Naming, is_internal
@@ -10,6 +12,7 @@ from shoal.mirror.mm2.patterns import (
     Selection,
     parse_list,
 )
+from shoal.mirror.mm2.properties import read_mirror_file
 from shoal.model.errors import ConfigError
 
 
@@ -101,3 +104,52 @@ def test_a_topic_is_not_renamed_to_an_internal_or_invalid_one(name: str, reason:
     with pytest.raises(ConfigError, match=reason) as caught:
         Naming(renames={"a": name})
     assert caught.value.remedy
+
+
+def test_copies_are_known_within_one_cluster() -> None:
+    naming = Naming("default", source_alias="us", renames={"old": "new"})
+    assert all(naming.is_own_copy(topic) for topic in ("us.orders", "us.us.orders", "new"))
+    assert not any(naming.is_own_copy(topic) for topic in ("orders", "usage", "old"))
+    assert not Naming().is_own_copy("source.orders")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        ("orders", "orders", "orders"),
+        ("orders,a", "pay.*,a", "a"),
+        ("orders", "ord.*", "orders"),
+        ("ord.*", "ord.*", "ord.*"),
+        (".*", "ord.*", ".*"),
+        ("orders", "payments", ""),
+        ("ord.*", "pay.*", ""),
+        ("__secret", "__secret", ""),
+    ],
+)
+def test_what_two_selections_have_in_common(one: str, other: str, common: str) -> None:
+    first, second = (Selection(parse_list(each), TOPICS_EXCLUDE) for each in (one, other))
+    assert first.find_common(second) == common
+    assert bool(second.find_common(first)) == bool(common)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_refused"),
+    [
+        ("replication.policy.class=IdentityReplicationPolicy", True),
+        ("replication.policy.class=IdentityReplicationPolicy\nb->a.topics=payments", False),
+        ("replication.policy.class=DefaultReplicationPolicy", False),
+        ("replication.policy.class=IdentityReplicationPolicy\nb->a.enabled=false", False),
+    ],
+)
+def test_a_file_that_copies_in_a_cycle_is_refused(
+    tmp_path: Path, more: str, is_refused: bool
+) -> None:
+    file = tmp_path / "mm2.properties"
+    lines = ["clusters=a,b", "a.bootstrap.servers=one:1", "b.bootstrap.servers=two:1"]
+    lines += ["a->b.enabled=true", "b->a.enabled=true", "topics=orders", more]
+    file.write_text("\n".join(lines))
+    if is_refused:
+        with pytest.raises(ConfigError, match="orders in both directions with the same name"):
+            read_mirror_file(file)
+    else:
+        assert read_mirror_file(file).flows

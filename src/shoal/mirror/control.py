@@ -26,7 +26,7 @@ from shoal.runtime.paths import make_folder, state_dir
 
 COMMANDS: Final = ("status", "pause", "resume")
 # Of the file and of the protocol on the port.
-VERSION: Final = 2
+VERSION: Final = 3
 PATIENCE_S: Final = 30.0
 
 _log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ Rules:
 import asyncio
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from shoal.mirror.copy.intake import Counts
 from shoal.mirror.flow import Flow
-from shoal.mirror.proof.files import Proof, read_proof
+from shoal.mirror.proof.files import PartitionProof, read_proof
 from shoal.mirror.run.latencies import LATENCY, MirrorLatencies, Spread
 from shoal.mirror.status import MirrorStatus, PartitionStatus
 from shoal.model.topics import TopicPartition
@@ -88,10 +88,10 @@ def collect_latencies(name: str, latencies: MirrorLatencies) -> Iterator[Chunk]:
         yield from chunks_of(f"shoal_mirror_partition_{metric}", samples)
 
 
-def collect_proof(name: str, proof: Proof, now_us: int) -> Iterator[Chunk]:
+def collect_proof(name: str, proofs: Iterable[PartitionProof], now_us: int) -> Iterator[Chunk]:
     """How far the partitions of a flow are proven."""
     proven, ages, differences = [], [], []
-    for each in proof.partitions:
+    for each in proofs:
         topic, _, number = each.source.rpartition("-")
         labels = name, topic, number
         differences.append((labels, int(each.difference is not None)))
@@ -132,7 +132,8 @@ def mirror_port(spec: EndpointSpec, names: list[str], flows: Mapping[str, Flow])
                 continue
             merge(families, (await gather_chunks(collect_flow(name, status))).items())
             if (proof := read_proof(mirror_folder(name))) is not None:
-                chunks = collect_proof(name, proof, time.time_ns() // 1000)
+                proofs = proof.select(status.partitions).values()
+                chunks = collect_proof(name, proofs, time.time_ns() // 1000)
                 merge(families, (await gather_chunks(chunks)).items())
             if (latencies := flow.latencies) is not None:
                 merge(families, (await gather_chunks(collect_latencies(name, latencies))).items())

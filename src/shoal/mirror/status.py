@@ -50,6 +50,9 @@ class PartitionStatus:
     generation_reason: Annotated[str, "generation_reason"] = ""
     # The target offset at which this generation begins.
     generation_target_offset: Annotated[int, "generation_target_offset"] = 0
+    # Of the topics between which it is copied; None if they have no ids.
+    source_topic_id: Annotated[str | None, "source_topic_id"] = None
+    target_topic_id: Annotated[str | None, "target_topic_id"] = None
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = to_plain(self)
@@ -152,6 +155,8 @@ def partition_status(mirror: PartitionMirror, now_ms: int, waiting: str = "") ->
         generation=mirror.lineage.generation,
         generation_reason=mirror.lineage.reason,
         generation_target_offset=mirror.lineage.target_offset,
+        source_topic_id=mirror.lineage.source_topic_id,
+        target_topic_id=mirror.lineage.target_topic_id,
     )
 
 

@@ -3,6 +3,9 @@
 Rules:
 - The target's end is read before the source's, so everything that a correct mirror has written by
   then is in the source. `shoal.mirror.proof.comparison` says what is equal.
+- Topics are names and expressions, as `shoal mirror run` has them. An expression that matches
+  nothing is an error, and so is a list by which nothing is compared: otherwise what was mistyped
+  would count as equal.
 - Partitions are compared in parallel, at most `MOST_AT_ONCE`. One that is not available, or whose
   topic is deleted meanwhile, is reported, and the others are compared.
 - Where a shoal mirror copied a recreated topic, its checkpoints say where the current generation
@@ -18,9 +21,10 @@ from typing import Final
 from shoal.client.client import Client
 from shoal.client.cluster.metadata import ClusterMetadata
 from shoal.client.codes import Code
-from shoal.client.errors import ClientError
+from shoal.client.errors import ClientError, error_for
 from shoal.client.results import EARLIEST, LATEST
-from shoal.mirror.mm2.naming import Naming
+from shoal.mirror.mm2.naming import Naming, is_internal
+from shoal.mirror.mm2.patterns import TOPICS_EXCLUDE, Patterns
 from shoal.mirror.proof.comparison import (
     ANSWER_S,
     Difference,
@@ -46,9 +50,11 @@ NOT_COPIED_YET: Final = (
 async def verify(
     source: Client, target: Client, topics: Iterable[str], naming: Naming | None = None
 ) -> list[PartitionReport]:
-    """Compare all partitions of these source topics."""
-    routes, reports = await find_routes(source, target, topics, naming or Naming())
-    if not routes and reports:
+    """Compare all partitions of the source topics that these names and expressions select."""
+    naming = naming or Naming()
+    names = await choose_topics(source, topics, naming)
+    routes, reports = await find_routes(source, target, names, naming)
+    if not routes:
         raise UsageError(reports[0].unavailable, remedy="check --topics")
     failed: dict[TopicPartition, str] = {}
     target_ends = await read_offsets(target, [route.target for route in routes], LATEST, failed)
@@ -97,6 +103,31 @@ async def _compare(
     return report
 
 
+async def choose_topics(source: Client, topics: Iterable[str], naming: Naming) -> list[str]:
+    """The source topics that are named, and those that expressions match."""
+    patterns = Patterns(topics)
+    if not patterns.entries:
+        raise UsageError("no topics to compare are given", remedy="give --topics a,b")
+    names, expressions = list(patterns.plain), patterns.expressions
+    if expressions:
+        cluster = await source.with_retries(source.metadata)
+        there = sorted(name for name in cluster.topics if _is_mirrored(name, naming))
+        for expression in expressions:
+            found = [name for name in there if Patterns([expression]).match(name)]
+            if not found:
+                raise UsageError(
+                    f"no topic of the source cluster matches {expression}", remedy="check --topics"
+                )
+            names += found
+    return list(dict.fromkeys(names))
+
+
+def _is_mirrored(name: str, naming: Naming) -> bool:
+    """Whether an expression may stand for this topic, as in a mirror."""
+    is_left_out = is_internal(name) or naming.is_cycle(name)
+    return not (is_left_out or Patterns(TOPICS_EXCLUDE).match(name))
+
+
 async def find_routes(
     source: Client, target: Client, topics: Iterable[str], naming: Naming
 ) -> tuple[list[Route], list[PartitionReport]]:
@@ -107,24 +138,30 @@ async def find_routes(
     here = await source.metadata(names, refresh=True)
     there = await target.metadata(names.values(), refresh=True)
     for ours, theirs in names.items():
-        if not _has_topic(here, ours):
-            absent[TopicPartition(ours, 0)] = f"the source cluster has no topic {ours}"
+        if reason := _find_missing(here, ours, "source"):
+            absent[TopicPartition(ours, 0)] = reason
             continue
-        has_target = _has_topic(there, theirs)
+        target_reason = _find_missing(there, theirs, "target")
         copied = set(there.partitions_of(theirs))
         for tp in here.partitions_of(ours):
             route = Route(tp, TopicPartition(theirs, tp.partition))
             if route.target in copied:
                 routes.append(route)
-            elif has_target:
-                absent[tp] = f"the target cluster has no partition {route.target}"
             else:
-                absent[tp] = f"the target cluster has no topic {theirs}"
+                no_partition = f"the target cluster has no partition {route.target}"
+                absent[tp] = target_reason or no_partition
     return routes, [PartitionReport(tp, unavailable=reason) for tp, reason in absent.items()]
 
 
-def _has_topic(cluster: ClusterMetadata, name: str) -> bool:
-    return cluster.topics[name].error != Code.UNKNOWN_TOPIC_OR_PARTITION
+def _find_missing(cluster: ClusterMetadata, name: str, side: str) -> str:
+    """Why a topic has no partitions that can be compared; empty if it has some."""
+    topic = cluster.topics[name]
+    if topic.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"the {side} cluster has no topic {name}"
+    if topic.error != Code.NONE:
+        error = error_for(topic.error, topic=name)
+        return f"cannot read the metadata of the {side} topic: {error.message}"
+    return "" if topic.partitions else f"the {side} topic {name} has no partitions"
 
 
 async def read_offsets(

@@ -24,7 +24,7 @@ MOST_STATES: Final = 2000
 MOST_PARTITIONS: Final = 5000
 LARGEST_PROOF_BYTES: Final = 8 * 1024 * 1024
 PROOF_FILE: Final = "proof.json"
-PROOF_VERSION: Final = 1
+PROOF_VERSION: Final = 2
 # `"kind": "state"` is near the start of a line.
 _HEAD_BYTES: Final = 80
 

@@ -93,7 +93,7 @@ def _show(flow: str, pid: int, body: dict[str, Any] | None, proof: "Proof | None
     status = MirrorStatus.from_json(body)
     state = "paused" if status.paused else "running"
     console.out.print(f"{flow} (process {pid}): {state}, {_lag(status)}", markup=False)
-    proven = {} if proof is None else {each.source: each for each in proof.partitions}
+    proven = {} if proof is None else proof.select(status.partitions)
     for partition in status.partitions:
         text = _line(partition)
         if (each := proven.get(str(partition.route.source))) is not None:

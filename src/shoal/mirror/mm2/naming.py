@@ -65,6 +65,13 @@ class Naming:
         *aliases, _ = topic.split(self.separator)
         return self.target_alias in aliases
 
+    def is_own_copy(self, topic: str) -> bool:
+        """Whether the mirror itself gives copies such a name."""
+        is_renamed = topic in self.renames.values()
+        return is_renamed or (
+            self.policy == PREFIX and topic.startswith(f"{self.source_alias}{self.separator}")
+        )
+
 
 def is_internal(topic: str) -> bool:
     return topic.startswith(("__", ".")) or topic.endswith((".internal", "-internal"))

@@ -50,24 +50,43 @@ class Patterns:
         """The entries that are plain names."""
         return [entry for entry in self.entries if PLAIN.fullmatch(entry)]
 
+    @property
+    def expressions(self) -> list[str]:
+        """The entries that are not plain names."""
+        return [entry for entry in self.entries if not PLAIN.fullmatch(entry)]
+
 
 class Selection:
     """The names that match one list and do not match another."""
 
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
-        self._include = Patterns(include)
+        self.include = Patterns(include)
         self._exclude = Patterns(exclude)
 
     def includes(self, name: str) -> bool:
-        return self._include.match(name) and not self._exclude.match(name)
+        return self.include.match(name) and not self._exclude.match(name)
 
     def excludes(self, name: str) -> bool:
         return self._exclude.match(name)
 
+    def find_common(self, other: "Selection") -> str:
+        """An entry by which both select the same names; empty if none is known.
+
+        Two different expressions are not compared.
+        """
+        for one, two in ((self, other), (other, self)):
+            for entry in one.include.entries:
+                is_shared = entry in two.include.entries or entry == ".*"
+                if PLAIN.fullmatch(entry):
+                    is_shared = two.includes(entry) and one.includes(entry)
+                if is_shared:
+                    return entry
+        return ""
+
     @property
     def named(self) -> list[str]:
         """The names in the include list that are not expressions."""
-        return self._include.plain
+        return self.include.plain
 
 
 def parse_list(text: str) -> tuple[str, ...]:

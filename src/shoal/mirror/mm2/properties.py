@@ -25,6 +25,7 @@ Rules, as in MirrorMaker 2:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -126,6 +127,7 @@ class _Reader:
             if source != target and self._is_on(source, target)
         ]
         self._check_flows(clusters)
+        self._check_opposite(flows)
         if not flows:
             raise ConfigError(
                 f"no flow is enabled in {self.name}",
@@ -145,6 +147,18 @@ class _Reader:
                 raise ConfigError(
                     f"{key} in {self.name} is for a flow between clusters not listed in `clusters`",
                     remedy=f"clusters are {', '.join(clusters)}",
+                )
+
+    def _check_opposite(self, flows: list[MirrorConfig]) -> None:
+        """Refuse two flows that would copy each record back to where it came from, for ever."""
+        for one, other in combinations(flows, 2):
+            is_back = (one.source, one.target) == (other.target, other.source)
+            keeps = one.rules.naming.keeps_names and other.rules.naming.keeps_names
+            if is_back and keeps and (both := one.selection().find_common(other.selection())):
+                raise ConfigError(
+                    f"{self.name} copies {both} in both directions with the same name: each record "
+                    "would be copied in a cycle",
+                    remedy="use DefaultReplicationPolicy, or give both flows other topics",
                 )
 
     def _flow(self, source: str, target: str) -> MirrorConfig:

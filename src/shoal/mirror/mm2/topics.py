@@ -144,6 +144,9 @@ class Topics:
     async def _choose_topics(self) -> list[str]:
         there = (await self._source.with_retries(self._source.metadata)).topics
         naming = self._naming
+        clusters = self._source.cluster.cluster_id, self._target.cluster.cluster_id
+        # Within one cluster, expressions would match the copies too, and the copies of these.
+        is_one_cluster = clusters[0] is not None and clusters[0] == clusters[1]
         found = [
             name
             for name, topic in there.items()
@@ -154,6 +157,7 @@ class Topics:
             and not topic.is_internal
             and not is_internal(name)
             and not naming.is_cycle(name)
+            and not (is_one_cluster and naming.is_own_copy(name))
         ]
         named = [n for n in self._selection.named if n not in there and self._selection.includes(n)]
         return sorted({*found, *named})

@@ -20,9 +20,9 @@ Rules:
   above the checkpoint do not count.
 - A checkpoint contains the identity of source and target: a recreated topic is another topic, and
   its copy another generation (`shoal.mirror.watch.generations`).
-- Serialised field names are next to the types (`shoal.model.serialised`). Format 3 leaves out
-  fields that have their default. Format 2 has all fields. Format 1 has no generations and is read
-  as the first one; it may lack the fields marked so.
+- Serialised field names are next to the types (`shoal.model.serialised`). Format 4 has `lost`, which
+  format 3 lacks; both leave out fields that have their default. Format 2 has all fields. Format 1
+  has no generations and is read as the first one; it may lack the fields marked so.
 - Many partitions are written as one batch, compressed by gzip, which every Kafka reads. Segments
   are small, because only closed ones are compacted: a start reads the present state once or twice,
   and one open segment. Of what it reads it decodes only the last record of each key.
@@ -60,9 +60,10 @@ from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records, encode_batch
 
 PREFIX: Final = "__shoal_mirror_"
-FORMAT: Final = 3
-_READ_FORMATS: Final = (1, 2, 3)
+FORMAT: Final = 4
+_READ_FORMATS: Final = (1, 2, 3, 4)
 _OPTIONAL_IN_1: Final = AbsentUpTo(1)
+_SINCE_4: Final = AbsentUpTo(3)
 NAME_LIMIT: Final = 200
 # Of one write; more data is split into several.
 BATCH_LIMIT_BYTES: Final = 500_000
@@ -107,6 +108,8 @@ class Checkpoint:
     source_epochs: Annotated[tuple[tuple[int, int], ...], "source_epochs", _OPTIONAL_IN_1] = ()
     # Records at the target that the source lost after they were copied.
     truncated: Annotated[int, "truncated", _OPTIONAL_IN_1] = 0
+    # Offsets that the source deleted before they were copied.
+    lost: Annotated[int, "lost", _SINCE_4] = 0
     # The number of this copy, from 1, why it began, and its first target offset. A new generation
     # begins when the source or target topic is deleted and created again.
     generation: Annotated[int, "generation", _OPTIONAL_IN_1] = 1

@@ -11,16 +11,19 @@ Rules:
 import fcntl
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
 
 from shoal.mirror.proof.comparison import Difference, Tail
+from shoal.mirror.status import PartitionStatus
+from shoal.mirror.watch.generations import has_other_id
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 from shoal.runtime.paths import make_folder
 
-VERSION: Final = 1
+VERSION: Final = 2
 FILE_NAME: Final = "proof.json"
 RESUME_NAME: Final = "proof-resume.json"
 LOCK_NAME: Final = "proof.lock"
@@ -39,6 +42,16 @@ class PartitionProof:
     checksum: Annotated[str, "checksum"]  # of the source's batches that were compared
     unavailable: Annotated[str, "unavailable"] = ""
     difference: Annotated[Difference | None, "difference"] = None
+    # Of the topics that were compared; None if they have no ids.
+    source_topic_id: Annotated[str | None, "source_topic_id"] = None
+    target_topic_id: Annotated[str | None, "target_topic_id"] = None
+
+    def is_of(self, source_topic_id: str | None, target_topic_id: str | None) -> bool:
+        """Whether this is about these topics, not about former or others of the same name."""
+        return not (
+            has_other_id(self.source_topic_id, source_topic_id)
+            or has_other_id(self.target_topic_id, target_topic_id)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,20 @@ class Proof:
     pid: Annotated[int, "pid"]
     at_us: Annotated[int, "at_us"]
     partitions: Annotated[list[PartitionProof], "partitions"] = field(default_factory=list)
+
+    def select(self, statuses: Iterable[PartitionStatus]) -> dict[str, PartitionProof]:
+        """Those of what a mirror copies now, by source partition.
+
+        The file may be older than the mirror's topics, or be of other clusters.
+        """
+        proofs = {each.source: each for each in self.partitions}
+        return {
+            name: proofs[name]
+            for each in statuses
+            if (name := str(each.route.source)) in proofs
+            and proofs[name].target == str(each.route.target)
+            and proofs[name].is_of(each.source_topic_id, each.target_topic_id)
+        }
 
 
 @dataclass(frozen=True, slots=True)

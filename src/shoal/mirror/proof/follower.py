@@ -58,6 +58,7 @@ from shoal.mirror.verify import (
     MOST_AT_ONCE,
     NOT_COPIED_YET,
     UNEXPECTED,
+    choose_topics,
     find_routes,
     read_offsets,
 )
@@ -120,6 +121,8 @@ class Followed:
             checksum=self.checksum,
             unavailable=self.unavailable,
             difference=self.difference,
+            source_topic_id=self.ids[0],
+            target_topic_id=self.ids[1],
         )
 
     def to_resume(self) -> PartitionCheckpoint | None:
@@ -211,7 +214,8 @@ class ProofFollower:
     # Topics and partitions.
 
     async def _find_routes(self) -> None:
-        routes, absent = await find_routes(*self._clients, self._topics, self._naming)
+        names = await choose_topics(self._clients[0], self._topics, self._naming)
+        routes, absent = await find_routes(*self._clients, names, self._naming)
         self._absent = {report.partition: report.unavailable for report in absent}
         for route in routes:
             self._followed.setdefault(route, Followed(route))

@@ -43,9 +43,9 @@ class Statuses:
     def remove(self, tp: TopicPartition) -> None:
         """Forget a partition; what it has copied still counts."""
         mirror = self._mirrors.pop(tp)
-        # What a parked partition has counted is counted again by its next start, and `truncated`
-        # is in its checkpoint.
-        last = _read_values(replace(mirror.counts, truncated=0))
+        # What a parked partition has counted is counted again by its next start; `truncated` and
+        # `lost` are in its checkpoint.
+        last = _read_values(replace(mirror.counts, truncated=0, lost=0))
         self._count(tp, _NOTHING if mirror.parked else last)
         self._changed.discard(tp)
         for known in (self._counted, self._known, self._positions, self._parked):

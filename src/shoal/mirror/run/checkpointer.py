@@ -142,12 +142,14 @@ class Checkpointer:
             if mirror.suspicion is not None:
                 self._noted[mirror.target] = mirror
                 continue  # its last writes may be in a recreated topic
-            state = (mirror.resume_point, mirror.epochs.newest, mirror.has_lost_target)
+            lost = mirror.counts.lost
+            state = (mirror.resume_point, mirror.epochs.newest, mirror.has_lost_target, lost)
             if self._seen.get(mirror.target) == state:
                 continue
             seen[mirror.target] = state
             old = self._written[mirror.target]
-            new = replace(old, **mirror.resume_point._asdict(), **epochs_below(mirror, mirror.done))
+            point, epochs = mirror.resume_point._asdict(), epochs_below(mirror, mirror.done)
+            new = replace(old, **point, **epochs, lost=lost)
             if mirror.has_lost_target:
                 new = replace(old, target_lost=True)
             if new != old:

@@ -304,7 +304,7 @@ class PartitionStarter:
             DepthGauge() if is_auto else None,
             keeps_offsets=keeps_offsets,
             announced=self._announced,
-            counts=Counts(truncated=checkpoint.truncated),
+            counts=Counts(truncated=checkpoint.truncated, lost=checkpoint.lost),
         )
         return PartitionCopier(
             intake,

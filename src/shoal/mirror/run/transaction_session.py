@@ -467,6 +467,7 @@ class TransactionWriter:
                 self._checkpoints[mirror.target],
                 source_offset=mirror.delivery.next_position,
                 target_offset=mirror.target_offset,
+                lost=mirror.counts.lost,
                 **epochs_below(mirror, mirror.delivery.next_position),
             )
             for mirror, _, _ in sent
