@@ -91,8 +91,8 @@ def test_a_proof_of_another_version_is_not_read(tmp_path: Path) -> None:
     for content in ("", "[]", '{"version": 1, "partitions": []}', '{"version": 1}', "[" * 9999):
         (tmp_path / "proof.json").write_text(content)
         assert read_proof(path) is None
-    (tmp_path / "proof.json").write_text('{"version": 1, "partitions": []}')
-    assert read_proof(path) == {"version": 1, "partitions": []}
+    (tmp_path / "proof.json").write_text('{"version": 2, "partitions": []}')
+    assert read_proof(path) == {"version": 2, "partitions": []}
 
 
 def test_a_trace_that_is_damaged_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:

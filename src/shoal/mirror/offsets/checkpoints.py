@@ -20,9 +20,9 @@ Rules:
   above the checkpoint do not count.
 - A checkpoint contains the identity of source and target: a recreated topic is another topic, and
   its copy another generation (`shoal.mirror.watch.generations`).
-- Serialised field names are next to the types (`shoal.model.serialised`). Format 4 has `lost`, which
-  format 3 lacks; both leave out fields that have their default. Format 2 has all fields. Format 1
-  has no generations and is read as the first one; it may lack the fields marked so.
+- Serialised field names are next to the types (`shoal.model.serialised`). Format 4 has `lost`,
+  which format 3 lacks; both leave out fields that have their default. Format 2 has all fields.
+  Format 1 has no generations and is read as the first one; it may lack the fields marked so.
 - Many partitions are written as one batch, compressed by gzip, which every Kafka reads. Segments
   are small, because only closed ones are compacted: a start reads the present state once or twice,
   and one open segment. Of what it reads it decodes only the last record of each key.
