@@ -1,5 +1,6 @@
 """Runs in a folder: listing, showing, removing, and folders that are not runs."""
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -225,6 +226,19 @@ def test_a_sweep_is_not_a_run(
     make_sweep(tmp_path, "sweep-x")
     assert execute([command, "sweep-x", "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
     assert "shoal runs list sweep-x" in capsys.readouterr().err
+
+
+def test_a_sweep_between_two_runs_is_running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_sweep(tmp_path, "sweep-x")
+    where = ("--runs-dir", str(tmp_path))
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "running, 2 of 4" in print_of(capsys, "show", "sweep-x", *where)
+        assert execute(["runs", "rm", "sweep-x", *where]) == ExitCode.USAGE
+    capsys.readouterr()
+    assert "interrupted, 2 of 4" in print_of(capsys, "show", "sweep-x", *where)
 
 
 def test_a_sweep_is_removed_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from shoal.control.actions import Action, act, describe
+from shoal.control.cluster_actions import find_number
 from shoal.control.process import answer_request
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
 from shoal.telemetry.events import EventWriter
+from shoal.wire.api_keys import ApiKey
 from support.web_runs import describe_run, write_json
 
 
@@ -68,6 +70,9 @@ def test_an_action_says_what_it_does(action: Action) -> None:
         ("slow", (1, 2), {"delay_ms": True}, "no setting delay_ms"),
         ("disk", (1,), {}, "needs one of reads"),
         ("disk", (1,), {"folder": "/"}, "no setting folder"),
+        ("disk", (1,), {"delay_ms": float("inf")}, "no setting delay_ms"),
+        ("disk", (1,), {"delay_ms": float("nan")}, "no setting delay_ms"),
+        ("task", (1,), {"task": "x" * 10_000}, "no setting task"),
         ("request", (1,), {"times": 1}, "needs api"),
         ("move-leader", (1,), {"topic": "t"}, "needs partition"),
         ("add", (1,), {}, "at most 0 nodes"),
@@ -79,6 +84,12 @@ def test_an_incomplete_action_is_refused(
     node, other = (*nodes, None, None)[:2]
     with pytest.raises(UsageError, match=said):
         Action("cluster:t1", action, node, other, settings)
+
+
+@pytest.mark.parametrize("word", ["teleport", "²", "9" * 5_000, "--1", ""])
+def test_what_is_no_api_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="is not a known name"):
+        find_number(ApiKey, word)
 
 
 def test_settings_are_said_with_the_action() -> None:

@@ -220,6 +220,15 @@ def test_bad_input_is_refused(
     assert not (tmp_path / "x").exists()
 
 
+def test_the_next_commands_are_lines_to_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["generate", "kubernetes", "--out", str(tmp_path / "k8s")]) == 0
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert "next: kubectl create namespace shoal" in lines
+    assert any(line.startswith("kubectl apply -k ") for line in lines)
+
+
 def test_files_that_differ_are_kept(tmp_path: Path) -> None:
     files = {"a": GeneratedFile("1"), "b/c.sh": GeneratedFile("2", is_executable=True)}
     assert write_files(files, tmp_path) == [tmp_path / "a", tmp_path / "b/c.sh"]

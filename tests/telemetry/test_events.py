@@ -23,6 +23,7 @@ from shoal.model.events import (
     Meta,
     ProcessUsage,
     State,
+    Subject,
     Tick,
 )
 from shoal.telemetry.events import EventReader, EventWriter
@@ -249,7 +250,29 @@ def test_a_reader_follows_a_writer_that_is_killed_and_its_successor(tmp_path: Pa
     texts = [event.text.split()[0] for event in seen if isinstance(event, LogLine)]
     assert texts == [*map(str, range(len(texts) - 1)), "the"]
     kept = read_all(tmp_path)
-    assert kept == [seen[-3], *(event for event in seen if not isinstance(event, Meta))]
+    # The state says that the first was killed.
+    assert isinstance(seen[-3], State)
+    assert kept == [seen[-4], *(event for event in seen if not isinstance(event, Meta))]
+
+
+@pytest.mark.parametrize(("subject", "is_said"), [("mirror", True), ("cluster", False)])
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_the_next_mirror_says_that_the_one_before_was_killed(
+    subject: Subject, is_said: bool, is_ended: bool, tmp_path: Path
+) -> None:
+    times = iter(range(1_000, 100_000, 1_000))
+    first = EventWriter(tmp_path, subject, "m", clock_us=lambda: next(times))
+    first.set_state("mirror", "running")
+    first.tick()
+    first.close("finished" if is_ended else None)
+    second = EventWriter(tmp_path, subject, "m", clock_us=lambda: next(times))
+    second.set_state("mirror", "running")
+    second.close()
+    states = [each for each in EventReader(tmp_path).read().events if isinstance(each, State)]
+    dead = [each for each in states if each.state == "dead"]
+    assert len(dead) == (is_said and not is_ended)
+    assert [each.t for each in dead] == [3_000] * len(dead)
+    assert states[-1].state == "running"
 
 
 def test_a_file_of_something_else_is_replaced(tmp_path: Path) -> None:

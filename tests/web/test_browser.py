@@ -20,6 +20,7 @@ from shoal.model.findings import Verdict
 from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
 from support.web_browser import (
+    DESK,
     PATIENCE_MS,
     check_look,
     in_looks,
@@ -302,19 +303,22 @@ def test_a_past_run_is_replayed(page: Page, served: Served) -> None:
     assert "at=" not in page.url
 
 
-@pytest.mark.parametrize(("step", "look"), in_looks(["waiting", "over", "cut"]))
+@pytest.mark.parametrize(("step", "look"), in_looks(["over", "waiting", "cut"]))
 def test_the_page_of_the_demo_at_each_step(
     page: Page, served: Served, step: str, look: str, tmp_path: Path
 ) -> None:
     # tests/experiment/test_demo.py has the demo itself; this server has none.
     said = describe_demo(step, lost=41 if step == "over" else 0)
     page.route("**/api/v1/demo", lambda route: route.fulfill(json=said))
-    take_on(page, look)
+    width = take_on(page, look)
     open_place(page, served, "#/demo", "What acks=1 costs when a leader dies")
     expect(page.locator(".acks-side")).to_have_count(2)
     if step == "over":
         expect(page.get_by_text("41 acknowledged messages are lost")).to_be_visible()
         expect(page.locator(".acks-side .verdict.violated")).to_be_visible()
+    # No buttons that act on a phone; it presses itself.
+    button = page.get_by_role("button", name="Cut off the followers")
+    expect(button).to_be_visible(visible=step == "waiting" and width == DESK)
     assert page.locator("main img").count() == 0
     assert "owned" not in page.title()
     check_look(page, look, tmp_path / f"demo-{step}-{look}.png")

@@ -402,6 +402,25 @@ def test_a_zoom_shows_all_points_of_its_stretch(modules: Modules) -> None:
     assert times == sorted(set(times))
 
 
+def test_names_of_close_phases_stand_after_the_last_mark(modules: Modules) -> None:
+    marks = [
+        {"text": name, "x": x, "width": 40}
+        for name, x in (("detected", 0), ("recovered", 100), ("drained", 110))
+    ]
+    groups = modules.call("charts", "groupPhases", marks, 8)
+    assert [(each["texts"], each["left"]) for each in groups] == [
+        (["detected"], 8),
+        (["recovered", "drained"], 118),
+    ]
+
+
+def test_rates_of_short_bins_are_means(modules: Modules) -> None:
+    burst = [0, 0, 0, 0, 0, 1000, 0, 0, 0, 0, 0, None]
+    smooth = modules.call("model", "smoothRates", burst, 0.01, 0.05)
+    assert smooth == [0, 0, 0, 200, 200, 200, 200, 200, 0, 0, 0, None]
+    assert modules.call("model", "smoothRates", burst, 1, 0.1) == burst
+
+
 DRAW_DENSE = """async () => {
   const { html, render } = await import("/vendor.js");
   const { Track } = await import("/charts.js");

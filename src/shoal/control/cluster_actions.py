@@ -15,6 +15,7 @@ Rules:
 - Signals work on every engine; what needs more than signals works on Kafka Lite.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
@@ -25,6 +26,9 @@ from shoal.systems.remote import RemoteCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.error_codes import Code
 
+_LONGEST_TEXT: Final = 300
+_LARGEST_NUMBER: Final = 10**15
+_NUMBER: Final = re.compile(r"-?[0-9]{1,6}")
 _ONE_WAY: Final = {"one_way": bool}
 _SLOW: Final = {"delay_ms": int, "bytes_per_s": int}
 _DISK: Final = {
@@ -126,11 +130,13 @@ class Rule(NamedTuple):
 
 
 def _is_valid(value: Any, kind: type | None) -> bool:
-    if kind is None:
+    if kind is float and type(value) is int:
+        kind = int
+    if kind is None or type(value) is not kind:
         return False
-    if kind is float:
-        return type(value) is not bool and isinstance(value, int | float) and value >= 0
-    return type(value) is kind and not (isinstance(value, int) and value < 0)
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_TEXT
+    return not isinstance(value, int | float) or 0 <= value <= _LARGEST_NUMBER
 
 
 def _on_node(method: str) -> Rule:
@@ -221,7 +227,7 @@ def _fail_requests(cluster: ActedCluster, action: ClusterAction) -> None:
 def find_number(names: type[Code] | type[ApiKey], word: str) -> int:
     """The number of an error code or API key, given by number or by Kafka's name."""
     try:
-        return int(word) if word.lstrip("-").isdigit() else int(names[word.upper()])
+        return int(word) if _NUMBER.fullmatch(word) else int(names[word.upper()])
     except KeyError:
         some = ", ".join(list(names.__members__)[:4])
         raise UsageError(

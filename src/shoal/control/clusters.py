@@ -9,6 +9,7 @@ Rules:
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +76,31 @@ def _open_named(folder: Path, name: str) -> EventSource | None:
 
 def _find_single_node(name: str) -> RegistryEntry | None:
     """The process of a single node; None if no node with that name runs."""
-    named = [file for file in list_node_entries() if file.stem == name]
-    folders = [Path(str(read_json(file)["directory"])) for file in named]
-    source = open_source(folders[0], name) if folders else None
+    source = _open_node(name)
     if source is None or not source.is_alive:
         return None
     details = source.meta.details
     owner = ProcessIdentity(source.meta.pid, source.meta.process_start)
     match details:
         case {"node": str(node), "address": str(address), "bootstrap": str(bootstrap)}:
-            node_id, (host, _, port) = int(node.rpartition(" ")[2]), address.rpartition(":")
+            number, (host, _, port) = node.rpartition(" ")[2], address.rpartition(":")
+            if not (number.isdecimal() and port.isdecimal()):
+                return None
+            node_id = int(number)
             found = Node(node_id, host, int(port), owner.pid)
             return RegistryEntry(
                 *(name, "single node", bootstrap, source.meta.t, owner),
                 nodes=(found,),
                 identities={node_id: owner},
             )
+    return None
+
+
+def _open_node(name: str) -> EventSource | None:
+    for file in list_node_entries():
+        if file.stem == name:
+            with suppress(LedgerError, KeyError):
+                return open_source(Path(str(read_json(file)["directory"])), name)
     return None
 
 

@@ -24,6 +24,8 @@ from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
 
 SWEEP_FILE: Final = "sweep.json"
+# In the folder of a sweep, held while it runs.
+LOCK_FILE: Final = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def remove_run(summary: RunSummary) -> None:
 def remove_sweep(folder: Path, runs: Sequence[RunSummary]) -> None:
     """Delete the folder of a sweep with its runs, unless the sweep is still running."""
     is_running = any(run.sweep == folder.name and run.state == "running" for run in runs)
-    with (folder / "lock").open("a") as lock:
+    with (folder / LOCK_FILE).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from shoal.experiment.runs import SWEEP_FILE
+from shoal.experiment.runs import LOCK_FILE, SWEEP_FILE
 from shoal.model.errors import LedgerError
 from shoal.model.json_files import read_json
 
 Json = dict[str, Any]
+_LOCKS: Final = Path("/proc/locks")
 
 
 def describe_sweep(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Json:
@@ -28,7 +29,8 @@ def describe_sweep(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Json:
     repeats = plan.get("repeats")
     combinations = prod(len(values) for values in parameters.values()) if parameters else 0
     verdicts = Counter(run["verdict"] or "none" for run in runs)
-    is_running = any(run["state"] == "running" for run in runs)
+    # Between two of its runs only the lock of its folder tells that it goes on.
+    is_running = any(run["state"] == "running" for run in runs) or _is_locked(folder / LOCK_FILE)
     done = sum(run["state"] == "finished" and run["verdict"] is not None for run in runs)
     planned = combinations * repeats if isinstance(repeats, int) else 0
     return {
@@ -42,3 +44,12 @@ def describe_sweep(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Json:
         "done": done,
         "verdicts": dict(verdicts),
     }
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether a process holds the lock of a file, without trying to take it; False if unknown."""
+    with suppress(OSError, IndexError):
+        inode = str(file.stat().st_ino)
+        lines = [line.split() for line in _LOCKS.read_text().splitlines()]
+        return any(line[1] == "FLOCK" and line[5].rpartition(":")[2] == inode for line in lines)
+    return False

@@ -4,7 +4,8 @@ Rules of the writer:
 - One write for each line, at the end of the file: readers see whole lines, and perhaps a last one
   that is incomplete. If an earlier process left an incomplete line, it is removed at the start.
 - A file of an earlier process with the same subject is continued: its meta event is replaced by
-  one of this process, and its other events stay. Any other file is replaced.
+  one of this process, and its other events stay. Any other file is replaced. If a mirror's earlier
+  process ended without an `end`, a state says that the mirror was dead from its last event on.
 - Old ticks are merged in a background thread; the thinned file replaces the old one.
 - Events never disturb the work that they describe: after an error of the disk, the writer logs one
   warning and writes nothing further.
@@ -51,6 +52,7 @@ from shoal.telemetry.lines import (
     decode_event,
     decode_meta,
     encode_event,
+    kind_and_time,
 )
 from shoal.telemetry.thinning import thin
 
@@ -174,6 +176,8 @@ class EventWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         earlier = _read_earlier(self.path, meta.subject)
         first = encode_event(meta)
+        if meta.subject == "mirror":
+            earlier += _describe_death(earlier)
         lines = thin([first, *earlier], meta.t, most_bytes=self._most_bytes // 2)
         self._replace(b"".join(lines))
 
@@ -278,6 +282,14 @@ def _read_earlier(path: Path, subject: Subject) -> list[bytes]:
     except (OSError, ValueError, LedgerError):
         return []
     return [line for line in lines if line.endswith(b"\n")]
+
+
+def _describe_death(earlier: Sequence[bytes]) -> list[bytes]:
+    """A process that is killed cannot write it: the next one does, with the time of its last."""
+    kind, t = kind_and_time(earlier[-1]) if earlier else ("end", 0)
+    if not kind or kind == "end":
+        return []
+    return [encode_event(State(t, "mirror", "dead", "its process ended"))]
 
 
 @dataclass(frozen=True, slots=True)

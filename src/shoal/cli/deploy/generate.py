@@ -111,7 +111,8 @@ def _plan_of(given: dict[str, Any]) -> ClusterPlan:
 def _write(files: Files, folder: Path, *, force: bool, next_step: str) -> None:
     for path in write_files(files, folder, replace=force):
         click.echo(str(path))
-    console.say(next_step)
+    for line in next_step.split("\n"):
+        console.say(line)
 
 
 @generate.command("dockerfile")

@@ -25,6 +25,7 @@ from shoal.experiment.compare import measures
 from shoal.experiment.compare.comparison import JudgedRun, assemble_comparison, compare_rows
 from shoal.experiment.compare.measures import MEASURES, MeasureTest
 from shoal.experiment.faults.fault_injection import check
+from shoal.experiment.runs import LOCK_FILE, SWEEP_FILE
 from shoal.experiment.safety import Permissions, apply_permissions
 from shoal.experiment.spec import ExperimentSpec, load, qualify_key
 from shoal.model.comparison import EQUAL, NOT_TESTED, MeasureJudgement, ParameterEffect, SweepResult
@@ -33,7 +34,6 @@ from shoal.model.json_files import read_json
 from shoal.model.tables import Table
 
 MAX_RUNS: Final = 10_000
-_PLAN: Final = "sweep.json"
 _FORMAT: Final = 1
 
 Combination = tuple[str, ...]
@@ -197,7 +197,7 @@ class SweepFolder:
     def __enter__(self) -> Self:
         """Create the folder or continue in it; it is locked until `__exit__`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / "lock").open("w")
+        self._lock = (self.path / LOCK_FILE).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -206,7 +206,7 @@ class SweepFolder:
                 f"this sweep is already running, in {self.path}", remedy="wait for it, or stop it"
             ) from error
         plan = {"format": _FORMAT, **self._sweep.identity()}
-        (self.path / _PLAN).write_text(json.dumps(plan, indent=2) + "\n")
+        (self.path / SWEEP_FILE).write_text(json.dumps(plan, indent=2) + "\n")
         return self
 
     def __exit__(self, *_error: object) -> None:

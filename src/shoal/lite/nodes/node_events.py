@@ -54,7 +54,10 @@ class NodeView(NamedTuple):
 
     @property
     def name(self) -> str:
-        return _UNSAFE.sub("_", f"{self.cluster_id}-{self.role}-{self.node_id}")[:96]
+        """As the names of clusters: at most 64 signs, the first a letter or a digit."""
+        suffix = f"-{self.role}-{self.node_id}"
+        cluster = _UNSAFE.sub("_", self.cluster_id).lstrip("._-") or "cluster"
+        return cluster[: 64 - len(suffix)] + suffix
 
 
 class OwnTraffic(NamedTuple):

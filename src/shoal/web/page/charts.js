@@ -249,16 +249,30 @@ function paintMark(u, ctx, mark, { top, height }) {
   ctx.fill();
 }
 
-// A triangle at each moment and its name to the right of it, or of the name before.
+// A triangle at each moment, and its name.
 function paintPhases(u, ctx, phases, box) {
   const ratio = devicePixelRatio;
-  let free = -Infinity;
-  for (const [text, t] of [...phases].sort((a, b) => a[1] - b[1])) {
-    paintMark(u, ctx, t, box);
-    const left = Math.max(u.valToPos(t, "x", true) + 6 * ratio, free);
-    writeText(ctx, text, left, box.top + box.height / 2);
-    free = left + ctx.measureText(text).width + 8 * ratio;
+  ctx.font = `${11 * ratio}px system-ui`;
+  const marks = [...phases].sort((a, b) => a[1] - b[1]).map(([text, t]) => ({ text, t, x: u.valToPos(t, "x", true), width: ctx.measureText(text).width }));
+  for (const { texts, left } of groupPhases(marks, 8 * ratio)) writeText(ctx, texts.join(", "), left, box.top + box.height / 2);
+  for (const mark of marks) paintMark(u, ctx, mark.t, box);
+}
+
+// Names stand to the right of their marks; of marks so close that a name would be over the next
+// one, all names stand after the last. Pure.
+export function groupPhases(marks, space) {
+  const groups = [];
+  for (const { text, x, width } of marks) {
+    const last = groups[groups.length - 1];
+    const isClose = last && x < last.left + last.width + space;
+    const group = isClose ? last : { texts: [], width: 0 };
+    if (!isClose) groups.push(group);
+    group.texts.push(text);
+    group.width += width + space;
+    // Not over the name of the group before.
+    group.left = x + space;
   }
+  return groups;
 }
 
 export function rowAxis(rows) {

@@ -50,10 +50,11 @@ export function PercentileCurves({ curves }) {
   const y = (value) => 230 - (210 * (Math.log(value) - low)) / (high - low || 1);
   const ticks = [50, 90, 99, 99.9, 99.99];
   const steps = [0, 1, 2, 3].map((part) => Math.exp(low + ((high - low) * part) / 3));
+  // Curves rise, so names have room below on the right.
   return html`<svg class="curves" viewBox="0 0 ${width} 262" role="img" aria-label="Latency by percentile; the table below has the values">
     ${ticks.map((percent) => html`<line class="grid" x1=${x(percent)} x2=${x(percent)} y1="20" y2="230" /><text x=${x(percent)} y="248" text-anchor="middle">p${percent}</text>`)}
     ${steps.map((value) => html`<line class="grid" x1="60" x2=${width - 10} y1=${y(value)} y2=${y(value)} /><text x="54" y=${y(value) + 4} text-anchor="end">${formatUs(value)}</text>`)}
     ${curves.map((curve, place) => html`<polyline class=${`curve c${place % 4}`} points=${curve.points.filter(([, value]) => value > 0).map(([percent, value]) => `${x(percent).toFixed(1)},${y(value).toFixed(1)}`).join(" ")} />
-      <text class=${`name c${place % 4}`} x=${70} y=${36 + 16 * place}>${curve.phase}: ${formatCount(curve.count)} messages${curve.never ? `, ${formatCount(curve.never)} never` : ""}</text>`)}
+      <text class=${`name c${place % 4}`} text-anchor="end" x=${width - 14} y=${222 - 16 * (curves.length - 1 - place)}>${curve.phase}: ${formatCount(curve.count)} messages${curve.never ? `, ${formatCount(curve.never)} never` : ""}</text>`)}
   </svg>`;
 }

@@ -31,7 +31,7 @@ export function Home({ address }) {
           : list.runs.length ? html`<${Verdicts} list=${list} address=${address} onMore=${() => setCount(count + PAGE_SIZE)} />`
             : html`<${Empty} starts=${starts} folder=${list.folder} level="h3" />`}
       </section>
-      ${starts && starts.allow_actions ? html`<section aria-labelledby="start"><h2 id="start">Start a run</h2><${StartForm} starts=${starts} /></section>` : null}`}
+      ${starts && starts.allow_actions ? html`<section class="acts" aria-labelledby="start"><h2 id="start">Start a run</h2><${StartForm} starts=${starts} /></section>` : null}`}
   </main>`;
 }
 
@@ -60,7 +60,7 @@ function CopyButton({ text }) {
 function StartButton({ body, label }) {
   const [state, setState] = useState("");
   const start = () => postJson("starts", body).then(() => setState("Started; it appears under Now."), (error) => setState(error.message));
-  return html`<button type="button" onClick=${start}>${label}</button> <span role="status">${state}</span>`;
+  return html`<span class="acts"><button type="button" onClick=${start}>${label}</button> <span role="status">${state}</span></span>`;
 }
 
 function StartForm({ starts }) {

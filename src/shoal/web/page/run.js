@@ -190,14 +190,17 @@ function Curves({ curves }) {
     <${DataTable} caption="latency by percentile" columns=${["phase", "percentile", "latency"]} rows=${rows} /></section>`;
 }
 
+const SETTING_NAMES = { faults: "planned faults", started_us: "started (UTC)", measure_from_us: "measured from (UTC)", master: "Spark master" };
+
 function Environment({ manifest }) {
   const rows = Object.entries(manifest).filter(([name, value]) => !["state", "run", "format", "driver"].includes(name) && value !== null);
   const show = (name, value) => {
     if (name === "started_us" || name === "measure_from_us") return formatTime(value);
     if (name === "warm_up_us") return formatUs(value);
+    if (name === "acks") return String(value) === "-1" ? "all" : value;
     if (name === "command" && Array.isArray(value)) return value.join(" ");
     return describeValue(value, name);
   };
   return html`<section aria-labelledby="environment"><h2 id="environment">Environment</h2><div class="scroll" tabindex="0" role="region" aria-label="table: environment"><table class="facts">
-    <tbody>${rows.map(([name, value]) => html`<tr><th scope="row">${name.replace(/_us$/, "").replaceAll("_", " ")}</th><td>${show(name, value)}</td></tr>`)}</tbody></table></div></section>`;
+    <tbody>${rows.map(([name, value]) => html`<tr><th scope="row">${SETTING_NAMES[name] || name.replace(/_us$/, "").replaceAll("_", " ")}</th><td>${show(name, value)}</td></tr>`)}</tbody></table></div></section>`;
 }

@@ -5,12 +5,14 @@ import { html } from "./vendor.js";
 import { Track, paintRows, rowAxis } from "./charts.js";
 import { heatColor, readColor } from "./colors.js";
 import { formatBytes, formatClock, formatCount, formatRate, formatUs } from "./format.js";
-import { electionTimes, faultSpans, laneRows, latencyRange, percentileSeries, stateRows, usageSeries } from "./model.js";
+import { electionTimes, faultSpans, laneRows, latencyRange, percentileSeries, smoothRates, stateRows, usageSeries } from "./model.js";
 import { DataTable } from "./parts.js";
 import { cutBins, cutLogs, cutRows, cutSpans } from "./replay.js";
 import { bucketEnd, bucketStart } from "./series.js";
 import { isPartOf, isRateOf, lanesOf, logsOf } from "./stages.js";
 
+// Of a rate that is drawn; shorter bins are averaged.
+const LEAST_RATE_S = 0.1;
 const LINES = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 
 // `times` is the chosen stretch {from, to} in seconds from the start, `stage` what was chosen in the
@@ -76,9 +78,11 @@ function RateTrack({ bins, stage, shared, note, inRange }) {
   if (!series.length) return html`<p class="quiet">Messages per second are not counted at this stage.</p>`;
   const values = series.map((each) => bins[each.label]);
   const hasBoth = series.length === 3;
+  const drawn = values.map((each) => smoothRates(each, bins.seconds, LEAST_RATE_S));
+  const over = bins.seconds < LEAST_RATE_S ? `, means over ${LEAST_RATE_S} s` : "";
   const rows = () => bins.times.map((t, place) => [t, ...values.map((each) => each[place])]).filter(([t]) => inRange(t)).map(([t, ...each]) => [formatClock(t * 1e6), ...each.map(formatRate)]);
-  return html`<${Track} ...${shared} title=${`Messages per second${note}${hasBoth ? "; the gap between acknowledged and received is filled" : ""}`} height=${170} series=${series}
-      columns=${[bins.times, ...values]} bands=${hasBoth ? [{ series: [2, 3], fill: "--gap" }] : []} />
+  return html`<${Track} ...${shared} title=${`Messages per second${over}${note}${hasBoth ? "; the gap between acknowledged and received is filled" : ""}`} height=${170} series=${series}
+      columns=${[bins.times, ...drawn]} bands=${hasBoth ? [{ series: [2, 3], fill: "--gap" }] : []} />
     <${DataTable} caption="messages per second" columns=${["time (UTC)", ...series.map((each) => each.label)]} rows=${rows} />`;
 }
 

@@ -243,6 +243,17 @@ function binsOfPage(bins) {
   };
 }
 
+// Rates of bins shorter than `leastS` as means over that time around each: one batch in a bin of
+// 10 ms would be the only thing to see. Pure.
+function smoothRates(values, seconds, leastS) {
+  const reach = Math.ceil(leastS / seconds / 2 - 0.5);
+  if (reach < 1) return values;
+  return values.map((value, place) => {
+    const near = values.slice(Math.max(0, place - reach), place + reach + 1).filter((each) => each !== null && each !== undefined);
+    return value === null || value === undefined ? value : near.reduce((sum, each) => sum + each, 0) / near.length;
+  });
+}
+
 const NAMES = { due: ["due", "sent"], acknowledged: ["acknowledged"], received: ["received"] };
 
 function binsOfTicks(ticks) {
@@ -328,7 +339,7 @@ function stateRows(logs, end) {
         text: event.state,
         reason: event.reason,
       }));
-      const label = part === "run" ? object : `${part} ${object}`;
+      const label = part === "run" || part === object ? object : `${part} ${object}`;
       rows.push({ label, spans, marks: [] });
     }
   }
@@ -1330,16 +1341,30 @@ function paintMark(u, ctx, mark, { top, height }) {
   ctx.fill();
 }
 
-// A triangle at each moment and its name to the right of it, or of the name before.
+// A triangle at each moment, and its name.
 function paintPhases(u, ctx, phases, box) {
   const ratio = devicePixelRatio;
-  let free = -Infinity;
-  for (const [text, t] of [...phases].sort((a, b) => a[1] - b[1])) {
-    paintMark(u, ctx, t, box);
-    const left = Math.max(u.valToPos(t, "x", true) + 6 * ratio, free);
-    writeText(ctx, text, left, box.top + box.height / 2);
-    free = left + ctx.measureText(text).width + 8 * ratio;
+  ctx.font = `${11 * ratio}px system-ui`;
+  const marks = [...phases].sort((a, b) => a[1] - b[1]).map(([text, t]) => ({ text, t, x: u.valToPos(t, "x", true), width: ctx.measureText(text).width }));
+  for (const { texts, left } of groupPhases(marks, 8 * ratio)) writeText(ctx, texts.join(", "), left, box.top + box.height / 2);
+  for (const mark of marks) paintMark(u, ctx, mark.t, box);
+}
+
+// Names stand to the right of their marks; of marks so close that a name would be over the next
+// one, all names stand after the last. Pure.
+function groupPhases(marks, space) {
+  const groups = [];
+  for (const { text, x, width } of marks) {
+    const last = groups[groups.length - 1];
+    const isClose = last && x < last.left + last.width + space;
+    const group = isClose ? last : { texts: [], width: 0 };
+    if (!isClose) groups.push(group);
+    group.texts.push(text);
+    group.width += width + space;
+    // Not over the name of the group before.
+    group.left = x + space;
   }
+  return groups;
 }
 
 function rowAxis(rows) {
@@ -1458,6 +1483,8 @@ function logsOf(stage, logs) {
 // Where a stage is chosen they show what belongs to it; in a replay, what had happened.
 
 
+// Of a rate that is drawn; shorter bins are averaged.
+const LEAST_RATE_S = 0.1;
 const LINES = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 
 // `times` is the chosen stretch {from, to} in seconds from the start, `stage` what was chosen in the
@@ -1523,9 +1550,11 @@ function RateTrack({ bins, stage, shared, note, inRange }) {
   if (!series.length) return html`<p class="quiet">Messages per second are not counted at this stage.</p>`;
   const values = series.map((each) => bins[each.label]);
   const hasBoth = series.length === 3;
+  const drawn = values.map((each) => smoothRates(each, bins.seconds, LEAST_RATE_S));
+  const over = bins.seconds < LEAST_RATE_S ? `, means over ${LEAST_RATE_S} s` : "";
   const rows = () => bins.times.map((t, place) => [t, ...values.map((each) => each[place])]).filter(([t]) => inRange(t)).map(([t, ...each]) => [formatClock(t * 1e6), ...each.map(formatRate)]);
-  return html`<${Track} ...${shared} title=${`Messages per second${note}${hasBoth ? "; the gap between acknowledged and received is filled" : ""}`} height=${170} series=${series}
-      columns=${[bins.times, ...values]} bands=${hasBoth ? [{ series: [2, 3], fill: "--gap" }] : []} />
+  return html`<${Track} ...${shared} title=${`Messages per second${over}${note}${hasBoth ? "; the gap between acknowledged and received is filled" : ""}`} height=${170} series=${series}
+      columns=${[bins.times, ...drawn]} bands=${hasBoth ? [{ series: [2, 3], fill: "--gap" }] : []} />
     <${DataTable} caption="messages per second" columns=${["time (UTC)", ...series.map((each) => each.label)]} rows=${rows} />`;
 }
 
@@ -2197,7 +2226,7 @@ function Home({ address }) {
           : list.runs.length ? html`<${Verdicts} list=${list} address=${address} onMore=${() => setCount(count + PAGE_SIZE)} />`
             : html`<${Empty} starts=${starts} folder=${list.folder} level="h3" />`}
       </section>
-      ${starts && starts.allow_actions ? html`<section aria-labelledby="start"><h2 id="start">Start a run</h2><${StartForm} starts=${starts} /></section>` : null}`}
+      ${starts && starts.allow_actions ? html`<section class="acts" aria-labelledby="start"><h2 id="start">Start a run</h2><${StartForm} starts=${starts} /></section>` : null}`}
   </main>`;
 }
 
@@ -2226,7 +2255,7 @@ function CopyButton({ text }) {
 function StartButton({ body, label }) {
   const [state, setState] = useState("");
   const start = () => postJson("starts", body).then(() => setState("Started; it appears under Now."), (error) => setState(error.message));
-  return html`<button type="button" onClick=${start}>${label}</button> <span role="status">${state}</span>`;
+  return html`<span class="acts"><button type="button" onClick=${start}>${label}</button> <span role="status">${state}</span></span>`;
 }
 
 function StartForm({ starts }) {
@@ -2916,11 +2945,12 @@ function PercentileCurves({ curves }) {
   const y = (value) => 230 - (210 * (Math.log(value) - low)) / (high - low || 1);
   const ticks = [50, 90, 99, 99.9, 99.99];
   const steps = [0, 1, 2, 3].map((part) => Math.exp(low + ((high - low) * part) / 3));
+  // Curves rise, so names have room below on the right.
   return html`<svg class="curves" viewBox="0 0 ${width} 262" role="img" aria-label="Latency by percentile; the table below has the values">
     ${ticks.map((percent) => html`<line class="grid" x1=${x(percent)} x2=${x(percent)} y1="20" y2="230" /><text x=${x(percent)} y="248" text-anchor="middle">p${percent}</text>`)}
     ${steps.map((value) => html`<line class="grid" x1="60" x2=${width - 10} y1=${y(value)} y2=${y(value)} /><text x="54" y=${y(value) + 4} text-anchor="end">${formatUs(value)}</text>`)}
     ${curves.map((curve, place) => html`<polyline class=${`curve c${place % 4}`} points=${curve.points.filter(([, value]) => value > 0).map(([percent, value]) => `${x(percent).toFixed(1)},${y(value).toFixed(1)}`).join(" ")} />
-      <text class=${`name c${place % 4}`} x=${70} y=${36 + 16 * place}>${curve.phase}: ${formatCount(curve.count)} messages${curve.never ? `, ${formatCount(curve.never)} never` : ""}</text>`)}
+      <text class=${`name c${place % 4}`} text-anchor="end" x=${width - 14} y=${222 - 16 * (curves.length - 1 - place)}>${curve.phase}: ${formatCount(curve.count)} messages${curve.never ? `, ${formatCount(curve.never)} never` : ""}</text>`)}
   </svg>`;
 }
 
@@ -3170,16 +3200,19 @@ function Curves({ curves }) {
     <${DataTable} caption="latency by percentile" columns=${["phase", "percentile", "latency"]} rows=${rows} /></section>`;
 }
 
+const SETTING_NAMES = { faults: "planned faults", started_us: "started (UTC)", measure_from_us: "measured from (UTC)", master: "Spark master" };
+
 function Environment({ manifest }) {
   const rows = Object.entries(manifest).filter(([name, value]) => !["state", "run", "format", "driver"].includes(name) && value !== null);
   const show = (name, value) => {
     if (name === "started_us" || name === "measure_from_us") return formatTime(value);
     if (name === "warm_up_us") return formatUs(value);
+    if (name === "acks") return String(value) === "-1" ? "all" : value;
     if (name === "command" && Array.isArray(value)) return value.join(" ");
     return describeValue(value, name);
   };
   return html`<section aria-labelledby="environment"><h2 id="environment">Environment</h2><div class="scroll" tabindex="0" role="region" aria-label="table: environment"><table class="facts">
-    <tbody>${rows.map(([name, value]) => html`<tr><th scope="row">${name.replace(/_us$/, "").replaceAll("_", " ")}</th><td>${show(name, value)}</td></tr>`)}</tbody></table></div></section>`;
+    <tbody>${rows.map(([name, value]) => html`<tr><th scope="row">${SETTING_NAMES[name] || name.replace(/_us$/, "").replaceAll("_", " ")}</th><td>${show(name, value)}</td></tr>`)}</tbody></table></div></section>`;
 }
 
 // report.js
