@@ -174,9 +174,7 @@ class Summaries:
         for (topic, partition), offset in assigned.items():
             log = (context.read_cluster, topic, partition)
             seen[log] = min(offset, seen.get(log, offset))
-        moved = {
-            log for log, offset in seen.items() if offset < context.scans.get(log, (0, 0))[0]
-        }
+        moved = {log for log, offset in seen.items() if offset < context.scans.get(log, (0, 0))[0]}
         begun = {(context.read_cluster, *place) for place in assigned}
         return Knowledge(
             group_reach=dict(self.group_reach),

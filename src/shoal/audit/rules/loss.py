@@ -141,7 +141,6 @@ class _Facts:
         below: Bools = np.where(neighbour == NONE, moved, offset_of(neighbour) < start)
         return below
 
-
     def is_start_unclear(self) -> Bools:
         """Whether the message may have been below a start of which nothing shows that it moved."""
         knowledge = self._knowledge
