@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.model.commit_chain import START, chain_line
 from shoal.model.ledger import COMMITTED, FORMAT, FORMAT_KEY, TABLES
 from shoal.workload.record.rows import ROWS_PER_GROUP
 
@@ -77,7 +78,6 @@ def write_run(
         "clusters": {"source": {}, "target": {}},
         "all_drained": True,
     }
-    (folder / "run.json").write_text(json.dumps(plan))
     lows = range(0, messages, ROWS_PER_SEGMENT)
     portions = [(folder, shape, low) for low in (-1, *lows)]
     if len(lows) == 1:
@@ -85,8 +85,12 @@ def write_run(
     else:
         lines = _write_in_parallel(portions)
     lines += _fault_lines(shape) if mixed else []
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "commits.jsonl").write_text(text)
+    mark = START
+    with (folder / "commits.jsonl").open("wb") as file:
+        for line in lines:
+            text, mark = chain_line(line, mark)
+            file.write(text)
+    (folder / "run.json").write_text(json.dumps(plan | {"commit_log": mark.to_json()}))
     return folder
 
 

@@ -197,11 +197,18 @@ def describe_result(*, is_strict: bool = False) -> Schema:
         "mirror": {"type": ["object", "null"]},
         "groups": by_name(reference("group")),
     }
+    worker = {"worker": TEXT, "reason": TEXT, "error": TEXT, "at_us": TIME_US, "attempts": COUNT}
+    added = {
+        "thresholds": make_list(describer.threshold()),
+        "lost_workers": make_list(
+            {"type": "object", "properties": worker, "required": list(worker)}
+        ),
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "result.json of Shoal",
         "description": "The verdict on one run and its numbers; docs/reference/results.md.",
-        **describer.fields(required, {"thresholds": make_list(describer.threshold())}),
+        **describer.fields(required, added),
         "$defs": describer.definitions(),
     }
 

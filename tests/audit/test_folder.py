@@ -1,6 +1,5 @@
 """Ledgers that are truncated, empty, of another run or another format."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.findings import Verdict
-from support.audit.ledgers import History, clean_run, ledger_schema
+from support.audit.ledgers import History, clean_run, ledger_schema, write_commits
 
 
 @pytest.fixture
@@ -32,14 +31,13 @@ def test_an_incomplete_last_line_is_ignored(run: Path) -> None:
 
 
 def test_a_segment_that_was_not_committed_does_not_exist(run: Path) -> None:
-    lines = [line for line in commits(run) if '"receipts"' not in line]
-    (run / "commits.jsonl").write_text("".join(lines))
+    write_commits(run, [line for line in commits(run) if '"receipts"' not in line])
     assert audit(open_ledger([run])).metrics.deliveries == 0
 
 
 def test_a_segment_committed_twice_counts_once(run: Path) -> None:
-    with (run / "commits.jsonl").open("a") as file:
-        file.writelines(line for line in commits(run) if '"receipts"' in line)
+    lines = commits(run)
+    write_commits(run, [*lines, *(line for line in lines if '"receipts"' in line)])
     assert audit(open_ledger([run])).metrics.deliveries == 5
 
 
@@ -67,8 +65,7 @@ def test_a_bad_line_is_named(run: Path, line: str, message: str) -> None:
 @pytest.mark.parametrize("path", ["../ledger/x.parquet", "/etc/passwd", "run.json", "ledger/../x"])
 def test_a_segment_outside_of_the_folder_is_refused(run: Path, path: str) -> None:
     line = {"kind": "segment", "table": "log", "worker": "w", "epoch": 1, "number": 9, "rows": 1}
-    with (run / "commits.jsonl").open("a") as file:
-        file.write(json.dumps({**line, "path": path}) + "\n")
+    write_commits(run, [*commits(run), {**line, "path": path}])
     with pytest.raises(LedgerError, match="is not in its ledger folder"):
         open_ledger([run])
 
@@ -94,13 +91,13 @@ def test_a_segment_that_is_missing_cut_or_of_other_length_is_named(run: Path) ->
 def test_a_segment_of_another_format_or_table_is_named(run: Path) -> None:
     path = receipts(run)
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({"shoal.format": "3"}), path)
+    pq.write_table(table.replace_schema_metadata({"shoal.format": "4"}), path)
     with pytest.raises(
-        LedgerError, match="has ledger format 3; this version reads the formats 1 and"
+        LedgerError, match="has ledger format 4; this version reads the formats 1 to"
     ):
         open_ledger([run])
     pq.write_table(table.replace_schema_metadata({"shoal.format": "1"}), path)
-    with pytest.raises(LedgerError, match="columns of table receipts"):
+    with pytest.raises(LedgerError, match=r"format 1, and run\.json of its folder has 3"):
         open_ledger([run])
     pq.write_table(ledger_schema("scans").empty_table(), path)
     with pytest.raises(LedgerError, match="columns of table receipts"):
@@ -121,9 +118,9 @@ def test_a_folder_that_is_not_a_run_is_named(run: Path, tmp_path: Path) -> None:
     (run / "run.json").write_text("[1]")
     with pytest.raises(LedgerError, match="format None"):
         open_ledger([run])
-    for number in ("3", '"1"', "true", "0"):
+    for number in ("4", '"1"', "true", "0"):
         (run / "run.json").write_text(f'{{"format": {number}}}')
-        with pytest.raises(LedgerError, match="this version reads the formats 1 and 2") as raised:
+        with pytest.raises(LedgerError, match="this version reads the formats 1 to 3") as raised:
             open_ledger([run])
         assert raised.value.remedy
     (run / "run.json").write_text("{")

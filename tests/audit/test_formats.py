@@ -14,7 +14,7 @@ from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
 from shoal.model.result import Result
 from shoal.workload.record.ledger import open_run
-from support.audit.ledgers import History, clean_run
+from support.audit.ledgers import History, clean_run, remove_chain
 
 STORED = Path(__file__).with_name("format_1_run.zip")
 
@@ -101,8 +101,7 @@ def _as_format_1(folder: Path) -> Path:
     """Rewrite a folder as the version before would have written it."""
     import pyarrow.parquet as pq
 
-    path = folder / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    remove_chain(folder, 1)
     lines = [json.loads(line) for line in (folder / "commits.jsonl").read_text().splitlines()]
     for line in lines:
         line.pop("incarnation", None)

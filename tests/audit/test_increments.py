@@ -14,7 +14,7 @@ from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.growing import GrowingLedger
 from shoal.audit.tasks import LedgerWalk, MessageCell, OffsetCell, Task
 from shoal.model.run_folder import COMMITS_FILE
-from support.audit.ledgers import busy_run, clean_run
+from support.audit.ledgers import busy_run, clean_run, write_commits
 from support.audit.steps import LANES, in_steps, make_troubled_run
 
 
@@ -25,7 +25,7 @@ def test_every_look_finds_what_a_whole_look_finds(seed: int, tmp_path: Path) -> 
     growing = GrowingLedger(run, READ_TABLES)
     follower = RunFollower(increments=Increments(rows_per_cell=40))
     for number, lines in enumerate(in_steps(run, Random(seed))):
-        (run / COMMITS_FILE).write_text("".join(lines))
+        write_commits(run, lines)
         ledger = growing.read(follower.increments.cuts)
         found = follower.find(ledger, growing.new_receipts)
         assert found == find_certain(open_ledger([run])), number
@@ -64,14 +64,13 @@ def test_rows_are_judged_when_they_are_new(tmp_path: Path) -> None:
     lines = (run / COMMITS_FILE).read_text().splitlines(keepends=True)
     head = [line for line in lines if '"segment"' not in line]
     tables = [
-        [line for line in lines if f'"table": "{name}"' in line]
-        for name in ("attempts", "receipts")
+        [line for line in lines if f'"table":"{name}"' in line] for name in ("attempts", "receipts")
     ]
     growing, runner = GrowingLedger(run, READ_TABLES), CountingRunner()
     follower = RunFollower(runner=runner, increments=Increments(rows_per_cell=200))
     for end in range(1, len(tables[0]) + 1):
         own = [line for table in tables for line in table[:end]]
-        (run / COMMITS_FILE).write_text("".join([*head, *own]))
+        write_commits(run, [*head, *own])
         runner.looks.append({})
         ledger = growing.read(follower.increments.cuts)
         assert follower.judge(ledger, end, receipts=growing.new_receipts) == []

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.slow
 
 # What the lines of a history cannot say.
 UNSAID = {
-    "lost: unlocated",  # both logs are scanned in every world
     *("altered: timestamp", "altered: partition"),
     *("unreadable", "batch differs"),
 }

@@ -551,6 +551,30 @@ CAUSES = [
         {"lost: expired at target": 1},
     ),
     Case(
+        "a start above 0 alone does not show that it moved: then the loss is unlocated",
+        [BOTH, scan("target", 3, 3), DRAINED],
+        "violated",
+        {"lost: unlocated": 3, "tail loss": 3},
+    ),
+    Case(
+        "so it is where later messages of the stream are above that start",
+        [BOTH, store_message("target", 2), scan("target", 2, 3), receive(2), DRAINED],
+        "violated",
+        {"lost: unlocated": 2},
+    ),
+    Case(
+        "where consumers began to read at that start, it has not moved: not-mirrored",
+        [BOTH, store_message("target", 2), scan("target", 2, 3), assign(2), receive(2), DRAINED],
+        "violated",
+        {"lost: not-mirrored": 2},
+    ),
+    Case(
+        "where consumers began to read below that start, it has moved: expired at target",
+        [BOTH, store_message("target", 2), scan("target", 2, 3), assign(0), receive(2), DRAINED],
+        "violated",
+        {"lost: expired at target": 2},
+    ),
+    Case(
         "undelivered: in the log that the consumers read, below their position",
         [BOTH, receive(0, 2), UNDRAINED],
         "violated",

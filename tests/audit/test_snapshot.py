@@ -16,6 +16,7 @@ from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.errors import LedgerError
 from shoal.model.run_folder import COMMITS_FILE
+from support.audit.ledgers import write_commits
 from support.audit.steps import in_steps, make_troubled_run
 
 
@@ -44,7 +45,7 @@ def test_a_follower_that_is_killed_at_random_steps_finds_the_same(
     growing, follower = begin(run)
     stored: bytes | None = None
     for number, lines in enumerate(in_steps(run, random)):
-        (run / COMMITS_FILE).write_text("".join(lines))
+        write_commits(run, lines)
         if random.random() < 0.5:  # killed; its last snapshot may be some steps old
             growing, follower = begin(run, stored)
         ledger = growing.read(follower.increments.cuts) if of == "rows" else growing.open_segments()
@@ -104,7 +105,8 @@ def test_snapshots_that_do_not_fit_are_refused(
         (run / COMMITS_FILE).write_bytes(other)
         with pytest.raises(LedgerError, match="does not begin with the lines"):
             begin(run, stored)
-    (run / COMMITS_FILE).write_bytes(log + log.splitlines(keepends=True)[-1])
+    lines = log.decode().splitlines()
+    write_commits(run, [*lines, lines[-1]])
     begin(run, stored)
     monkeypatch.setattr(snapshot, "__version__", "0.0.1")
     with pytest.raises(LedgerError, match=r"of Shoal 0\.0\.1$"):

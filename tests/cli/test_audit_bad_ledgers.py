@@ -10,7 +10,7 @@ import pytest
 from shoal.cli.main import execute
 from shoal.model.exit_codes import ExitCode
 from support.audit.history_files import DRAINED, receive, run, send
-from support.audit.ledgers import clean_run
+from support.audit.ledgers import clean_run, write_commits
 
 
 def segment(folder: Path) -> Path:
@@ -50,7 +50,7 @@ def of_other_columns(folder: Path) -> str:
 def of_another_format(folder: Path) -> str:
     plan = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(plan | {"format": 99}))
-    return "has ledger format 99; this version reads the formats 1 and 2"
+    return "has ledger format 99; this version reads the formats 1 to 3"
 
 
 def without_plan(folder: Path) -> str:
@@ -86,7 +86,7 @@ def without_producer(folder: Path) -> str:
     path = folder / "commits.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     kept = [line for line in lines if line["kind"] != "reserve" and line.get("table") != "attempts"]
-    path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    write_commits(folder, kept)
     return "none of these folders is of a producer"
 
 

@@ -53,7 +53,7 @@ def _result(name: str) -> Result:
 def _runs(*command: str) -> Show:
     def show(name: str, folder: Path) -> None:
         run = make_run(folder, "one", run=name)
-        judged = {"verdict": "proven", "sentence": f"{name} is there.", "missed": []}
+        judged = {"format": 1, "verdict": "proven", "sentence": f"{name} is there.", "missed": []}
         (run / "result.json").write_text(json.dumps(judged))
         assert execute([*command, "--runs-dir", str(folder)]) == 0
 

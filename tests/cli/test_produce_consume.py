@@ -299,7 +299,7 @@ def test_a_folder_of_an_older_format_is_not_continued(
     refused = wait_for_output(
         produce(cluster, topic, tmp_path, "--run", "r", "--messages", 6), code=2
     )
-    assert "contains ledgers of format 1; this version writes 2" in refused
+    assert "contains ledgers of format 1; this version writes 3" in refused
 
 
 @pytest.mark.parametrize(

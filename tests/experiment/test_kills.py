@@ -76,7 +76,10 @@ def test_a_killed_producer_leaves_an_honest_verdict(
     assert driver.wait(100) == 0
     result = judge_run(tmp_path)
     assert not LOST & set(map(Finding, result.findings))
-    assert result.verdict is not Verdict.VIOLATED
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "roducer-1 was lost (its process was killed by SIGKILL), so " in result.sentence
+    assert f"of {MESSAGES:,} messages were attempted" in result.sentence
+    assert [lost["worker"] for lost in result.lost_workers] == ["producer-1"]
     assert 0 < result.metrics.delivered <= result.metrics.attempts < MESSAGES
     assert result.metrics.attempts == result.metrics.ok + result.metrics.unknown
 
@@ -89,6 +92,7 @@ def test_a_killed_consumer_leaves_pending_messages_and_no_loss(
     assert driver.wait(100) == 0
     result = judge_run(tmp_path)
     assert result.verdict is Verdict.INCONCLUSIVE
+    assert "onsumer-1 was lost (its process was killed by SIGKILL), so " in result.sentence
     assert result.metrics.pending > 0
     assert result.metrics.lost == 0
 

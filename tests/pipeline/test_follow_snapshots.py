@@ -19,9 +19,9 @@ from shoal.audit.growth.keeper import SnapshotKeeper, remove_snapshots, snapshot
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.events import FindingSeen
-from shoal.model.run_folder import COMMITS_FILE
 from shoal.pipeline.follow import find_raised, follow_run
 from shoal.telemetry.events import EventReader
+from support.audit.ledgers import write_commits
 from support.audit.live_run import LiveRun
 from support.audit.steps import in_steps, make_troubled_run
 
@@ -46,7 +46,7 @@ def test_killed_followers_raise_everything_once(
     random = Random(seed)
     run = make_troubled_run(seed).write(tmp_path / "run", rows_per_segment=9)
     steps = in_steps(run, random)
-    (run / COMMITS_FILE).write_text("".join(steps.pop(0)))
+    write_commits(run, steps.pop(0))
     said: list[str] = []
 
     def die_sometimes(*_: object) -> None:
@@ -57,7 +57,7 @@ def test_killed_followers_raise_everything_once(
         die_sometimes()
         if not steps:
             return True
-        (run / COMMITS_FILE).write_text("".join(steps.pop(0)))
+        write_commits(run, steps.pop(0))
         return False
 
     real = Path.replace
@@ -113,7 +113,7 @@ def test_a_snapshot_is_named_by_its_position_and_replaces_the_earlier_one(
     said: list[str] = []
     _, look = begin(run, said)
     for lines in in_steps(run, Random(1))[:3]:
-        (run / COMMITS_FILE).write_text("".join(lines))
+        write_commits(run, lines)
         look()
         assert [each.name for each in snapshot_folder(run).iterdir()] == [f"{len(lines)}.snapshot"]
     assert said == []
@@ -131,7 +131,7 @@ def test_snapshots_are_seldom_and_small(tmp_path: Path) -> None:
     assert not snapshot_folder(run).exists()
     _, look = begin(run, said, most_bytes=1000)
     for lines in in_steps(run, Random(1)):
-        (run / COMMITS_FILE).write_text("".join(lines))
+        write_commits(run, lines)
         look()
     assert not list(snapshot_folder(run).glob("*"))
     [message] = said

@@ -263,7 +263,7 @@ def describe_demo(step: str, *, lost: int = 0) -> dict[str, Any]:
         for acks in ("1", "all")
     ]
     named = {"title": "A mirror that loses a message", "run": "demo-mirror", "doing": HOSTILE}
-    judged = {"verdict": "violated" if verdicts else None, "sentence": HOSTILE}
+    judged = {"format": 1, "verdict": "violated" if verdicts else None, "sentence": HOSTILE}
     shown = {**named, **judged, "sent": 8000, "received": 7999}
     is_pressed = step != "waiting"
     presses = None if is_pressed else 7.5

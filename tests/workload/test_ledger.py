@@ -83,7 +83,7 @@ def test_every_table_has_the_published_columns(table: str) -> None:
     rows.append({name: "x" if kind == "dictionary" else 1 for name, kind in TABLES[table]})
     content = pq.read_table(pa.BufferReader(to_parquet(rows)))
     assert content.schema.names == [name for name, _ in TABLES[table]]
-    assert content.schema.metadata[FORMAT_KEY] == b"2"
+    assert content.schema.metadata[FORMAT_KEY] == b"3"
 
 
 def test_incarnations_cost_next_to_nothing() -> None:
@@ -203,7 +203,7 @@ def test_lines_of_no_known_kind_are_not_written(run_dir: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "match"),
-    [(b"{", "not JSON"), (b"[]", "format None"), (b'{"format":3}', "format 3"), (b"{}", "None")],
+    [(b"{", "not JSON"), (b"[]", "format None"), (b'{"format":4}', "format 4"), (b"{}", "None")],
 )
 def test_a_folder_of_another_format_is_refused(run_dir: Path, content: bytes, match: str) -> None:
     CommitLog(run_dir).close()
@@ -224,8 +224,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_state_of_a_run_is_replaced_whole(run_dir: Path) -> None:
     CommitLog(run_dir).close()
-    update_run(run_dir, {**open_run(run_dir).plan, "state": "finished"})
-    assert open_run(run_dir).plan == {"run": "r1", "state": "finished", "format": 2}
+    update_run(run_dir, {**open_run(run_dir).plan, "state": "interrupted"})
+    assert open_run(run_dir).plan == {"run": "r1", "state": "interrupted", "format": 3}
 
 
 def test_bad_segments_are_refused(run_dir: Path) -> None:
@@ -237,9 +237,9 @@ def test_bad_segments_are_refused(run_dir: Path) -> None:
     (folder / "cut.parquet").write_bytes(content[:-30])
     (folder / "empty.parquet").write_bytes(b"")
     pq.write_table(alien, folder / "alien.parquet")
-    newer = alien.replace_schema_metadata({FORMAT_KEY: b"3"})
+    newer = alien.replace_schema_metadata({FORMAT_KEY: b"4"})
     pq.write_table(newer, folder / "newer.parquet")
-    marked = alien.replace_schema_metadata({FORMAT_KEY: b"2"})
+    marked = alien.replace_schema_metadata({FORMAT_KEY: b"3"})
     pq.write_table(marked, folder / "marked.parquet")
     for name in ("cut", "empty", "alien", "newer", "marked", "missing", "../../../x"):
         line = {"kind": "segment", "worker": "w", "epoch": 1, "number": 0, "rows": 1}

@@ -157,6 +157,8 @@ class Knowledge:
     placed_since: Mapping[Stream, int] = field(default_factory=dict)
     # Logs for which an offset below the start of their scan was seen.
     moved: frozenset[Log] = frozenset()
+    # Logs in which consumers began to read at or above the start of the scan: it has not moved.
+    unmoved: frozenset[Log] = frozenset()
     # Per stream: (first sequence of a cell, partition, offset) of the last message known to
     # have been in the target, for each cell that has one, ascending.
     last_in_target: Mapping[Stream, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)

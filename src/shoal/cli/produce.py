@@ -244,7 +244,7 @@ def consume(
 
 def _announce_run(runs_dir: Path, newest: "NewestRun") -> None:
     age = format_elapsed(max(time.time() - newest.sent_ms / 1000, 0))
-    names = (run.run for run in list_runs(runs_dir, skip_malformed=True))
+    names = (run.run for run in list_runs(runs_dir))
     name = next((each for each in names if run_hash(each) == run_hash(newest.run)), newest.run)
     console.say(
         f"reading run {name}, the newest in these topics: its last message was sent {age} ago;"

@@ -22,7 +22,7 @@ from shoal.experiment.runs import (
     remove_sweep,
 )
 from shoal.experiment.sweep_list import describe_sweep
-from shoal.model.errors import UsageError
+from shoal.model.errors import LedgerError, UsageError
 from shoal.model.json_files import read_json
 
 # Of each sweep in the list of everything.
@@ -51,7 +51,7 @@ def runs() -> None:
 @refusing_malformed_files()
 def list_command(*, sweep: str | None, runs_dir: Path, output: str) -> None:
     """All runs and sweeps, newest first; of a sweep the newest runs, or all with its name."""
-    found = list_runs(runs_dir)
+    found = list_runs(runs_dir, _report_unreadable)
     if sweep is not None:
         chosen = _find_sweep(runs_dir, sweep)
         found = [run for run in found if run.sweep == chosen.name]
@@ -64,6 +64,11 @@ def list_command(*, sweep: str | None, runs_dir: Path, output: str) -> None:
         return
     listed = sweeps if sweep is None else {chosen.name: chosen}
     _list_runs(found, listed, SHOWN_OF_SWEEP if sweep is None else len(found))
+
+
+def _report_unreadable(error: LedgerError) -> None:
+    """One run that cannot be read must not hide the others."""
+    console.say(f"not listed: {error.message}", style="bold yellow")
 
 
 def _list_runs(found: Sequence[RunSummary], sweeps: dict[str, Path], most: int) -> None:
@@ -83,6 +88,10 @@ def _list_runs(found: Sequence[RunSummary], sweeps: dict[str, Path], most: int) 
 
 def _add_run(table: console.SafeTable, run: RunSummary, indent: str = "") -> None:
     verdict = Text(run.verdict or "-", VERDICT_STYLES.get(run.verdict or "", ""))
+    if run.problem:
+        verdict = Text("result unreadable", "bold yellow")
+    if run.lost_workers:
+        verdict.append(f", lost {', '.join(run.lost_workers)}", "bold yellow")
     if run.missed:
         verdict.append(f", {_count_missed(run)}", "bold red")
     table.add_row(f"{indent}{run.run}", run.name, _format_time(run), run.state, verdict)
@@ -159,14 +168,15 @@ def show_command(*, name: str | None, is_opening: bool, runs_dir: Path, output: 
         open_file(run.path / "report.html")
     result_file = run.path / "result.json"
     if output == "json":
-        result = read_json(result_file) if result_file.is_file() else None
+        is_usable = result_file.is_file() and not run.problem
+        result = read_json(result_file) if is_usable else None
         console.print_json(run.to_json() | {"result": result})
         return
     _show(run)
 
 
 def _show_sweep(folder: Path, runs_dir: Path, *, is_opening: bool, output: str) -> None:
-    runs_of = [run for run in list_runs(runs_dir, skip_malformed=True) if run.sweep == folder.name]
+    runs_of = [run for run in list_runs(runs_dir) if run.sweep == folder.name]
     summary = describe_sweep(folder, [_to_row(run) for run in runs_of])
     if is_opening:
         if not (folder / "sweep.html").is_file():
@@ -189,7 +199,9 @@ def _show_sweep(folder: Path, runs_dir: Path, *, is_opening: bool, output: str) 
 
 def _show(run: RunSummary) -> None:
     console.print_line((run.name, "bold"), f"  {run.state}  started {_format_time(run)}")
-    if run.verdict:
+    if run.problem:
+        console.print_line(("result unreadable", "bold yellow"), f": {run.problem}")
+    elif run.verdict:
         verdict = run.verdict, VERDICT_STYLES.get(run.verdict, "")
         console.print_line(verdict, f": {run.sentence}")
     else:
@@ -253,7 +265,7 @@ def rm_command(*, names: tuple[str, ...], runs_dir: Path) -> None:
     found = {name: None if name in sweeps else find_run(runs_dir, name) for name in names}
     for name, run in found.items():
         if run is None:
-            remove_sweep(sweeps[name], list_runs(runs_dir, skip_malformed=True))
+            remove_sweep(sweeps[name], list_runs(runs_dir))
         else:
             remove_run(run)
         console.say(f"removed {name if run is None else run.name}")

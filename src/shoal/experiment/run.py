@@ -44,7 +44,7 @@ from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import WorkerSpec
 from shoal.workers.supervision import WorkerPhase
 from shoal.workers.supervisor import RunState, WorkerSupervisor
-from shoal.workload.record.ledger import LedgerWriter, create_run, update_run
+from shoal.workload.record.ledger import LedgerWriter, close_run, create_run, update_run
 from shoal.workload.specs import ProducerSpec
 
 # Long, because loading compiled code takes long on a busy machine.
@@ -191,7 +191,7 @@ def run_workload(
         failure = error.message
         raise
     finally:
-        _update_run_file(run_dir, state=state)
+        close_run(run_dir, state)
         outcome: Outcome = "finished" if state == "finished" else "interrupted"
         events.close("failed" if failure else outcome, failure)
 

@@ -10,8 +10,7 @@ Rules:
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import Any, Final
 
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.json_files import read_json
-from shoal.model.result import ThresholdResult
-from shoal.model.serialised import to_plain
+from shoal.model.result import RESULT_FORMAT, ThresholdResult
+from shoal.model.serialised import FormatMismatch, check_version, to_plain
 from shoal.runtime.processes import ProcessIdentity
 
 SWEEP_FILE: Final = "sweep.json"
@@ -41,6 +40,8 @@ class RunSummary:
     missed: tuple[str, ...] = ()  # a sentence for each missed threshold
     thresholds: int = 0  # how many the run has
     sweep: str | None = None  # the sweep that it belongs to
+    problem: str = ""  # why its result cannot be used, and what to do
+    lost_workers: tuple[str, ...] = ()  # that ended unplanned
 
     @property
     def name(self) -> str:
@@ -63,15 +64,24 @@ class RunSummary:
             "sentence": self.sentence,
             "thresholds": self.thresholds,
             "thresholds_missed": list(self.missed),
+            "problem": self.problem or None,
+            "lost_workers": list(self.lost_workers),
         }
 
 
-def list_runs(runs_dir: Path, *, skip_malformed: bool = False) -> list[RunSummary]:
-    """All runs in a folder and those of its sweeps, newest first; a malformed one raises, or is
-    skipped."""
-    if skip_malformed:
-        return list(_readable_runs(runs_dir))
-    found = [summarise(path) for path in list_all_run_folders(runs_dir)]
+def list_runs(
+    runs_dir: Path, report: Callable[[LedgerError], None] = lambda _error: None
+) -> list[RunSummary]:
+    """All runs in a folder and those of its sweeps, newest first, but those that cannot be read.
+
+    `report` is called with the error of each of these.
+    """
+    found = []
+    for path in list_all_run_folders(runs_dir):
+        try:
+            found.append(summarise(path))
+        except LedgerError as error:
+            report(error)
     return sorted(found, key=_start_order, reverse=True)
 
 
@@ -103,7 +113,7 @@ def find_run(runs_dir: Path, name: str | None) -> RunSummary:
             return summarise(folder)
         if (folder / SWEEP_FILE).is_file():
             raise _sweep_error(folder)
-    runs = list(_readable_runs(runs_dir))
+    runs = list_runs(runs_dir)
     matching = [run for run in runs if name is None or run.run == name]
     if not matching and name and Path(name).exists():
         raise _not_a_run(Path(name), name)
@@ -124,7 +134,7 @@ def find_run(runs_dir: Path, name: str | None) -> RunSummary:
 
 def find_run_id(runs_dir: Path, name: str) -> str:
     """The id of the run whose folder has that name; the name itself, if no folder has it."""
-    run = next((run for run in _readable_runs(runs_dir) if run.name == name), None)
+    run = next((run for run in list_runs(runs_dir) if run.name == name), None)
     return name if run is None else run.run
 
 
@@ -164,15 +174,6 @@ def _ambiguous(name: str, runs: list[RunSummary]) -> UsageError:
     )
 
 
-def _readable_runs(runs_dir: Path) -> Iterator[RunSummary]:
-    """All runs that can be read, newest first; malformed ones are skipped."""
-    found = []
-    for path in list_all_run_folders(runs_dir):
-        with suppress(LedgerError):
-            found.append(summarise(path))
-    yield from sorted(found, key=_start_order, reverse=True)
-
-
 def _start_order(summary: RunSummary) -> tuple[datetime, str]:
     return summary.started, summary.run
 
@@ -180,16 +181,18 @@ def _start_order(summary: RunSummary) -> tuple[datetime, str]:
 def summarise(path: Path) -> RunSummary:
     """Read the state and the verdict of a run from its folder."""
     manifest = read_json(path / "run.json")
-    result = read_json(path / "result.json") if (path / "result.json").is_file() else {}
+    result, problem = _read_result(path)
     try:
-        started = datetime.fromtimestamp(manifest["started_us"] / 1e6, UTC)
-        state = str(manifest["state"])
-        run = str(manifest["run"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise LedgerError(f"{path / 'run.json'} is not a run's description: {error}") from error
+        started = datetime.fromtimestamp((manifest.get("started_us") or 0) / 1e6, UTC)
+    except (TypeError, ValueError, OverflowError) as error:
+        wrong = f"`started_us` is {manifest['started_us']!r:.40}, which is no time"
+        raise _not_described(path, wrong) from error
+    if "format" not in manifest:
+        raise _not_described(path, "it has no `format`")
+    state, run = str(manifest.get("state", "unknown")), str(manifest.get("run", path.name))
     if state == "running" and not is_driver_alive(manifest.get("driver")):
         state = "interrupted"
-    held = _read_thresholds(path, result)
+    held = [] if problem else [ThresholdResult.from_json(e) for e in result.get("thresholds", [])]
     return RunSummary(
         run,
         path,
@@ -200,14 +203,43 @@ def summarise(path: Path) -> RunSummary:
         missed=tuple(sentence for each in held for sentence in each.sentences()),
         thresholds=len(held),
         sweep=path.parent.name if (path.parent / SWEEP_FILE).is_file() else None,
+        problem=problem,
+        lost_workers=tuple(str(each["worker"]) for each in result.get("lost_workers", ())),
     )
 
 
-def _read_thresholds(path: Path, result: dict[str, Any]) -> list[ThresholdResult]:
+def _not_described(path: Path, wrong: str) -> LedgerError:
+    return LedgerError(
+        f"{path / 'run.json'} is not a run's description: {wrong}",
+        remedy="give the folder of a run; docs/reference/ledgers.md says what run.json holds",
+    )
+
+
+def _read_result(path: Path) -> tuple[dict[str, Any], str]:
+    """Return the result of a run, empty if it has none; and why it cannot be used, or "".
+
+    A full disk leaves an empty one: that must not hide the run, nor the others.
+    """
+    if not (path / "result.json").is_file():
+        return {}, ""
     try:
-        return [ThresholdResult.from_json(each) for each in result.get("thresholds", [])]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise LedgerError(f"{path / 'result.json'} is not a result: {error!r:.200}") from error
+        result = read_json(path / "result.json")
+        check_version(result.get("format"), (RESULT_FORMAT,))
+        for each in result.get("thresholds", []):
+            ThresholdResult.from_json(each).sentences()
+        for each in result.get("lost_workers", []):
+            str(each["worker"])
+        if not isinstance(result["verdict"], str):
+            raise TypeError("its verdict is not a text")  # noqa: TRY301 - like those of from_json
+    except LedgerError as error:
+        problem = error.message
+    except FormatMismatch as error:
+        problem = f"{path / 'result.json'} {error}"
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        problem = f"{path / 'result.json'} is not a result: {error!r:.200}"
+    else:
+        return result, ""
+    return {}, f"{problem}; judge the run again: shoal audit {path}"
 
 
 def remove_run(summary: RunSummary) -> None:

@@ -41,6 +41,7 @@ from shoal.workload.receive.consumer import ConsumerSummary, consume
 from shoal.workload.receive.newest_run import NewestRun, find_newest_run
 from shoal.workload.record.ledger import (
     CommitLog,
+    close_run,
     create_run,
     earlier_incarnation,
     first_free_numbers,
@@ -299,7 +300,7 @@ async def _open_ledgers(
             raise
         finally:
             events.close("failed" if failure else state, failure)
-            update_run(folder, read_plan(folder) | {"state": state})
+            close_run(folder, state)
 
 
 def _read_matching_plan(folder: Path, description: Json) -> Json:
@@ -308,7 +309,7 @@ def _read_matching_plan(folder: Path, description: Json) -> Json:
     if plan["format"] != FORMAT:
         raise UsageError(
             f"{folder} contains ledgers of format {plan['format']}; this version writes {FORMAT}",
-            remedy="choose another folder; shoal audit judges folders of both formats together",
+            remedy="choose another folder; shoal audit judges folders of all formats together",
         )
     for name in ("run", "role", "topics"):
         if plan.get(name) != description[name]:

@@ -12,8 +12,9 @@ Rules:
   32 bits that a producer drew for its ledger: two producers with one id are two producers.
 - A record of this run whose identity block cannot be read is in `receipts` and `log` with producer
   "", lane -1, sequence -1 and `intact` false; its topic is the topic of its log.
-- Every Parquet file carries the key `shoal.format` in its schema metadata. Format 1 has no
-  incarnations, neither as a column nor in the commit log; it is read as incarnation 0.
+- Every Parquet file carries the key `shoal.format` in its schema metadata, the same as `run.json`.
+  Format 1 has no incarnations, neither as a column nor in the commit log; it is read as incarnation
+  0. Formats 1 and 2 have no chain in the commit log (`commit_chain`).
 
 Columns are (name, Arrow type name) pairs, so that this module needs no Arrow.
 """
@@ -22,8 +23,9 @@ from typing import Final
 
 from shoal.model.errors import LedgerError
 
-FORMAT: Final = 2  # the one that is written
-FORMATS: Final = (1, 2)  # those that can be read
+FORMAT: Final = 3  # the one that is written
+FORMATS: Final = (1, 2, 3)  # those that can be read
+CHAINED_SINCE: Final = 3  # the first whose lines of the commit log are chained
 FORMAT_KEY: Final = b"shoal.format"
 # Of a compacted segment: the buckets of streams of each row group (see `audit.read.regroup`).
 BUCKETS_KEY: Final = b"shoal.buckets"
@@ -244,7 +246,7 @@ def read_format(stored: object, place: str) -> int:
     if type(number) is not int or number not in FORMATS:
         raise LedgerError(
             f"{place} has ledger format {number!r:.40}; this version reads the formats"
-            f" {' and '.join(map(str, FORMATS))}",
+            f" {FORMATS[0]} to {FORMATS[-1]}",
             remedy="read it with the version of shoal that wrote it, or a newer one",
         )
     return number
@@ -265,7 +267,8 @@ OPEN: Final = 2
 # Values of `phase` in lines of kind `fault`.
 FAULT_PHASES: Final = ("begin", "end")
 
-# Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`.
+# Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`, and with
+# `line` and `check` of the chain.
 # - lease:   worker, epoch, host      the worker may run; a newer epoch fences the older;
 #            workers with the same `host` read the same clock
 # - reserve: worker, epoch, producer, incarnation, topic, lane, until

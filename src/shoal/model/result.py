@@ -484,6 +484,8 @@ class Result:
     missing_scans: tuple[str, ...] = ()  # logs without a scan: the stage of a loss may be unknown
     mirror: Json | None = None  # its kind and settings, and its CPU and memory usage
     thresholds: tuple[ThresholdResult, ...] = ()
+    # Producers and consumers that ended unplanned: worker, reason, error, at_us, attempts.
+    lost_workers: tuple[Json, ...] = ()
 
     @property
     def missed(self) -> list[ThresholdResult]:
@@ -523,6 +525,7 @@ class Result:
             "foreign": dict(self.foreign),
             "faults": [dict(fault) for fault in self.faults],
             "missing_scans": list(self.missing_scans),
+            "lost_workers": [dict(worker) for worker in self.lost_workers],
             "mirror": self.mirror,
             "groups": {name: group.to_json() for name, group in self.groups.items()},
         }
@@ -544,6 +547,7 @@ class Result:
                 missing_scans=tuple(data["missing_scans"]),
                 mirror=data["mirror"],
                 thresholds=tuple(map(ThresholdResult.from_json, thresholds)),
+                lost_workers=tuple(data.get("lost_workers", ())),  # added later, too
             )
         except FormatMismatch as error:
             raise LedgerError(

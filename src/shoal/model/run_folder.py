@@ -10,17 +10,21 @@ Rules:
   puts it there. Values that only people read are not checked.
 - Every other inconsistency is a `LedgerError` too, which names the file and the problem. An
   incomplete last line of a commit log is not an error.
+- From format 3 on every line of the commit log is chained (`commit_chain`), and `run.json` of a run
+  that has ended names its last line: what was lost or changed is refused. Lines may follow.
 - Only segments in the commit log count; this module does not open them.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self
 
+from shoal.model.commit_chain import REMEDY, START, CommitMark, follow_chain
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, read_format
+from shoal.model.ledger import CHAINED_SINCE, COMMIT_KINDS, FORMAT, NO_INCARNATION, read_format
 from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES, PROMISES
 
 Json = dict[str, Any]
@@ -37,6 +41,7 @@ LONGEST_LINE_BYTES: Final = 1024 * 1024
 _ACKS: Final = ("all", "-1", "0", "1")
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 _CLUSTERS: Final = ("source", "target")
+_CHECK: Final = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class LedgerSegment:
     number: int
     path: Path
     rows: int
+    table_format: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,8 @@ class RunFolder:
     @classmethod
     def open(cls, run_dir: Path) -> Self:
         """Read the plan and the commit log of a run folder; segments are read later."""
-        plan, commits = read_plan(run_dir), read_commits(run_dir)
+        plan = read_plan(run_dir)
+        commits = read_commits(run_dir, plan)
         if plan["format"] == 1:
             commits = [_with_incarnation(line) for line in commits]
         return cls(run_dir, plan, commits)
@@ -81,7 +88,8 @@ class RunFolder:
             )
         try:
             worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
-            return LedgerSegment(worker, epoch, number, self.directory / path, int(line["rows"]))
+            place, rows = self.directory / path, int(line["rows"])
+            return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"])
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
 
@@ -115,10 +123,14 @@ def describe_malformed_plan(run_dir: Path, problem: Problem) -> LedgerError:
     )
 
 
-def read_commits(run_dir: Path) -> list[Json]:
-    """All complete lines of the commit log, in order."""
+def read_commits(run_dir: Path, plan: Mapping[str, Any] | None = None) -> list[Json]:
+    """All complete lines of the commit log, in order; `LedgerError` if its chain is broken.
+
+    `plan` (`run.json`) says whether it must have one, and which line the run has ended with.
+    """
     path = run_dir / COMMITS_FILE
     lines: list[Json] = []
+    mark, named = START, _named_mark(run_dir, plan or {})
     try:
         with path.open("rb") as file:
             while text := file.readline(LONGEST_LINE_BYTES + 1):
@@ -126,10 +138,34 @@ def read_commits(run_dir: Path) -> list[Json]:
                 if len(text) > LONGEST_LINE_BYTES:
                     raise LedgerError(f"{where} is longer than {LONGEST_LINE_BYTES:,} bytes")
                 if text.endswith(b"\n"):
-                    lines.append(_read_commit(text, where))
+                    line = _read_commit(text, where)
+                    mark = follow_chain(text, line, mark, where)
+                    lines.append(line)
+                    if mark.lines == named.lines and mark != named:
+                        raise LedgerError(
+                            f"{where} is not the one that {RUN_FILE} names", remedy=REMEDY
+                        )
     except OSError as error:
         raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
+    if mark.lines < named.lines:
+        raise LedgerError(
+            f"{path} has {mark.lines:,} lines, and the run ended with line {named.lines:,}:"
+            " its end is missing",
+            remedy=REMEDY,
+        )
+    if lines and not mark.check and plan is not None and plan["format"] >= CHAINED_SINCE:
+        raise LedgerError(f"{path} has no checksums, and its ledger format has", remedy=REMEDY)
     return lines
+
+
+def _named_mark(run_dir: Path, plan: Mapping[str, Any]) -> CommitMark:
+    """Return the line that `run.json` names as the last of a run that has ended."""
+    mark = plan.get("commit_log")
+    if mark is not None:
+        return CommitMark(mark["lines"], int(mark["check"], 16))
+    if plan.get("state") == "finished" and plan["format"] >= CHAINED_SINCE:
+        raise describe_malformed_plan(run_dir, ("commit_log", "is missing; the run has finished"))
+    return START
 
 
 def _read_commit(text: bytes, where: str) -> Json:
@@ -242,6 +278,14 @@ def _topic(name: str, value: Any) -> Iterator[Problem]:
             yield from _whole(f"{name}.{size}", value[size])
 
 
+def _commit_log(name: str, value: Any) -> Iterator[Problem]:
+    yield from _object(name, value)
+    if isinstance(value, dict):
+        yield from _whole(f"{name}.lines", value.get("lines"))
+        if not isinstance(check := value.get("check"), str) or not _CHECK.fullmatch(check):
+            yield _must_be(f"{name}.check", check, "8 hexadecimal digits")
+
+
 def _fidelity(name: str, value: Any) -> Iterator[Problem]:
     if not isinstance(value, list) or not all(part in FIDELITIES for part in value):
         yield _must_be(name, value, f"a list of {', '.join(FIDELITIES)}")
@@ -300,6 +344,7 @@ _ENTRIES: Final[Mapping[str, Check]] = {
     "history": _flag,
     "one_clock": _flag,
     "all_drained": _flag,
+    "commit_log": _commit_log,
     "started_us": _whole,
     "warm_up_us": _whole,
     "measure_from_us": _whole,

@@ -120,7 +120,8 @@ class Judge:
             return "lost: undelivered" if drained or passed else "pending"
         expired = "lost: expired at target" if self.may_have_expired(m) else None
         if self.h.mirror and m in self.found["source"] and target_scan:
-            return (expired or "lost: not-mirrored") if drained or mirrored_past else "pending"
+            absent = "lost: unlocated" if self.is_start_unclear(m) else "lost: not-mirrored"
+            return (expired or absent) if drained or mirrored_past else "pending"
         if (
             scan
             and m not in self.found["source"]
@@ -172,6 +173,15 @@ class Judge:
         rows = [*self.h.table("receipts"), *self.h.table("assignments")]
         seen = [r["offset"] for r in rows if (r["topic"], r["partition"]) == log]
         return bool(seen) and min(seen) < self.scans.get(("target", *log), (0, 0))[0]
+
+    def is_start_unclear(self, m: Message) -> bool:
+        """Whether the message may have been below a start that consumers did not begin above."""
+        log = (m[1], self.home("target", m))
+        if self.scans.get(("target", *log), (0, 0))[0] == 0:
+            return False
+        below = [n for n in self.known["target"] if n[:3] == m[:3] and n[3] < m[3]]
+        begun = [(r["topic"], r["partition"]) for r in self.h.table("assignments")]
+        return not below and log not in begun
 
     def vanished(self) -> set[Message]:
         def shown(cluster: str, m: Message, place: Any) -> bool:

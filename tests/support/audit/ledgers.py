@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.model.commit_chain import START, chain_line
 from shoal.model.ledger import FORMAT, FORMAT_KEY, OK, TABLES
 
 Row = dict[str, Any]
@@ -99,7 +100,13 @@ class History:
             "all_drained": self.all_drained,
         }
         (folder / "run.json").write_text(json.dumps(plan))
-        lines = list(self.commits)
+        ended = {str(line.get("worker")) for line in self.commits if line["kind"] == "ended"}
+        leased = [line for line in self.commits if line["kind"] == "lease"]
+        lines = self.commits + [
+            {**line, "kind": "ended", "reason": "stopped"}
+            for line in leased
+            if str(line.get("worker")) not in ended
+        ]
         for table, rows in self.rows.items():
             for worker in sorted({worker for worker, _ in rows}):
                 own = [row for name, row in rows if name == worker]
@@ -107,9 +114,42 @@ class History:
                 for number, start in enumerate(cuts):
                     part = own[start : start + rows_per_segment]
                     lines.append(write_segment(folder, (table, worker, number), part))
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / "commits.jsonl").write_text(text)
-        return folder
+        return write_commits(folder, lines)
+
+
+def write_commits(folder: Path, lines: Iterable[Row | str]) -> Path:
+    """Write a whole commit log, and hide the segments that it does not name.
+
+    `run.json` names its last line, as that of a run that has ended.
+    """
+    rows = [json.loads(line) if isinstance(line, str) else line for line in lines]
+    plan = json.loads((folder / "run.json").read_text())
+    text, mark = b"", START
+    for row in rows:
+        bare = {name: value for name, value in row.items() if name not in ("line", "check")}
+        line, mark = chain_line(bare, mark)
+        text += line
+    (folder / "commits.jsonl").write_bytes(text)
+    (folder / "run.json").write_text(json.dumps(plan | {"commit_log": mark.to_json()}))
+    named = {str(folder / row["path"]) for row in rows if row["kind"] == "segment"}
+    for path in folder.glob("ledger/*/*.parquet*"):
+        place = path if path.suffix == ".parquet" else path.with_suffix("")
+        if (str(place) in named) is not (path == place):
+            path.rename(place if str(place) in named else f"{place}.hidden")
+    return folder
+
+
+def remove_chain(folder: Path, table_format: int) -> Path:
+    """Rewrite the commit log and `run.json` as in a format without a chain."""
+    path = folder / "run.json"
+    plan = json.loads(path.read_text()) | {"format": table_format}
+    plan.pop("commit_log", None)
+    path.write_text(json.dumps(plan))
+    lines = [json.loads(line) for line in (folder / "commits.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["line"], line["check"]
+    (folder / "commits.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
 
 
 def write_segment(

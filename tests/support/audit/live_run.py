@@ -16,8 +16,8 @@ from typing import Any
 
 from shoal.experiment.runs import driver_identity
 from shoal.model.findings import Finding
-from shoal.model.ledger import ABORTED, COMMITTED, FORMAT, OK
-from shoal.workload.record.ledger import CommitLog, create_run, update_run
+from shoal.model.ledger import ABORTED, COMMITTED, OK
+from shoal.workload.record.ledger import CommitLog, close_run, create_run
 from shoal.workload.record.recorder import Recorder
 
 PER_SECOND = 100
@@ -104,7 +104,7 @@ class LiveRun:
             await self._consumer.seal()
             for worker in ("producer", "consumer"):
                 log.append({"kind": "ended", "worker": worker, "epoch": 1, "reason": "finished"})
-        update_run(self.run_dir, {**plan, "state": "finished", "format": FORMAT})
+        close_run(self.run_dir, "finished")
 
     async def _reserve(self, producer: str, until: int) -> None:
         await self._producer.reserve(

@@ -22,9 +22,11 @@ import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST, Ints, ints
 from shoal.audit.read.buckets import ALL_BUCKETS, Partitions, read_ranges
+from shoal.audit.read.consistency import open_consistent
 from shoal.audit.read.read import NameAlias, Piece, RowGroupPiece, Vocabulary, read_rows
 from shoal.audit.result import thresholds
 from shoal.audit.result.verdict import DEFAULT_FIDELITY
+from shoal.model.commit_chain import REMEDY
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import (
     BUCKETS_KEY,
@@ -231,7 +233,7 @@ def open_ledger(
 
 
 def _open_folder(directory: Path) -> RunFolder:
-    folder = RunFolder.open(directory)
+    folder = open_consistent(directory)
     try:
         thresholds.parse(folder.plan.get("thresholds") or ())
     except UsageError as error:
@@ -341,15 +343,25 @@ def read_footer(
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
     except (OSError, pa.ArrowException) as error:
-        raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
+        raise LedgerError(
+            f"{path} cannot be read as a segment: {error!s:.300}", remedy=REMEDY
+        ) from error
     ledger_format = read_format((schema.metadata or {}).get(FORMAT_KEY), str(path))
+    if ledger_format != segment.table_format:
+        raise LedgerError(
+            f"{path} has ledger format {ledger_format}, and {RUN_FILE} of its folder has"
+            f" {segment.table_format}",
+            remedy=REMEDY,
+        )
     columns = columns_of(table, ledger_format)
     if table in ORDERED and POSITION in schema.names:
         columns = (*columns, (POSITION, "int64"))
     if not _has_columns(schema, columns):
         raise LedgerError(f"{path} does not have the columns of table {table}")
     if metadata.num_rows != rows:
-        raise LedgerError(f"{path} has {metadata.num_rows} rows; {rows} were committed")
+        raise LedgerError(
+            f"{path} has {metadata.num_rows} rows; {rows} were committed", remedy=REMEDY
+        )
     places = {name: schema.names.index(name) for name in RANGED if name in schema.names}
     stored = (schema.metadata or {}).get(BUCKETS_KEY)
     buckets = None if partitions is None else read_ranges(stored, partitions)

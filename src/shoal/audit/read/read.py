@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.arrays import Array, Bools, Rows
+from shoal.model.commit_chain import REMEDY
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import NO_INCARNATION, POSITION, TABLES
 
@@ -259,7 +260,7 @@ def _read_piece(
             varying = [name for name in columns if name not in same]
             table = file.read_row_group(piece.number, columns=varying, use_threads=False)
     except (OSError, pa.ArrowException, KeyError) as error:
-        raise LedgerError(f"{piece.path} cannot be read: {error!s:.300}") from error
+        raise LedgerError(f"{piece.path} cannot be read: {error!s:.300}", remedy=REMEDY) from error
     aliases = {
         (column, stored_name): actual_name for column, stored_name, actual_name in piece.aliases
     }

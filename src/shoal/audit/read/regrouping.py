@@ -15,6 +15,7 @@ from shoal.audit.plan import Division, reads_per_row
 from shoal.audit.read.folder import Ledger, RowGroup, read_footer
 from shoal.audit.read.read import RowGroupPiece
 from shoal.audit.read.regroup import STREAM_TABLES, Regroup, plan_regrouping
+from shoal.model.ledger import FORMAT
 from shoal.model.run_folder import LedgerSegment
 
 MOST_READS_PER_ROW = 2.5  # with more, one pass that regroups rows is cheaper
@@ -57,7 +58,7 @@ def regroup_ledger(
 def _read_groups(task: Regroup, part: TaskPart, context: AuditContext) -> Sequence[RowGroup]:
     number, name = part.label
     [rows] = part.values.tolist()
-    segment = LedgerSegment("", 0, number, Path(str(context.scratch), name), rows)
+    segment = LedgerSegment("", 0, number, Path(str(context.scratch), name), rows, FORMAT)
     first = task.pieces[0]
     position = first.position if isinstance(first, RowGroupPiece) else 0
     return list(read_footer(segment, task.table, position, partitions=context.source_partitions))

@@ -12,13 +12,19 @@ from shoal.audit.context import AuditContext, Stream
 from shoal.audit.parts import PartKind
 from shoal.audit.read.folder import Ledger
 from shoal.audit.result.latencies import Latencies, owed_in_all
+from shoal.audit.result.lost_workers import WorkerLosses, find_worker_losses
 from shoal.audit.result.merge import Totals, latency_maxima
 from shoal.audit.result.producers import ProducerNames
 from shoal.audit.result.sentences import compose_sentence, finish_sentences, upper_bound_95
 from shoal.audit.result.settle import CountedStep, PollFindings
 from shoal.audit.result.streams import Lane, LaneTable
 from shoal.audit.result.thresholds import worst_group
-from shoal.audit.result.verdict import decide, decide_stages, select_violating_findings
+from shoal.audit.result.verdict import (
+    UNSENT,
+    decide,
+    decide_stages,
+    select_violating_findings,
+)
 from shoal.audit.stages import STAGE_COUNT_NAMES, STAGE_COUNTS, STAGE_OF_CLUSTER, StageCount
 from shoal.audit.times.clocks import skew_of
 from shoal.audit.times.faults import FaultWindow, all_faults
@@ -69,7 +75,8 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
     """Return the result of a run: a verdict for each consumer group, and what holds for all."""
     context = evidence.context
     faults = all_faults(folder.commits for folder in ledger.folders)
-    judged = {group: _GroupConclusion(evidence, group, faults) for group in context.groups}
+    losses = find_worker_losses(ledger.folders)
+    judged = {group: _GroupConclusion(evidence, group, faults, losses) for group in context.groups}
     sentences = finish_sentences({name: group.clause() for name, group in judged.items()})
     groups = {name: group.result(sentences[name]) for name, group in judged.items()}
     foreign: dict[str, int] = defaultdict(int)
@@ -86,6 +93,7 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
         promises=dict(context.promises),
         foreign=dict(foreign),
         faults=tuple(fault.to_json() for fault in faults),
+        lost_workers=tuple(worker.to_json() for worker in losses.workers),
         missing_scans=_missing_scans(context, evidence.totals),
         mirror=next((f.plan["mirror"] for f in ledger.folders if f.plan.get("mirror")), None),
     )
@@ -104,10 +112,12 @@ def _missing_scans(context: AuditContext, totals: Totals) -> tuple[str, ...]:
 class _GroupConclusion:
     """Builds the result of one group."""
 
-    def __init__(self, evidence: Evidence, group: str, faults: Sequence[FaultWindow]) -> None:
+    def __init__(
+        self, evidence: Evidence, group: str, faults: Sequence[FaultWindow], losses: WorkerLosses
+    ) -> None:
         self.context, self.totals, self.polls = evidence.context, evidence.totals, evidence.polls
         self.latencies = evidence.latencies
-        self.group, self.faults = group, faults[:MOST_WINDOWS]
+        self.group, self.faults, self.losses = group, faults[:MOST_WINDOWS], losses
         self.skew_us = self.context.skews_us.get(group)
         self.counts = self._all_counts()
         self.names = evidence.producer_names
@@ -127,6 +137,7 @@ class _GroupConclusion:
         by_consumers = totals.excess[self.group, StageCount.REORDERED_CONSUMERS]
         counts[StageCount.REORDERED_CONSUMERS] = by_consumers
         counts["batches"] = totals.batches[self.group]
+        counts[UNSENT] = int(self.losses.is_load_unsent)
         return counts
 
     def clause(self) -> str:
@@ -134,7 +145,11 @@ class _GroupConclusion:
         counts, promises = self.counts, self.context.promises
         all_counts = {**counts, "acks_0": int(not self.context.acknowledged)}
         return compose_sentence(
-            decide(counts, promises), all_counts, promises, select_violating_findings(promises)
+            decide(counts, promises),
+            all_counts,
+            promises,
+            select_violating_findings(promises),
+            lost_workers=self.losses.describe(counts.get("attempts", 0)),
         )
 
     def result(self, sentence: str) -> GroupResult:

@@ -174,14 +174,15 @@ class Summaries:
         for (topic, partition), offset in assigned.items():
             log = (context.read_cluster, topic, partition)
             seen[log] = min(offset, seen.get(log, offset))
+        moved = {log for log, offset in seen.items() if offset < context.scans.get(log, (0, 0))[0]}
+        begun = {(context.read_cluster, *place) for place in assigned}
         return Knowledge(
             group_reach=dict(self.group_reach),
             mirror_reach=dict(self.mirror_reach),
             delivered_until=dict(self.delivered_until),
             placed_since=dict(self.placed_since),
-            moved=frozenset(
-                log for log, offset in seen.items() if offset < context.scans.get(log, (0, 0))[0]
-            ),
+            moved=frozenset(moved),
+            unmoved=frozenset(begun - moved),
             delivered_transactions=delivered_transactions,
             latest=merge_latest(self.latest),
             last_in_target={s: tuple(sorted(rows)) for s, rows in self.last_in_target.items()},

@@ -57,19 +57,28 @@ def upper_bound_95(samples: int | None) -> float | None:
 
 
 def compose_sentence(
-    verdict: Verdict, counts: Counts, promises: Mapping[str, Any], violating: frozenset[Finding]
+    verdict: Verdict,
+    counts: Counts,
+    promises: Mapping[str, Any],
+    violating: frozenset[Finding],
+    *,
+    lost_workers: str = "",
 ) -> str:
     """Return what happened, as a clause without a capital letter and a full stop.
 
     `counts` are those of `verdict`, with `batches` (0 if unknown) and `acks_0` (1 if the producers
-    ran with acks=0).
+    ran with acks=0); `lost_workers` is a clause on those, or "".
     """
     describe: dict[Verdict, Callable[[], list[str]]] = {
         Verdict.PROVEN: lambda: _describe_proven(counts, promises),
         Verdict.VIOLATED: lambda: _describe_violated(counts, violating),
         Verdict.INCONCLUSIVE: lambda: _describe_inconclusive(counts),
     }
-    return "; ".join(describe[verdict]())
+    clauses = describe[verdict]()
+    if lost_workers:
+        # Where nothing else is wrong, it is why the verdict is what it is.
+        clauses.insert(0 if verdict is Verdict.INCONCLUSIVE else len(clauses), lost_workers)
+    return "; ".join(clauses)
 
 
 def finish_sentences(clauses: Mapping[str, str]) -> dict[str, str]:
@@ -150,9 +159,16 @@ def _describe_violated(counts: Counts, violating: frozenset[Finding]) -> list[st
 
 def _describe_inconclusive(counts: Counts) -> list[str]:
     clauses = _describe_pending(counts)
+    if not clauses and counts.get("unsent", 0) and counts.get("ok", 0):
+        return _describe_delivered(counts)
     if not counts.get("ok", 0):
         clauses = [_nothing_acknowledged(counts), *clauses]
     return clauses + _describe_superseded(counts.get(Finding.SUPERSEDED, 0), "message")
+
+
+def _describe_delivered(counts: Counts) -> list[str]:
+    """Of a run whose load was not sent: what was sent is all right."""
+    return _describe_proven({**counts, "batches": 0}, {"order": False})[:1]
 
 
 def _nothing_acknowledged(counts: Counts) -> str:

@@ -1,6 +1,6 @@
 """The verdict: findings compared with the promises. Pure.
 
-`counts` are those of the whole run for one group: findings by name, and `StageCount`s.
+`counts` are those of the whole run for one group: findings by name, `StageCount`s, and `UNSENT`.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,9 @@ from shoal.model.promises import EXACTLY_ONCE
 from shoal.model.result import Stage
 
 Counts = Mapping[str, int]
+
+# 1 if the loss of a worker left messages unsent that the run was asked for.
+UNSENT: Final = "unsent"
 
 DEFAULT_FIDELITY = ("key", "headers", "payload")
 
@@ -47,7 +50,7 @@ def select_violating_findings(promises: Mapping[str, Any]) -> frozenset[Finding]
 def decide(counts: Counts, promises: Mapping[str, Any]) -> Verdict:
     if any(counts.get(finding, 0) for finding in select_violating_findings(promises)):
         return Verdict.VIOLATED
-    if counts.get(Finding.PENDING, 0) or not counts.get("ok", 0):
+    if counts.get(Finding.PENDING, 0) or not counts.get("ok", 0) or counts.get(UNSENT, 0):
         return Verdict.INCONCLUSIVE
     return Verdict.PROVEN
 
@@ -104,12 +107,12 @@ def decide_stages(
     """Return the verdict on each stage of the run.
 
     A stage is inconclusive if a finding cannot be attributed to any stage, if a message is pending
-    in it, or if nothing was acknowledged. Without a mirror, messages that expired did so between
-    the log and the consumers.
+    in it, or if nothing was acknowledged; the first also if the load is unsent. Without a mirror,
+    messages that expired did so between the log and the consumers.
     """
     violating = select_violating_findings(promises)
     against: dict[StageName, _Against] = {StageName.SOURCE: _AGAINST_SOURCE}
-    pending = {StageName.SOURCE: 0}
+    pending = {StageName.SOURCE: counts.get(UNSENT, 0)}
     at_mirror = counts.get(StageCount.PENDING_MIRROR, 0)
     if has_mirror:
         against[StageName.MIRROR] = _AGAINST_MIRROR

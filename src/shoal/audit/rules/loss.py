@@ -14,7 +14,8 @@ Rules, as in the definitions:
   scan and an offset, a message is passed once a later one of its stream was delivered, again only
   if order is promised.
 - A message absent from the target counts as mirrored and expired there if the log start moved past
-  its nearest lower neighbour; without such a neighbour, if the start moved at all.
+  its nearest lower neighbour; without such a neighbour, if the start moved at all. Where nothing
+  shows whether a start above 0 moved, the message may have been below it: the loss is unlocated.
 - An unknown offset is not below any log start.
 """
 
@@ -140,6 +141,15 @@ class _Facts:
         below: Bools = np.where(neighbour == NONE, moved, offset_of(neighbour) < start)
         return below
 
+    def is_start_unclear(self) -> Bools:
+        """Whether the message may have been below a start of which nothing shows that it moved."""
+        knowledge = self._knowledge
+        known = knowledge.moved | knowledge.unmoved
+        unknown = self._by_log(self.target_partition, lambda t, p: ("target", t, p) not in known)
+        start = self.scan_start("target", self.target_partition)
+        unclear: Bools = (self._missing.neighbour == NONE) & (start > 0) & (unknown != 0)
+        return unclear
+
 
 def is_undecided(missing: Missing, group: str, context: AuditContext) -> bool:
     """Whether judging these messages needs knowledge from other cells."""
@@ -197,6 +207,7 @@ def classify(missing: Missing, group: str, context: AuditContext, knowledge: Kno
             [_if(facts.drained | passed_by_group, UNDELIVERED), EXPIRED, NEVER_STORED],
             without_target,
         )
+    not_mirrored = np.where(facts.is_start_unclear(), UNLOCATED, NOT_MIRRORED)
     unnamed = is_left | ((facts.source_offset == NONE) & passed_by_order)
     return np.select(
         [
@@ -208,7 +219,7 @@ def classify(missing: Missing, group: str, context: AuditContext, knowledge: Kno
         ],
         [
             _if(facts.drained | passed_by_group, UNDELIVERED),
-            _if(is_left, np.where(expired_at_target, EXPIRED_AT_TARGET, NOT_MIRRORED)),
+            _if(is_left, np.where(expired_at_target, EXPIRED_AT_TARGET, not_mirrored)),
             NEVER_STORED,
             EXPIRED,
             _if(unnamed, np.where(expired_at_target, EXPIRED_AT_TARGET, UNLOCATED)),

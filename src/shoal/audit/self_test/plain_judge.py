@@ -177,7 +177,8 @@ class PlainJudge:
         target_scan = self.scans.get(("target", log_of(m)))
         expired_there = "lost: expired at target" if self.may_have_expired(m) else None
         if self.mirror and m in self.found["source"] and target_scan:
-            return (expired_there or "lost: not-mirrored") if left else "pending"
+            absent = "lost: unlocated" if self.is_start_unclear(m) else "lost: not-mirrored"
+            return (expired_there or absent) if left else "pending"
         if m not in self.found["source"] and self.is_inside("source", m, offset):
             if offset is None or offset >= self.scans["source", log_of(m)][0]:
                 return "lost: never-stored"
@@ -239,6 +240,13 @@ class PlainJudge:
             return max(self.known["target"][max(lower)]) < start
         rows = [*self.receipts, *self.kinds["assign"]]
         return any(log_of(r) == log_of(m) and r["offset"] < start for r in rows)
+
+    def is_start_unclear(self, m: Message) -> bool:
+        """Whether nothing shows if the message was below the target's start."""
+        start, _, _ = self.scans.get(("target", log_of(m)), (-1, -1, False))
+        lower = any(n[:3] == m[:3] and n[3] < m[3] for n in self.known["target"])
+        begun = any(log_of(line) == log_of(m) for line in self.kinds["assign"])
+        return start > 0 and not lower and not begun
 
     def is_superseded(self, m: Message, cluster: str) -> bool:
         """Whether a compacted log lacks the message and has a later one with its key."""

@@ -3,6 +3,7 @@
 `model/ledger.py` defines the format and `model/run_folder.py` reads it; this module writes it.
 
 Rules:
+- Every line of the commit log is chained to the one before (`model/commit_chain.py`).
 - A commit is durable: files and their folders are flushed to the disk before a commit returns.
 - A folder stays readable wherever its writers die. An incomplete last line of the commit log is
   ignored; a segment that is not in the commit log does not exist.
@@ -22,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self
 
+from shoal.model.commit_chain import START, CommitMark, chain_line, follow_chain, read_mark
 from shoal.model.errors import UsageError
 from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, TABLES
 from shoal.model.run_folder import (
@@ -31,6 +33,7 @@ from shoal.model.run_folder import (
     RUN_FILE,
     RunFolder,
     read_commits,
+    read_plan,
 )
 from shoal.workload.control import Commit, CommitLine, await_commit
 
@@ -57,17 +60,19 @@ class CommitLog:
         _lock(self._file, run_dir)
         _drop_partial_line(self._file)
         _flush_folder(run_dir)
+        self._mark = _find_mark(self.path)
 
     def append(self, line: CommitLine) -> None:
         """Add one line; it is durable when this returns. A missing `at_us` is added."""
         if line.get("kind") not in COMMIT_KINDS:
             raise UsageError(f"{line.get('kind')!r:.40} is not a kind of line of the commit log")
         stamped = {"at_us": time.time_ns() // 1000, **line}
-        text = json.dumps(stamped, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
-        if len(text) > LONGEST_LINE_BYTES:
-            raise UsageError(f"a line of {len(text)} bytes is too long for the commit log")
         with self._lock:
+            text, mark = chain_line(stamped, self._mark)
+            if len(text) > LONGEST_LINE_BYTES:
+                raise UsageError(f"a line of {len(text)} bytes is too long for the commit log")
             _write_all(self._file, text)
+            self._mark = mark
             os.fsync(self._file)
 
     async def append_in_thread(self, line: CommitLine) -> None:
@@ -164,6 +169,15 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _find_mark(path: Path) -> CommitMark:
+    """The mark after the last line of a commit log."""
+    mark = START
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            mark = follow_chain(text, {"line": number}, mark, f"{path}: line {number}")
+    return mark
+
+
 def _lock(file: int, run_dir: Path) -> None:
     """Lock the commit log until it is closed or the process ends."""
     try:
@@ -225,6 +239,26 @@ def update_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
     fresh.replace(run_dir / RUN_FILE)
     _flush_folder(run_dir)
+
+
+def close_run(run_dir: Path, state: str, **more: Any) -> None:
+    """Write to `run.json` how the run has ended, and the last line of its commit log."""
+    log = run_dir / COMMITS_FILE
+    text = _last_line(log)
+    mark = read_mark(text, str(log)) if text else START
+    plan = {**read_plan(run_dir), **more, "state": state, "commit_log": mark.to_json()}
+    update_run(run_dir, plan)
+
+
+def _last_line(path: Path) -> bytes:
+    """The last complete line of a commit log; empty if it has none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 2 * LONGEST_LINE_BYTES))
+            whole = file.read().rpartition(b"\n")[0]
+    except FileNotFoundError:
+        return b""
+    return whole.rpartition(b"\n")[2] + b"\n" if whole else b""
 
 
 def open_run(run_dir: Path) -> LedgerFolder:
