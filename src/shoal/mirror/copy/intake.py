@@ -21,7 +21,7 @@ from typing import Annotated, Self
 
 from shoal.client.consume.isolation import BatchKind
 from shoal.mirror.copy.depth import DEEP, RAW, RAW_ABOVE_BYTES, DepthGauge
-from shoal.mirror.copy.rebatch import BatchGroup, Rebatcher
+from shoal.mirror.copy.rebatch import BatchGroup, JoinedFront, Rebatcher
 from shoal.mirror.copy.rewrite import dense_copy, records_from
 from shoal.mirror.handlers import BatchHandler, RecordColumns, as_batch, as_columns
 from shoal.mirror.offsets.offset_map import OffsetSpan
@@ -127,6 +127,24 @@ class Intake:
                 return False
             gauge.note(1, *first)
         return not gauge.is_deep
+
+    def joins(self, records: memoryview) -> bool:
+        """Whether tiny batches at the front of a record set are joined."""
+        rebatcher, gauge = self.rebatcher, self.gauge
+        if rebatcher is None or rebatcher.keeps_offsets or self.handler is not None:
+            return False
+        # One batch alone may stay as it is.
+        first = first_plain(records)
+        has_more = first is not None and first[0] < len(records)
+        return has_more and (gauge is None or (gauge.has_begun and gauge.is_deep))
+
+    def join(self, records: memoryview, position: int) -> JoinedFront:
+        """Gather the tiny batches at the front of a record set; see `joins`."""
+        assert self.rebatcher is not None  # noqa: S101 - for the type checker
+        joined = self.rebatcher.join_front(records, position)
+        for group in joined.groups:
+            self._count(group)
+        return joined
 
     def take(
         self, batch: Batch, kind: BatchKind, position: int, stored_format: int

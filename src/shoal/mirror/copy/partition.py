@@ -382,12 +382,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
         """
         self.last_stable_offset = last_stable_offset
         self.fetched_ms = now_ms
-        take, accept = self.intake.take, self.delivery.accept
-        before, size_bytes = self.position, 0
-        batches = -len(self.queue.batches)
-        if self.parked is None and self.intake.passes_on(records):
-            size_bytes = self.delivery.pass_on(records)
-        batches += len(self.queue.batches)
+        take, before = self.intake.take, self.position
+        size_bytes, batches = self._take_front(records)
         classify = AbortedFilter(aborted).classify
         try:
             for batch, stored_format in read_batches(records[size_bytes:]):
@@ -402,7 +398,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
                     except HandlerFailed as error:
                         self.park(str(error), _FIX_HANDLER)
                     else:
-                        if not groups or all(map(accept, groups)):
+                        if not groups or self._accept_all(groups):
                             self.position = next_offset
         except WireError as error:
             self._on_damaged_batch(self.position, error)
@@ -412,10 +408,39 @@ class PartitionCopier(Generic[DeliveryT_co]):
             self.flush()
         return True
 
+    def _take_front(self, records: memoryview) -> tuple[int, int]:
+        """Process the usual batches at the front of a record set; returns their bytes and number.
+
+        Nearly all batches are large and passed on, or tiny and joined, in one pass.
+        """
+        if self.parked is not None:
+            return 0, 0
+        if self.intake.passes_on(records):
+            before = len(self.queue.batches)
+            size_bytes = self.delivery.pass_on(records)
+            return size_bytes, len(self.queue.batches) - before
+        if not self.intake.joins(records):
+            return 0, 0
+        joined = self.intake.join(records, self.position)
+        for epoch, offset in joined.epochs:
+            self.epochs.note(epoch, offset)
+        if self._accept_all(joined.groups):
+            self.position = joined.next_offset
+        return joined.size_bytes, joined.batches
+
+    def _accept_all(self, groups: Iterable[BatchGroup]) -> bool:
+        """Queue groups; False if one cannot be: the partition is parked in front of it."""
+        for group in groups:
+            if not self.delivery.accept(group):
+                # What was gathered behind it is dropped, and does not count as copied.
+                self.position = min(self.position, group.source_offset)
+                return False
+        return True
+
     def flush(self) -> bool:
         """In deep mode: queue the gathered records as one or more batches; False if that fails."""
         group = self.intake.flush()
-        return group is None or self.delivery.accept(group)
+        return group is None or self._accept_all((group,))
 
     def queue_pieces(
         self, batch: Batch, group: BatchGroup, number: int, spans: list[OffsetSpan]

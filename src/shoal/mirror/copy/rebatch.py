@@ -49,6 +49,16 @@ class BatchGroup(NamedTuple):
     source_batches: int = 1
 
 
+class JoinedFront(NamedTuple):
+    """What became of the tiny batches at the front of a record set."""
+
+    groups: list[BatchGroup]  # that are complete now
+    size_bytes: int
+    batches: int
+    next_offset: int
+    epochs: list[tuple[int, int]]  # leader epochs that begin there, with their first offset
+
+
 @dataclass(slots=True)
 class Rebatcher:
     """Gathers the records of one partition for new batches."""
@@ -95,6 +105,31 @@ class Rebatcher:
         if self._joiner.size >= limit or self._finished:
             groups.append(self.take())
         return groups
+
+    def join_front(self, records: memoryview, position: int) -> JoinedFront:
+        """Gather the tiny batches at the front of a record set, all in one pass.
+
+        The others, and a single batch that may stay whole, are for `add`.
+        """
+        data, limit, at = bytes(records), self.rules.batch_size_bytes, 0
+        groups: list[BatchGroup] = []
+        epochs: list[tuple[int, int]] = []
+        batches = 0
+        wanted = self.rules.compression_type
+        while True:
+            run = self._joiner.add_tiny(data, at, position, limit)
+            if run.joined:
+                if not self._sources:
+                    self.source_offset = run.first
+                at, batches, epochs = run.end, batches + run.joined, epochs + run.epochs
+                position = self.next_offset = run.last + 1
+                self._whole, self._sources = None, self._sources + run.joined
+                self._codec = Codec.NONE if wanted == KEEP else CODECS[wanted]
+                self._extend_spans([OffsetSpan(run.first, run.joined, run.joined)])
+            if run.is_full:
+                groups.append(self.take())
+            elif not run.joined:
+                return JoinedFront(groups, at, batches, position, epochs)
 
     def _gather(self, parts: Iterable[Part]) -> None:
         limit, joiner = self.rules.batch_size_bytes, self._joiner

@@ -17,9 +17,18 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from shoal.wire.batch import CODEC_MASK, HEADER_SIZE, TIMESTAMP_TYPE_BIT, Batch
+from shoal.wire.batch import (
+    CHECKED_START,
+    CODEC_MASK,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    Batch,
+)
 from shoal.wire.errors import Malformed, Truncated
 from shoal.wire.records.compression import Codec, decompress
+from shoal.wire.records.crc import crc32c
 from shoal.wire.records.records import (
     DEFAULT_LIMIT_BYTES,
     LEAST_RECORD_SIZE,
@@ -41,10 +50,16 @@ def _varint(value: int) -> bytes:
 _TABLE_SIZE: Final = 1 << 13
 _VARINTS: Final = [_varint(value) for value in range(_TABLE_SIZE)]
 _BYTES: Final = [bytes((value,)) for value in range(256)]
+_CONTINUED: Final = 0x80  # of a byte of a varint: another one follows
 _INT64_LEAST: Final = -(1 << 63)
 _INT64_MOST: Final = (1 << 63) - 1
 # From the first record of a batch to any other, so that the distance of any two fits.
 _MAX_AGE_MS: Final = 1 << 61
+# Of a batch with one record: offset, length, leader epoch, magic, CRC, attributes, last delta, base
+# timestamp and record count; and the first bytes of the record.
+_TINY: Final = struct.Struct(">qiibIhiq22xi5B")
+# So that the length of its record takes at most two bytes.
+_LARGEST_TINY: Final = 2000
 # Base offset, attributes, last offset delta, base and maximum timestamp, record count.
 _FIELDS: Final = struct.Struct(">q13xhiqq14xi")
 
@@ -137,6 +152,18 @@ def read_source(batch: Batch, from_offset: int = 0) -> SourceBatch:
     return SourceBatch(parts, base_offset, next_offset, codec, is_plain, len(data))
 
 
+class TinyRun(NamedTuple):
+    """Batches of one record each that were joined, at the offsets from `first` to `last`."""
+
+    first: int
+    last: int
+    joined: int  # their number
+    end: int  # of their bytes in the record set
+    is_full: bool  # the next one does not fit
+    # The leader epochs that begin in it, with their first offset.
+    epochs: list[tuple[int, int]]
+
+
 @dataclass(slots=True)
 class BatchJoiner:
     """Builds one batch; `size` is that of its records before compression."""
@@ -168,6 +195,71 @@ class BatchJoiner:
         self.size += len(prefix) + length
         self.count += 1
         self._last_delta = delta
+
+    def add_tiny(  # noqa: C901, PLR0912 - without calls, because it is for each record
+        self, data: bytes, position: int, offset: int, limit_bytes: int
+    ) -> TinyRun:
+        """Add the batches of one record each from a position of a record set on, in one pass.
+
+        They have no attributes, and offsets from `offset` on without a gap. The pass ends before
+        any other batch, and before one whose checksum is wrong.
+        """
+        unpack, chunks, varints = _TINY.unpack_from, self._chunks, _VARINTS
+        count, size, first, epochs = self.count, self.size, offset, []
+        base_timestamp, newest = self._base_timestamp, self._max_timestamp
+        last_epoch, is_full, end = -1, False, len(data) - _TINY.size
+        keeps_offsets = self.keeps_offsets
+        while position <= end and not keeps_offsets:
+            at, length, epoch, magic, crc, bits, span, time, records, a, b, c, d, e = unpack(
+                data, position
+            )
+            next_at = position + LENGTH_END + length
+            if bits or span or magic != MAGIC or records != 1 or length > _LARGEST_TINY:
+                break
+            if a < _CONTINUED and not c and not d:  # the length has one byte, and both deltas are 0
+                head, record_length, kind = HEADER_SIZE + 4, a >> 1, b
+            elif a >= _CONTINUED and b < _CONTINUED and not d and not e:
+                head, record_length, kind = HEADER_SIZE + 5, (a & 127 | b << 7) >> 1, c
+            else:
+                break
+            body_size = record_length - 3
+            if (
+                a & 1
+                or body_size < LEAST_RECORD_SIZE - 4
+                or position + head + body_size != next_at
+                or next_at > len(data)
+                or (at != offset if offset != first else not offset <= at < _INT64_MOST)
+                or crc32c(data[position + CHECKED_START : next_at]) != crc
+            ):
+                break
+            if not count:
+                base_timestamp = newest = time
+            age = time - base_timestamp
+            if 0 <= age < _TABLE_SIZE and count < _TABLE_SIZE:
+                deltas = varints[age] + varints[count]
+            elif abs(age) < _MAX_AGE_MS:
+                deltas = _varint(age) + _varint(count)
+            else:
+                break
+            record_length = body_size + len(deltas) + 1
+            prefix = varints[record_length] + _BYTES[kind] + deltas
+            if count and size + len(prefix) + body_size > limit_bytes:
+                is_full = True
+                break
+            if offset == first:
+                first = at
+            if epoch != last_epoch:
+                last_epoch = epoch
+                epochs.append((epoch, at))
+            chunks.append(prefix)
+            chunks.append(data[position + head : next_at])
+            size += len(prefix) + body_size
+            newest = max(newest, time)
+            count, offset, position = count + 1, at + 1, next_at
+        added, self.count, self.size = count - self.count, count, size
+        self._base_timestamp, self._max_timestamp = base_timestamp, newest
+        self._last_delta = count - 1
+        return TinyRun(first, offset - 1, added, position, is_full, epochs)
 
     def accepts(self, timestamp: int) -> bool:
         """Whether a record of this time fits: the deltas of a batch have 64 bits."""
