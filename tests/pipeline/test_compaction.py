@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,55 +86,54 @@ class Killed(Exception):
     """Stands for the end of the process."""
 
 
-def kill_at(step: int) -> Callable[[], None]:
-    """Return what ends the process when it is called for the nth time."""
-    left = [step]
+class Killer:
+    """Ends a compaction at its nth step: a task, a line of the commit log, a deleted file."""
 
-    def count() -> None:
-        left[0] -= 1
-        if left[0] < 0:
+    def __init__(self, step: int) -> None:
+        self._left = step
+
+    def count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
             raise Killed
 
-    return count
+    def run(self, tasks: Sequence[Any], context: AuditContext) -> list[list[TaskPart]]:
+        answers = []
+        for task in tasks:
+            self.count()
+            answers += run_here([task], context)
+        return answers
+
+    def watch(self, patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        """Count the calls of a method."""
+        method = getattr(owner, name)
+
+        def call(*values: Any, **options: Any) -> Any:
+            self.count()
+            return method(*values, **options)
+
+        patch.setattr(owner, name, call)
+
+    def kill(self, run: Path) -> bool:
+        """Compact until the step; whether there was one."""
+        with pytest.MonkeyPatch.context() as patch:
+            self.watch(patch, CommitLog, "append")
+            self.watch(patch, Path, "unlink")
+            try:
+                compact_run(run, self.run, sizes=DIVIDED, least_rows=2)
+            except Killed:
+                return True
+        return False
 
 
-def test_a_kill_at_any_step_leaves_the_same_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_at_any_step_leaves_the_same_run(tmp_path: Path) -> None:
     origin = busy_run().write(tmp_path / "origin", rows_per_segment=40)
-    before, step = judge(origin), 0
-    append, unlink = CommitLog.append, Path.unlink
-    while True:
+    before, step, was_killed = judge(origin), 0, True
+    while was_killed:
         run = tmp_path / str(step)
         shutil.copytree(origin, run)
-        may_go_on = kill_at(step)
-
-        def append_or_die(self: CommitLog, line: dict[str, Any]) -> None:
-            may_go_on()
-            append(self, line)
-
-        def unlink_or_die(self: Path, missing_ok: bool = False) -> None:
-            may_go_on()
-            unlink(self, missing_ok=missing_ok)
-
-        def run_or_die(tasks: Sequence[Any], context: AuditContext) -> list[list[TaskPart]]:
-            answers = []
-            for task in tasks:
-                may_go_on()
-                answers += run_here([task], context)
-            return answers
-
-        with monkeypatch.context() as patch:
-            patch.setattr(CommitLog, "append", append_or_die)
-            patch.setattr(Path, "unlink", unlink_or_die)
-            try:
-                compact_run(run, run_or_die, sizes=DIVIDED, least_rows=2)
-                has_ended = True
-            except Killed:
-                has_ended = False
+        was_killed = Killer(step).kill(run)
         assert judge(run) == before, step
-        if has_ended:
-            break
         compact_run(run, sizes=DIVIDED, least_rows=2)  # continues where the first one ended
         assert judge(run) == before, step
         step += 1

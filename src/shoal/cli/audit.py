@@ -174,7 +174,7 @@ def audit(
     if spark.is_compacting and (len(runs) != 1 or is_remote(runs[0])):
         raise UsageError(
             "--compact takes one run in a folder",
-            remedy="shoal audit --compact RUN, then the others",
+            remedy="compact each: shoal audit --compact RUN",
         )
     if spark.early_only:
         from shoal.cli.shared.follow import follow_to_the_end
