@@ -104,8 +104,8 @@ def _compact_many_streams(run_dir: Path, start_spark: "StartSpark", watch: Watch
 
 def compact_ledgers(run_dir: Path, start_spark: "StartSpark", watch: Watch) -> int:
     """Compact ledgers if audits read less then; return how many files were written."""
+    from shoal.experiment.compaction import compact_run, is_worth_compacting
     from shoal.pipeline.cells import run_on
-    from shoal.pipeline.compaction import compact_run, is_worth_compacting
 
     if not is_worth_compacting(run_dir):
         return 0

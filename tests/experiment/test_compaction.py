@@ -16,10 +16,10 @@ from shoal.audit.context import AuditContext
 from shoal.audit.parts import TaskPart
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.regroup import STREAM_TABLES
+from shoal.experiment.compaction import compact_run, is_worth_compacting
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.run_folder import RunFolder
 from shoal.pipeline.audit_job import audit_run
-from shoal.pipeline.compaction import compact_run, is_worth_compacting
 from shoal.pipeline.follow import follow_run
 from shoal.workload.record.ledger import CommitLog, open_run
 from support.audit.chaos import chaotic_runs
