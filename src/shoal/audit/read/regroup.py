@@ -139,8 +139,9 @@ def _write(
     ranges = [(task.edges[number], task.edges[number + 1]) for number, _, _ in bounds]
     mark = {FORMAT_KEY: str(FORMAT).encode(), BUCKETS_KEY: describe_ranges(ranges, partitions)}
     schema = regrouped_schema(task.table).with_metadata(mark)
-    columns = {field.name: _encode(rows[field.name][order], field.type, words) for field in schema}
-    whole = pa.Table.from_arrays(list(columns.values()), schema=schema)
+    # Each column is freed when it is in its new order: a task holds the rows little more than once.
+    columns = [_encode(rows.pop(field.name)[order], field.type, words) for field in schema]
+    whole = pa.Table.from_arrays(columns, schema=schema)
     listed = [f.name for f in schema if pa.types.is_dictionary(f.type) or f.name == "incarnation"]
     deltas = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
     with pq.ParquetWriter(
