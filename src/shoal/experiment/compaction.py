@@ -9,8 +9,8 @@ Rules:
 - A compacted segment stands for consecutive segments of one worker and epoch. It is complete and
   flushed before its line is in the commit log, and each line counts by itself. So whenever this
   ends, the commit log names every row once.
-- The segments that it stands for are deleted after that, and by the next compaction or audit with
-  `--compact` if this one could not.
+- The segments that it stands for are deleted after that; by the next compaction, if this one could
+  not.
 - Nobody may write to the run meanwhile: the lock of the commit log is held.
 """
 
@@ -73,6 +73,9 @@ def compact_run(
     """Compact the ledgers of a run if its audits read less then; return how many files it wrote."""
     directory = directory.absolute()
     if not is_worth_compacting(directory, sizes):
+        if RunFolder.open(directory).is_compacted:
+            with CommitLog(directory):  # an earlier compaction may have been killed at its end
+                remove_replaced_segments(directory)
         return 0
     with CommitLog(directory) as log:
         ledger = open_ledger([directory])
@@ -93,6 +96,10 @@ def compact_run(
 def is_worth_compacting(directory: Path, sizes: Sizes | None = None) -> bool:
     """Whether an audit of these ledgers alone would group their rows by streams first."""
     sizes = sizes or Sizes()
+    folder = RunFolder.open(directory)
+    rows = sum(segment.rows for table in STREAM_TABLES for segment in folder.segments(table))
+    if rows <= sizes.rows_per_cell:  # one task reads all: no footer needs to be opened
+        return False
     ledger = open_ledger([directory])
     division = divide_messages(ledger, build_context(ledger), sizes)
     return needs_regrouping(ledger, division, sizes.reads_per_row)
