@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Floats, Ints
-from shoal.audit.read.buckets import ALL_BUCKETS, BUCKETS
+from shoal.audit.read.buckets import ALL_BUCKETS, split_buckets
 from shoal.audit.read.folder import Ledger, RowGroup
 from shoal.audit.read.read import Piece
 from shoal.audit.tasks import (
@@ -49,7 +49,7 @@ class Division(NamedTuple):
     @property
     def bucket_edges(self) -> list[int]:
         shares = max(self.shares, 1)
-        return [BUCKETS * number // shares for number in range(shares + 1)]
+        return list(split_buckets(shares))
 
 
 def divide(

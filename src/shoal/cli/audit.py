@@ -41,6 +41,7 @@ class _SparkOptions(NamedTuple):
     is_opening: bool
     follow: bool
     early_only: bool
+    is_compacting: bool
 
 
 @click.command()
@@ -100,6 +101,13 @@ class _SparkOptions(NamedTuple):
     help="Judge a run while it runs: print each finding as soon as it is certain"
     " (docs/guides/follow.md), and judge the whole run at its end.",
 )
+@click.option(
+    "--compact",
+    "is_compacting",
+    is_flag=True,
+    help="First group the ledgers of a long run by streams, if it has many: later audits are faster"
+    " (docs/reference/ledgers.md).",
+)
 @click.option("--early-only", is_flag=True, hidden=True)
 @click.option(
     "--master",
@@ -150,7 +158,9 @@ def audit(
 
     URLs are s3a://BUCKET/RUN, s3://, hdfs:// and file://.
     """
-    names = ("verbose", "is_opening", "follow", "early_only")
+    from shoal.audit.read.remote import is_remote
+
+    names = ("verbose", "is_opening", "follow", "early_only", "is_compacting")
     spark = _SparkOptions(master, **{name: others.pop(name) for name in names})
     if is_self_test:
         return _self_test(**others)
@@ -161,6 +171,11 @@ def audit(
         )
     if spark.follow and len(runs) != 1:
         raise UsageError("--follow takes one run", remedy="shoal audit --follow RUN")
+    if spark.is_compacting and (len(runs) != 1 or is_remote(runs[0])):
+        raise UsageError(
+            "--compact takes one run in a folder",
+            remedy="compact each: shoal audit --compact RUN",
+        )
     if spark.early_only:
         from shoal.cli.shared.follow import follow_to_the_end
 
@@ -249,11 +264,14 @@ def _audit_runs(
     from shoal.audit.read.folder import open_ledger
     from shoal.audit.read.remote import store_results
     from shoal.audit.usage import DriverUsage
-    from shoal.experiment.judge import judge_ledger
+    from shoal.experiment.judge import compact_ledgers, judge_ledger
     from shoal.pipeline.audit_job import is_small
     from shoal.report.files import REPORT_FILE
 
     home, url = homes[0]
+    if spark.is_compacting:
+        with show_progress() as watch:
+            compact_ledgers(home.absolute(), start_spark, watch)
     ledger = open_ledger([each.folder.absolute() for each in homes], **given)
     usage = DriverUsage() if spark.verbose else None
     unchanged = "the ledgers are unchanged; judge them again with the same command"

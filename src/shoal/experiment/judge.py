@@ -1,7 +1,9 @@
 """Judges ledgers: writes `result.json` and the report with its twins. Also runs an experiment."""
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from shoal.experiment.run import (
     run_workload,
 )
 from shoal.experiment.spec import ExperimentSpec
+from shoal.model.errors import SystemFailure
 from shoal.model.result import Result
 from shoal.model.run_folder import read_plan
 from shoal.pipeline.audit_job import audit_ledger
@@ -25,8 +28,12 @@ from shoal.report.files import write_report_files
 from shoal.runtime.interrupts import explain_interrupt
 from shoal.telemetry.excerpt import read_excerpt
 
+_log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from shoal.pipeline.session import SessionFuture
+
+    StartSpark = Callable[[], SessionFuture]
 
 
 def judge(
@@ -87,6 +94,25 @@ def _audit(
         return audit_ledger(ledger, started, usage=usage)
 
 
+def _compact_many_streams(run_dir: Path, start_spark: "StartSpark", watch: Watch) -> None:
+    """Compact the ledgers of a long run with many streams; without that it is judged as well."""
+    try:
+        compact_ledgers(run_dir, start_spark, watch)
+    except SystemFailure as error:
+        _log.warning("%s", error)
+
+
+def compact_ledgers(run_dir: Path, start_spark: "StartSpark", watch: Watch) -> int:
+    """Compact ledgers if audits read less then; return how many files were written."""
+    from shoal.experiment.compaction import compact_run, is_worth_compacting
+    from shoal.pipeline.cells import run_on
+
+    if not is_worth_compacting(run_dir):
+        return 0
+    watch(RunProgress("compacting the ledgers"))
+    return compact_run(run_dir, partial(run_on, start_spark().result()))
+
+
 def read_planned_thresholds(run_dirs: Sequence[Path]) -> list[str]:
     """The thresholds in the `run.json` of every folder, in their order."""
     plans = [read_plan(folder) for folder in run_dirs]
@@ -111,4 +137,6 @@ def run_experiment(
         spec, addresses=addresses, run_dir=run_dir, watch=watch, location=location, faults=faults
     )
     with explain_interrupt(f"the ledgers are complete; judge them with: shoal audit {run_dir}"):
+        if spec.workers.on_spark:
+            _compact_many_streams(run_dir, lambda: session, watch)
         return judge([run_dir], session=session if spec.workers.on_spark else None, watch=watch)

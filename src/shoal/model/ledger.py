@@ -267,6 +267,8 @@ OPEN: Final = 2
 # Values of `phase` in lines of kind `fault`.
 FAULT_PHASES: Final = ("begin", "end")
 
+COMPACTED: Final = "compacted"  # a kind of line
+
 # Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`, and with
 # `line` and `check` of the chain.
 # - lease:   worker, epoch, host      the worker may run; a newer epoch fences the older;
@@ -275,6 +277,8 @@ FAULT_PHASES: Final = ("begin", "end")
 #            sequences below `until` may have been sent, even if nothing else records them
 # - segment: worker, epoch, table, number, path, rows
 #            a sealed file, `path` relative to the run folder
+# - compacted: worker, epoch, table, number, last, path, rows
+#            a file with the rows of the segments `number` to `last`, which are deleted
 # - drained: producer, incarnation, topic, lane, group
 #            a marker sent after the lane's last message arrived at that group
 # - foreign: worker, cluster, count   records of other runs or of other programs
@@ -289,6 +293,7 @@ COMMIT_KINDS: Final = (
     "lease",
     "reserve",
     "segment",
+    COMPACTED,
     "drained",
     "foreign",
     "ended",

@@ -24,7 +24,14 @@ from typing import Any, Final, Self
 
 from shoal.model.commit_chain import REMEDY, START, CommitMark, follow_chain
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import CHAINED_SINCE, COMMIT_KINDS, FORMAT, NO_INCARNATION, read_format
+from shoal.model.ledger import (
+    CHAINED_SINCE,
+    COMMIT_KINDS,
+    COMPACTED,
+    FORMAT,
+    NO_INCARNATION,
+    read_format,
+)
 from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES, PROMISES
 
 Json = dict[str, Any]
@@ -34,9 +41,11 @@ Check = Callable[[str, Any], Iterator[Problem]]
 RUN_FILE: Final = "run.json"
 COMMITS_FILE: Final = "commits.jsonl"
 LEDGER_FOLDER: Final = "ledger"
+COMPACTED_SUFFIX: Final = ".compacted.parquet"  # of segments that stand for others
 
 LARGEST_RUN_FILE_BYTES: Final = 64 * 1024 * 1024
 LONGEST_LINE_BYTES: Final = 1024 * 1024
+_MOST_REPLACED: Final = 10_000_000  # segments by one
 
 _ACKS: Final = ("all", "-1", "0", "1")
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
@@ -74,11 +83,45 @@ class RunFolder:
         return cls(run_dir, plan, commits)
 
     def segments(self, table: str) -> list[LedgerSegment]:
-        """The committed segments of one table, by worker, epoch and number."""
-        lines = (line for line in self.commits if line["kind"] == "segment")
-        found = [self._segment(line) for line in lines if line.get("table") == table]
-        by_key = {(each.worker, each.epoch, each.number): each for each in found}
-        return [by_key[key] for key in sorted(by_key)]
+        """The committed segments of one table, by worker, epoch and number.
+
+        A compacted segment has the place of the first one that it stands for.
+        """
+        return self._segments(table)[0]
+
+    def replaced_segments(self, table: str) -> list[LedgerSegment]:
+        """The segments that compacted ones stand for."""
+        return self._segments(table)[1]
+
+    @property
+    def is_compacted(self) -> bool:
+        return any(line["kind"] == COMPACTED for line in self.commits)
+
+    def _segments(self, table: str) -> tuple[list[LedgerSegment], list[LedgerSegment]]:
+        held: dict[tuple[str, int, int], LedgerSegment] = {}
+        replaced: list[LedgerSegment] = []
+        for line in self.commits:
+            if line["kind"] not in ("segment", COMPACTED) or line.get("table") != table:
+                continue
+            segment = self._segment(line)
+            worker, epoch = segment.worker, segment.epoch
+            if line["kind"] == COMPACTED:
+                numbers = range(segment.number, self._last(line) + 1)
+                own = [held.pop((worker, epoch, n)) for n in numbers if (worker, epoch, n) in held]
+                if sum(each.rows for each in own) != segment.rows:
+                    raise LedgerError(
+                        f"{self.directory}: {segment.path.name} does not have as many rows as the"
+                        " segments that it stands for"
+                    )
+                replaced += own
+            held[worker, epoch, segment.number] = segment
+        return [held[key] for key in sorted(held)], replaced
+
+    def _last(self, line: Json) -> int:
+        last = line.get("last")
+        if not isinstance(last, int) or last - line["number"] not in range(_MOST_REPLACED):
+            raise LedgerError(f"{self.directory}: bad compacted line {line!r:.200}")
+        return last
 
     def _segment(self, line: Json) -> LedgerSegment:
         path = PurePosixPath(str(line.get("path")))

@@ -5,7 +5,8 @@ Rules:
   is judged by tasks of the runner that the caller gives, which read its segments.
 - A step judges what new rows touch (`shoal.audit.growth.increments`), so its cost does not grow
   with the run. Judging takes at most a quarter of one core: after a long step comes a long pause.
-- The last step follows the end of the run, so that everything committed is judged.
+- The last step follows the end of the run, so that everything committed is judged. If the run is
+  compacted by then, that is left to the judgement on the whole run.
 - Findings that an earlier follower of this run has raised are not raised again. What it knew is
   read from its last snapshot (`shoal.audit.growth.keeper`), which is written after the events.
 """
@@ -23,7 +24,7 @@ from shoal.audit.plan import ROWS_PER_CELL
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.errors import LedgerError
 from shoal.model.events import FindingSeen
-from shoal.model.run_folder import RUN_FILE
+from shoal.model.run_folder import RUN_FILE, RunFolder
 from shoal.pipeline.audit_job import scratch_folder
 from shoal.telemetry.events import EventReader, append_event, now_us
 
@@ -57,7 +58,15 @@ def follow_run(
     has_ended = False
     while True:
         began_s, began_cpu_s = time.monotonic(), time.process_time()
-        for event in _look(growing, follower, large_runner):
+        try:
+            events = _look(growing, follower, large_runner)
+        except LedgerError:
+            # Segments are compacted, and then deleted, after the end of a run: all of it is judged.
+            if not RunFolder.open(run_dir).is_compacted:
+                raise
+            keeper.remove()
+            return
+        for event in events:
             append_event(run_dir, "run", run_dir.name, event)
             report(event)
         if has_ended:

@@ -66,6 +66,11 @@ def bucket_of_streams(streams: Iterable["Stream"], partitions: Partitions) -> In
     return _buckets(producers, topics, _homes(lanes, counts))
 
 
+def split_buckets(shares: int) -> tuple[int, ...]:
+    """Return the edges of ranges of buckets of about the same size."""
+    return tuple(BUCKETS * number // shares for number in range(shares + 1))
+
+
 def describe_ranges(ranges: Iterable[tuple[int, int]], partitions: Partitions) -> bytes:
     """Return the value of `BUCKETS_KEY`: the ranges of the row groups, and what they rest on."""
     return json.dumps({"ranges": list(ranges), "partitions": _digest(partitions)}).encode()

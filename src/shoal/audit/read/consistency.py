@@ -8,7 +8,8 @@ Rules:
 - In a run that has finished every lease has an `ended` line. Standalone commands write none.
 - A file in the ledger folder that no line names was being written when its writer died: there are
   few of them for one worker, epoch and table. Parts of scans are exempt: Spark may try one again,
-  and the files of a lost try are all without a line.
+  and the files of a lost try are all without a line. So are compacted segments: the log still names
+  what they would stand for.
 - A producer that has finished recorded the outcomes of all attempts that its manifests count.
 """
 
@@ -25,7 +26,13 @@ import pyarrow.parquet as pq
 from shoal.model.commit_chain import REMEDY
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import TABLES
-from shoal.model.run_folder import COMMITS_FILE, LEDGER_FOLDER, RUN_FILE, RunFolder
+from shoal.model.run_folder import (
+    COMMITS_FILE,
+    COMPACTED_SUFFIX,
+    LEDGER_FOLDER,
+    RUN_FILE,
+    RunFolder,
+)
 
 # A worker that loses its driver seals what it has once more; several seals may wait for that.
 MOST_UNNAMED: Final = 4
@@ -68,10 +75,12 @@ def open_consistent(directory: Path) -> RunFolder:
 
 
 def _list_files(directory: Path) -> dict[SegmentSeries, set[int]]:
-    """Return the numbers of the segments on the disk."""
+    """Return the numbers of the segments on the disk, as workers name them."""
     found: dict[SegmentSeries, set[int]] = defaultdict(set)
     for table in TABLES:
         for path in (directory / LEDGER_FOLDER / table).glob("*.parquet"):
+            if path.name.endswith(COMPACTED_SUFFIX):
+                continue
             if match := _SEGMENT.fullmatch(path.name):
                 worker, epoch, number = match.groups()
                 found[SegmentSeries(table, worker, int(epoch))].add(int(number))
@@ -82,7 +91,7 @@ def _list_named(folder: RunFolder) -> dict[SegmentSeries, set[int]]:
     """Return the numbers of the segments that the commit log names."""
     found: dict[SegmentSeries, set[int]] = defaultdict(set)
     for table in TABLES:
-        for segment in folder.segments(table):
+        for segment in (*folder.segments(table), *folder.replaced_segments(table)):
             found[SegmentSeries(table, segment.worker, segment.epoch)].add(segment.number)
     return found
 

@@ -62,6 +62,10 @@ class GrowingState:
     names: int = 0  # of pieces
 
 
+class RunCompacted(LedgerError):
+    """Nothing is early any more: the run has ended."""
+
+
 class GrowingLedger:
     """Reads a run folder again and again; each time only what is new."""
 
@@ -86,6 +90,15 @@ class GrowingLedger:
         folder = RunFolder.open(self.directory)
         return sum(each.rows for table in self._tables for each in folder.segments(table))
 
+    def _open_folder(self) -> RunFolder:
+        folder = RunFolder.open(self.directory)
+        if folder.is_compacted:
+            raise RunCompacted(
+                f"the ledgers in {self.directory} were compacted: the run does not grow any more",
+                remedy="judge the whole run: shoal audit RUN",
+            )
+        return folder
+
     def open_segments(self) -> Ledger:
         """Return the ledgers as row groups of their segments, and free what is in memory.
 
@@ -93,7 +106,7 @@ class GrowingLedger:
         """
         state = self.state
         state.blocks.clear()
-        folder = _with_one_clock(RunFolder.open(self.directory))
+        folder = _with_one_clock(self._open_folder())
         state.lines = len(folder.commits)
         self.new_receipts = []
         tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
@@ -114,7 +127,7 @@ class GrowingLedger:
 
         The row groups of new rows do not cross these sequences; a row group never changes.
         """
-        folder = RunFolder.open(self.directory)
+        folder = self._open_folder()
         self.state.lines = len(folder.commits)
         self.new_receipts = []
         for table in self._tables:

@@ -11,6 +11,8 @@ matters across streams (`ORDERED`), the column `position` has the place of each 
 the file, from 0, in ledger order.
 """
 
+import os
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ from shoal.audit.read.read import (
     read_rows,
 )
 from shoal.audit.scratch import scratch_file
+from shoal.model.errors import SystemFailure
 from shoal.model.ledger import BUCKETS_KEY, FORMAT, FORMAT_KEY, ORDERED, POSITION, TABLES
 
 # The tables that name messages.
@@ -53,11 +56,28 @@ class Regroup:
 def regroup(task: Regroup, context: AuditContext) -> list[TaskPart]:
     """Write the rows of the task; return the path of the file and its number of rows."""
     if task.path is not None:
-        rows = write_regrouped(Path(task.path), task, context.source_partitions)
-        return [make_part(PartKind.REGROUPED, [task.number, Path(task.path).name], [rows])]
+        return _write_durably(Path(task.path), task, context)
     assert context.scratch is not None  # noqa: S101 - only with a scratch folder it is planned
     with scratch_file(context.scratch, "regrouped") as path:
         rows = write_regrouped(path, task, context.source_partitions)
+    return [make_part(PartKind.REGROUPED, [task.number, path.name], [rows])]
+
+
+def _write_durably(path: Path, task: Regroup, context: AuditContext) -> list[TaskPart]:
+    """Write a file that is complete once it has its name, whenever the task ends."""
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        rows = write_regrouped(fresh, task, context.source_partitions)
+        with fresh.open("rb") as file:
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        raise SystemFailure(
+            f"the ledgers in {path.parent} cannot be compacted: {error};"
+            " the run is unchanged, and can be judged as it is"
+        ) from error
+    finally:
+        fresh.unlink(missing_ok=True)
     return [make_part(PartKind.REGROUPED, [task.number, path.name], [rows])]
 
 
@@ -119,8 +139,9 @@ def _write(
     ranges = [(task.edges[number], task.edges[number + 1]) for number, _, _ in bounds]
     mark = {FORMAT_KEY: str(FORMAT).encode(), BUCKETS_KEY: describe_ranges(ranges, partitions)}
     schema = regrouped_schema(task.table).with_metadata(mark)
-    columns = {field.name: _encode(rows[field.name][order], field.type, words) for field in schema}
-    whole = pa.Table.from_arrays(list(columns.values()), schema=schema)
+    # Each column is freed when it is in its new order: a task holds the rows little more than once.
+    columns = [_encode(rows.pop(field.name)[order], field.type, words) for field in schema]
+    whole = pa.Table.from_arrays(columns, schema=schema)
     listed = [f.name for f in schema if pa.types.is_dictionary(f.type) or f.name == "incarnation"]
     deltas = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
     with pq.ParquetWriter(

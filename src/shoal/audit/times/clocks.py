@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from shoal.audit.read.folder import Ledger
 from shoal.model.errors import LedgerError
+from shoal.model.ledger import COMPACTED
 
 Skew = tuple[int, int]  # lowest and highest, in microseconds
 
@@ -98,7 +99,7 @@ def _writers(ledger: Ledger) -> dict[str, _Writer]:
         str(folder.directory / str(line["path"])): _writer(number, line)
         for number, folder in enumerate(ledger.folders)
         for line in folder.commits
-        if line["kind"] == "segment"
+        if line["kind"] in ("segment", COMPACTED)
     }
 
 

@@ -59,7 +59,7 @@ class CommitLog:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         _lock(self._file, run_dir)
         _drop_partial_line(self._file)
-        _flush_folder(run_dir)
+        flush_folder(run_dir)
         self._mark = _find_mark(self.path)
 
     def append(self, line: CommitLine) -> None:
@@ -151,7 +151,7 @@ def _write_segment(path: Path, rows: "LedgerRows") -> None:
         os.fsync(file)
     finally:
         os.close(file)
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def _write_all(file: int, content: Any) -> None:
@@ -160,7 +160,7 @@ def _write_all(file: int, content: Any) -> None:
         left = left[os.write(file, left) :]
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Make new files in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -238,7 +238,7 @@ def update_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(run_dir / RUN_FILE)
-    _flush_folder(run_dir)
+    flush_folder(run_dir)
 
 
 def close_run(run_dir: Path, state: str, **more: Any) -> None:

@@ -26,6 +26,8 @@ from shoal.model.ledger import (
     FORMAT,
     FORMAT_KEY,
     NO_INCARNATION,
+    ORDERED,
+    POSITION,
     TABLES,
     columns_of,
     read_format,
@@ -179,8 +181,11 @@ def read_segment(path: Path, table: str) -> pa.Table:
             table_format = read_format(
                 (file.schema_arrow.metadata or {}).get(FORMAT_KEY), str(path)
             )
-            if not file.schema_arrow.equals(arrow_schema(table, table_format)):
+            rows = file.read()
+            if table in ORDERED and POSITION in rows.column_names:  # a compacted segment
+                rows = rows.sort_by(POSITION).drop_columns(POSITION)
+            if not rows.schema.equals(arrow_schema(table, table_format)):
                 raise LedgerError(f"{path} does not have the columns of table {table}")
-            return _in_new_format(file.read(), table)
+            return _in_new_format(rows, table)
     except (OSError, pa.ArrowException) as error:
         raise LedgerError(f"{path} cannot be read as a segment: {error}") from error

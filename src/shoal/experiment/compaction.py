@@ -1,0 +1,178 @@
+"""Compacts the ledgers of a run that has ended: segments once more, grouped by streams.
+
+An audit of a long run with many streams has to bring the rows of some streams together. It does so
+in its scratch folder (`shoal.audit.read.regrouping`), or finds it done: `shoal run` does it at the
+end of a run, so that an audit of it, now or later, reads each row once. Ledgers that audits read in
+the order in which they are anyway are left alone: compaction would only be one more pass.
+
+Rules:
+- A compacted segment stands for consecutive segments of one worker and epoch. It is complete and
+  flushed before its line is in the commit log, and each line counts by itself. So whenever this
+  ends, the commit log names every row once.
+- The segments that it stands for are deleted after that; by the next compaction, if this one could
+  not.
+- Nobody may write to the run meanwhile: the lock of the commit log is held.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from shoal.audit.audit import Sizes, divide_messages, run_here
+from shoal.audit.context import AuditContext, build_context
+from shoal.audit.parts import TaskPart
+from shoal.audit.plan import MOST_SHARES
+from shoal.audit.read.buckets import ALL_BUCKETS, split_buckets
+from shoal.audit.read.folder import Ledger, RowGroup, open_ledger
+from shoal.audit.read.read import RowGroupPiece
+from shoal.audit.read.regroup import ROWS_PER_FILE, STREAM_TABLES, Regroup
+from shoal.audit.read.regrouping import needs_regrouping
+from shoal.model.ledger import COMPACTED
+from shoal.model.run_folder import COMPACTED_SUFFIX, LEDGER_FOLDER, LedgerSegment, RunFolder
+from shoal.pipeline.audit_job import scratch_folder
+from shoal.workload.record.ledger import CommitLog, flush_folder
+
+# Fewer rows are not worth a file with a row group for each range of buckets.
+LEAST_ROWS: Final = 1000 * MOST_SHARES
+
+Runner = Callable[[Sequence[Any], AuditContext], list[list[TaskPart]]]
+
+
+@dataclass(frozen=True)
+class _Portion:
+    """Consecutive segments of one worker and epoch, and the task that writes them as one."""
+
+    segments: tuple[LedgerSegment, ...]
+    task: Regroup
+
+    @property
+    def rows(self) -> int:
+        return sum(segment.rows for segment in self.segments)
+
+    def line(self, at_us: int, directory: Path) -> dict[str, Any]:
+        """Return the line that commits it."""
+        first, last = self.segments[0], self.segments[-1]
+        path = PurePosixPath(Path(str(self.task.path)).relative_to(directory))
+        numbers = {"number": first.number, "last": last.number}
+        name = {"worker": first.worker, "epoch": first.epoch, "table": self.task.table}
+        rows = {"path": str(path), "rows": self.rows}
+        return {"kind": COMPACTED, "at_us": at_us, **name, **numbers, **rows}
+
+
+def compact_run(
+    directory: Path,
+    runner: Runner = run_here,
+    *,
+    sizes: Sizes | None = None,
+    least_rows: int = LEAST_ROWS,
+    rows_per_file: int = ROWS_PER_FILE,
+) -> int:
+    """Compact the ledgers of a run if its audits read less then; return how many files it wrote."""
+    directory = directory.absolute()
+    if not is_worth_compacting(directory, sizes):
+        if RunFolder.open(directory).is_compacted:
+            with CommitLog(directory):  # an earlier compaction may have been killed at its end
+                remove_replaced_segments(directory)
+        return 0
+    with CommitLog(directory) as log:
+        ledger = open_ledger([directory])
+        context = build_context(ledger)
+        remove_replaced_segments(directory)
+        portions = list(_plan(ledger, least_rows, rows_per_file))
+        with scratch_folder(directory) as scratch:
+            runner([portion.task for portion in portions], replace(context, scratch=str(scratch)))
+        for folder in sorted({Path(str(portion.task.path)).parent for portion in portions}):
+            flush_folder(folder)
+        at_us = _end_us(ledger.folders[0])
+        for portion in portions:
+            log.append(portion.line(at_us, directory))
+        remove_replaced_segments(directory)
+    return len(portions)
+
+
+def is_worth_compacting(directory: Path, sizes: Sizes | None = None) -> bool:
+    """Whether an audit of these ledgers alone would group their rows by streams first."""
+    sizes = sizes or Sizes()
+    folder = RunFolder.open(directory)
+    rows = sum(segment.rows for table in STREAM_TABLES for segment in folder.segments(table))
+    if rows <= sizes.rows_per_cell:  # one task reads all: no footer needs to be opened
+        return False
+    ledger = open_ledger([directory])
+    division = divide_messages(ledger, build_context(ledger), sizes)
+    return needs_regrouping(ledger, division, sizes.reads_per_row)
+
+
+def _end_us(folder: RunFolder) -> int:
+    """Return the last time in the commit log: compaction is no event of the run."""
+    times = [line.get("at_us") for line in folder.commits]
+    return max((at_us for at_us in times if isinstance(at_us, int)), default=0)
+
+
+def remove_replaced_segments(directory: Path) -> None:
+    """Delete the segments that compacted ones stand for, and what a killed task left behind."""
+    folder = RunFolder.open(directory)
+    for table in STREAM_TABLES:
+        for left in (directory / LEDGER_FOLDER / table).glob(f"*{COMPACTED_SUFFIX}.*"):
+            left.unlink(missing_ok=True)
+        kept = {segment.path for segment in folder.segments(table)}
+        for segment in folder.replaced_segments(table):
+            if segment.path not in kept:
+                segment.path.unlink(missing_ok=True)
+
+
+def _plan(ledger: Ledger, least_rows: int, rows_per_file: int) -> Iterator[_Portion]:
+    [folder] = ledger.folders
+    number = 0
+    for table in STREAM_TABLES:
+        by_path: dict[str, list[RowGroup]] = defaultdict(list)
+        for group in ledger.tables[table]:
+            by_path[group.piece.path].append(group)
+        for segments in _join_segments(folder.segments(table), by_path, rows_per_file):
+            if sum(segment.rows for segment in segments) >= least_rows:
+                yield _make_portion(folder, (number, table), segments, by_path)
+                number += 1
+
+
+def _join_segments(
+    segments: Sequence[LedgerSegment], groups: Mapping[str, Sequence[RowGroup]], rows_per_file: int
+) -> Iterator[list[LedgerSegment]]:
+    """Return consecutive segments of one worker, epoch and consumer group, up to a size."""
+    portion: list[LedgerSegment] = []
+    origin: tuple[Any, ...] | None = None
+    for segment in segments:
+        own = groups.get(str(segment.path), ())
+        names = {group.group for group in own}
+        is_plain = bool(own) and all(group.buckets == ALL_BUCKETS for group in own)
+        fits = is_plain and len(names) == 1 and not any(_is_renamed(group) for group in own)
+        now = (segment.worker, segment.epoch, *names) if fits else None
+        is_full = sum(each.rows for each in portion) + segment.rows > rows_per_file
+        if portion and (now != origin or is_full):
+            yield portion
+            portion = []
+        if fits:
+            portion.append(segment)
+        origin = now
+    if portion:
+        yield portion
+
+
+def _is_renamed(group: RowGroup) -> bool:
+    """Whether names of a row group mean something else: what is written must be what was."""
+    return isinstance(group.piece, RowGroupPiece) and bool(group.piece.aliases)
+
+
+def _make_portion(
+    folder: RunFolder,
+    name: tuple[int, str],
+    segments: Sequence[LedgerSegment],
+    groups: Mapping[str, Sequence[RowGroup]],
+) -> _Portion:
+    number, table = name
+    first, last = segments[0], segments[-1]
+    file = f"{first.worker}-{first.epoch}-{first.number}-{last.number}{COMPACTED_SUFFIX}"
+    path = folder.directory / LEDGER_FOLDER / table / file
+    pieces = tuple(group.piece for each in segments for group in groups[str(each.path)])
+    edges = split_buckets(MOST_SHARES)
+    return _Portion(tuple(segments), Regroup(number, table, pieces, edges, str(path)))
