@@ -90,7 +90,9 @@ CASES: dict[str, tuple[list[Line], str, str]] = {
 }
 
 
-def judge(tmp_path: Path, lines: list[Line], *, lose: bool = False) -> Result:
+def judge(
+    tmp_path: Path, lines: list[Line], *, lose: bool = False, state: str = "finished"
+) -> Result:
     history = clean_run(lanes=1, count=20, scans=False)
     history.commits += [{"at_us": 5, **line} for line in lines]
     if lose:
@@ -98,7 +100,8 @@ def judge(tmp_path: Path, lines: list[Line], *, lose: bool = False) -> Result:
         receive(history, "p0", 0, 0, offset=0)
     run = history.write(tmp_path / "run")
     plan = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(plan | {"workload": {"messages": 6000}}))
+    plan |= {"workload": {"messages": 6000}, "state": state}
+    (run / "run.json").write_text(json.dumps(plan))
     return audit(open_ledger([run]))
 
 
@@ -111,6 +114,20 @@ def test_the_loss_of_a_worker_is_said_and_judged(lost: str, tmp_path: Path) -> N
     assert stages["producer_to_source"] == verdict
     assert (stages["source_to_target"], stages["log_to_consumers"]) == ("proven", "proven")
     assert Result.from_json(result.to_json()).lost_workers == result.lost_workers
+
+
+@pytest.mark.parametrize(
+    ("state", "clause"),
+    [
+        ("finished", "in order."),
+        ("running", "in order; the run has not ended after 20 of 6,000 attempts."),
+        ("interrupted", "in order; the run was interrupted after 20 of 6,000 attempts."),
+    ],
+)
+def test_a_run_that_was_killed_or_stopped_says_so(state: str, clause: str, tmp_path: Path) -> None:
+    result = judge(tmp_path, [], state=state)
+    assert result.verdict == "proven"
+    assert result.sentence == f"All 20 acknowledged messages were delivered, {clause}"
 
 
 def test_a_lost_worker_is_in_the_result(tmp_path: Path) -> None:

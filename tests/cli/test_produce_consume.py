@@ -324,6 +324,21 @@ def test_what_is_refused_takes_no_folder(
     assert wait_for_output(produce(cluster, topic, folder, "--messages", 3))["ok"] == 3
 
 
+def test_topics_that_do_not_exist_are_created_on_request(
+    cluster: LiteCluster, tmp_path: Path
+) -> None:
+    name = f"new{time.time_ns()}"
+    sent = wait_for_output(
+        produce(cluster, name, tmp_path / "p", "--create-topics", 3, "--messages", 30)
+    )
+    assert sent["ok"] == 30
+    assert len(records_of(cluster, name)) >= 30
+    again = produce(cluster, name, tmp_path / "q", "--create-topics", 5, "--messages", 30)
+    assert wait_for_output(again)["ok"] == 30
+    missing = produce(cluster, "nowhere", tmp_path / "r", "--messages", 1)
+    assert "--create-topics 4 creates it" in wait_for_output(missing, 2)
+
+
 def test_bad_input_gets_one_message(cluster: LiteCluster, tmp_path: Path) -> None:
     missing = wait_for_output(produce(cluster, "nowhere", tmp_path / "a", "--messages", 1), code=2)
     assert "topic nowhere does not exist" in missing

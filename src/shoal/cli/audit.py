@@ -111,7 +111,8 @@ class _SparkOptions(NamedTuple):
 @click.option("--early-only", is_flag=True, hidden=True)
 @click.option(
     "--master",
-    help="Spark master of the audit.  [default: this process for a small run, else Spark here]",
+    help="Spark master of the audit of runs."
+    "  [default: this process for a small run, else Spark here]",
 )
 @click.option(
     "--self-test",
@@ -182,6 +183,11 @@ def audit(
         with _offer_spark(master) as start_spark:
             follow_to_the_end(Path(runs[0]), start_spark, is_child=True)
         return ExitCode.PROVEN
+    if master and not runs:
+        raise UsageError(
+            "--master is for runs: histories of other tools are judged in this process",
+            remedy="leave out --master",
+        )
     wanted = parse(thresholds)
     if histories:
         return _audit_histories(histories, wanted, output)

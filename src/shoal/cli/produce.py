@@ -64,6 +64,13 @@ def _common_options(command: Command) -> Command:
             shell_complete=complete_topics,
         ),
         click.option(
+            "--create-topics",
+            "new_partitions",
+            type=click.IntRange(min=1),
+            metavar="PARTITIONS",
+            help="Create topics that do not exist, with so many partitions.",
+        ),
+        click.option(
             "--use-message-headers",
             is_flag=True,
             help="Put the identity of a message into headers; consumers detect it.",
@@ -145,7 +152,12 @@ def produce(
     with show_reports(_format_producer, "attempts") as view:
         summary = asyncio.run(
             produce_standalone(
-                spec, _properties(rest), lanes=lanes, folder=folder, on_progress=view
+                spec,
+                _properties(rest),
+                lanes=lanes,
+                new_partitions=rest["new_partitions"],
+                folder=folder,
+                on_progress=view,
             )
         )
     shown = summary.to_json() | {"run": run, "ledger": str(folder)}
@@ -223,6 +235,7 @@ def consume(
         duration_s=rest["duration"],
         idle_s=rest["idle"],
         messages=rest["messages"],
+        new_partitions=rest["new_partitions"],
     )
     label = run or f"read-{uuid.uuid4().hex[:8]}"
     folder = ledger or runs_dir / f"{label}-{_file_name(name)}-{_file_name(group)}"

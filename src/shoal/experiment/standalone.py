@@ -18,14 +18,17 @@ Rules:
 import asyncio
 import math
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.cluster.metadata import ClusterMetadata
+from shoal.client.errors import KafkaError
 from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import describe_invocation, sum_latencies
 from shoal.model.errors import ShoalError, UsageError
@@ -34,6 +37,7 @@ from shoal.model.run_folder import RUN_FILE, read_plan
 from shoal.runtime.processes import machine_clock
 from shoal.runtime.tasks import run_awaited
 from shoal.telemetry.run_events import Outcome, RunEvents
+from shoal.wire.error_codes import Code
 from shoal.workload.control import LocalControl
 from shoal.workload.envelope import topic_code, topic_hash
 from shoal.workload.receive.compacted import find_compacted_topics
@@ -51,6 +55,9 @@ from shoal.workload.record.recorder import Recorder
 from shoal.workload.send.producer import ProducerSummary, make_writer, produce
 from shoal.workload.specs import ConsumerSpec, ProducedTopic, ProducerSpec, StartingPoint
 
+# How long a topic that was created may take to be in the metadata.
+_TOPIC_APPEARS_S: Final = 10.0
+
 Json = dict[str, Any]
 OnProgress = Callable[[Mapping[str, Any]], None]
 
@@ -65,6 +72,7 @@ class ReadOptions:
     duration_s: float | None = None
     idle_s: float | None = None  # stop when nothing has arrived for this long
     messages: int | None = None
+    new_partitions: int | None = None  # of topics that do not exist; None: they must exist
 
 
 async def produce_standalone(
@@ -72,15 +80,18 @@ async def produce_standalone(
     properties: Mapping[str, str],
     *,
     lanes: int | None,
+    new_partitions: int | None = None,
     folder: Path,
     on_progress: OnProgress,
 ) -> ProducerSummary:
     """Send what the spec says; of its topics only the names are used.
 
     `lanes` is the number of partitions of the target topics; None: as many as the source has.
+    Topics that do not exist are created with `new_partitions`; None: they must exist.
     """
     async with Client({**properties, **spec.client_properties()}) as client:
-        cluster = await _require_topics(client, [topic.name for topic in spec.topics])
+        names = [topic.name for topic in spec.topics]
+        cluster = await _require_topics(client, names, new_partitions)
         sizes = {t.name: len(cluster.topics[t.name].partitions) for t in spec.topics}
         topics = tuple(ProducedTopic(name, size, lanes or size) for name, size in sizes.items())
         spec = replace(spec, topics=topics)
@@ -129,7 +140,7 @@ async def consume_standalone(
     if not spec.run:
         _refuse_used_folder(folder)
     async with Client({**properties, **spec.client_properties()}) as client:
-        cluster = await _require_topics(client, list(options.topics))
+        cluster = await _require_topics(client, list(options.topics), options.new_partitions)
         points = await _starting_points(client, cluster, options)
         if not spec.run and options.from_start:
             starts = {point.log: point.offset for point in points}
@@ -224,15 +235,34 @@ class _StopCondition:
         return await task
 
 
-async def _require_topics(client: Client, names: list[str]) -> ClusterMetadata:
+async def _require_topics(
+    client: Client, names: list[str], new_partitions: int | None
+) -> ClusterMetadata:
+    """Return the metadata of topics; those that do not exist are created, if the user wants it."""
     cluster = await client.metadata(names)
-    missing = [name for name in names if not cluster.topics[name].partitions]
+    missing = _list_missing(cluster, names)
+    if missing and new_partitions is not None:
+        try:
+            await client.admin.create_topics([NewTopic(name, new_partitions) for name in missing])
+        except KafkaError as error:
+            if error.code != Code.TOPIC_ALREADY_EXISTS:  # the other end has just created it
+                raise
+        deadline_s = time.monotonic() + _TOPIC_APPEARS_S
+        while missing and time.monotonic() < deadline_s:
+            await asyncio.sleep(0.1)
+            cluster = await client.metadata(names)
+            missing = _list_missing(cluster, names)
     if missing:
         raise UsageError(
             f"topic {', '.join(missing)} does not exist on this cluster",
-            remedy="create it first, e.g. kafka-topics.sh --create --topic NAME --partitions 4",
+            remedy="--create-topics 4 creates it with 4 partitions; so does Kafka's"
+            " kafka-topics.sh --create --topic NAME --partitions 4",
         )
     return cluster
+
+
+def _list_missing(cluster: ClusterMetadata, names: list[str]) -> list[str]:
+    return [name for name in names if not cluster.topics[name].partitions]
 
 
 async def _starting_points(

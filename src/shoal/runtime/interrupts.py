@@ -11,6 +11,7 @@ Rules:
 - Everything happens in the main thread; in any other these functions do nothing.
 """
 
+import atexit
 import os
 import signal
 import threading
@@ -55,6 +56,17 @@ class Interrupts:
 
 
 _installed: list[Interrupts] = []
+
+
+def _keep_exit_code() -> None:
+    """Ignore further signals while the interpreter ends: it resets handlers before its end."""
+    for number in SIGNALS:
+        if isinstance(getattr(signal.getsignal(number), "__self__", None), Interrupts):
+            signal.signal(number, signal.SIG_IGN)
+
+
+# Registered at import, so that nearly all other clean-up runs before it.
+atexit.register(_keep_exit_code)
 
 
 @contextmanager

@@ -156,9 +156,12 @@ class ProcessMirror:
 
     def check(self) -> None:
         if self._should_run and not self.is_running():
+            how = "not started" if self._process is None else self._process.exit_description()
             raise SystemFailure(
-                f"the mirror exited before the run ended: {log_excerpt(self.log_file)}",
-                remedy=f"its log is {self.log_file}",
+                f"the mirror exited before the run ended ({how}); its"
+                f" log ends with: {log_excerpt(self.log_file)}",
+                remedy=f"its log is {self.log_file}; judge what the run has recorded with: shoal"
+                f" audit {self._folder}",
             )
 
     def usage(self) -> Usage | None:

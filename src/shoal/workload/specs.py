@@ -108,13 +108,24 @@ class ProducerSpec(JsonSpec):
     # The first message number, by topic: where the reservations from before a restart end.
     first_numbers: Annotated[dict[str, int], "first_numbers"] = field(default_factory=dict)
 
+    def _refuse_bad_numbers(self) -> None:
+        numbers = {
+            "the rate": self.rate_per_s,
+            "the rate at the begin of the ramp": self.ramp_from,
+            "the duration": self.duration_s,
+            "the drain time-out": self.drain_timeout_s,
+            "the burst": self.burst_s,
+            "the pause": self.pause_s,
+            "the ramp": self.ramp_s,
+        }
+        for name, number in numbers.items():
+            if number is not None and not math.isfinite(number):
+                raise ConfigError(f"{name} must be a finite number, not {number}")
+        if self.rate_per_s <= 0:
+            raise ConfigError(f"the rate must be above 0, not {self.rate_per_s}")
+
     def __post_init__(self) -> None:
-        times = (self.duration_s, self.drain_timeout_s, self.burst_s, self.pause_s, self.ramp_s)
-        numbers = (self.rate_per_s, self.ramp_from, *times)
-        if not all(math.isfinite(n) for n in numbers if n is not None) or self.rate_per_s <= 0:
-            raise ConfigError(
-                f"rates and times must be finite numbers, and a rate above 0: {numbers}"
-            )
+        self._refuse_bad_numbers()
         if self.acks not in (-1, 0, 1):
             raise ConfigError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
         if self.idempotent and self.acks != -1:

@@ -1,5 +1,7 @@
 """Workers that a run lost without planning it: what they left unsent proves nothing.
 
+Also what the sentence says of a run that was killed or stopped: it is judged as far as it went.
+
 Rules:
 - A producer or consumer is lost if its last lease ended as `lost` or `failed`. One that was
   restarted is not, and neither is one that a fault of the run killed.
@@ -53,11 +55,12 @@ class WorkerLosses:
     workers: tuple[LostWorker, ...] = ()
     is_load_unsent: bool = False
     asked: int | None = None  # messages, where `run.json` says it
+    ending: str = ""  # what became of a run that did not finish
 
     def describe(self, attempts: int) -> str:
-        """A clause on who was lost, and how far the run came; "" if nobody was."""
+        """A clause on who was lost, and how far the run came; "" if it finished with all."""
         if not self.workers:
-            return ""
+            return self._describe_ending(attempts)
         text = ", ".join(map(str, self.workers[:MOST_NAMED]))
         if len(self.workers) > MOST_NAMED:
             text += f" and {len(self.workers) - MOST_NAMED:,} more"
@@ -67,10 +70,18 @@ class WorkerLosses:
             return f"{text}, so not all was sent"
         return f"{text}, so {attempts:,} of {self.asked:,} messages were attempted"
 
+    def _describe_ending(self, attempts: int) -> str:
+        if self.ending and self.asked is not None and attempts < self.asked:
+            return f"{self.ending} after {attempts:,} of {self.asked:,} attempts"
+        return self.ending
+
+
+_ENDINGS: Final = {"running": "the run has not ended", "interrupted": "the run was interrupted"}
+
 
 def find_worker_losses(folders: Iterable[RunFolder]) -> WorkerLosses:
     lost: list[LostWorker] = []
-    is_unsent, asked = False, None
+    is_unsent, asked, ending = False, None, ""
     for folder in folders:
         ends = _list_last_ends(folder.commits)
         producers = _count_reserved(folder.commits)
@@ -78,10 +89,11 @@ def find_worker_losses(folders: Iterable[RunFolder]) -> WorkerLosses:
         lost += own
         if own and any(ends.get(name, {}).get("reason") != "finished" for name in producers):
             is_unsent = True
+        ending = ending or _ENDINGS.get(str(folder.plan.get("state")), "")
         workload = folder.plan.get("workload")
         messages = workload.get("messages") if isinstance(workload, Mapping) else None
         asked = messages if isinstance(messages, int) else asked
-    return WorkerLosses(tuple(lost), is_unsent, asked)
+    return WorkerLosses(tuple(lost), is_unsent, asked, ending)
 
 
 def _list_last_ends(commits: Sequence[Json]) -> dict[str, Json]:
