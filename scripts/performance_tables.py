@@ -236,9 +236,33 @@ def _render_pacing(result: Result) -> list[str]:
     return _table([f"{key.removesuffix('_us')}, µs" for key in keys], rows)
 
 
+def _render_checkouts(result: Result) -> list[str]:
+    rows = [
+        (
+            case["case"],
+            "{:.3f} ({:.3f} to {:.3f})".format(case["ratio"], *case["ratio_interval"]),
+            _number(statistics.median(case["new_cpu_s"])),
+            _number(statistics.median(case["old_cpu_s"])),
+            len(case["new_cpu_s"]),
+            _number(case["load_average"][0]),
+        )
+        for case in result["cases"]
+    ]
+    heads = (
+        "case",
+        "CPU, new / old (95 % interval)",
+        f"CPU s, {result['new']}",
+        f"CPU s, {result['old']}",
+        "pairs",
+        "load at the end",
+    )
+    return _table(heads, rows)
+
+
 RENDERERS: dict[str, Callable[[Result], list[str]]] = {
     "audit": _render_pairs,
     "audit_growth": _render_pairs,
+    "checkouts": _render_checkouts,
     "columnar_decode": _render_pairs,
     "consumer": _render_pairs,
     "lite_bulk": _render_bulk,

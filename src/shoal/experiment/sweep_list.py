@@ -29,7 +29,7 @@ def describe_sweep(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Json:
     repeats = plan.get("repeats")
     combinations = prod(len(values) for values in parameters.values()) if parameters else 0
     verdicts = Counter(run["verdict"] or "none" for run in runs)
-    # Between two of its runs only the lock of its folder tells that it goes on.
+    # Between two of its runs only the lock of its folder shows that it continues.
     is_running = any(run["state"] == "running" for run in runs) or _is_locked(folder / LOCK_FILE)
     done = sum(run["state"] == "finished" and run["verdict"] is not None for run in runs)
     planned = combinations * repeats if isinstance(repeats, int) else 0

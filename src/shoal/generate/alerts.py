@@ -22,7 +22,7 @@ _BURN_RATES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AlertRule:
     """An alert, or a recorded series if it has no severity."""
 
     name: str
@@ -32,7 +32,7 @@ class Rule:
     for_: str = ""
 
 
-def build_rules() -> list[Rule]:
+def build_rules() -> list[AlertRule]:
     return [
         *_list_recording_rules(),
         *_availability(),
@@ -43,12 +43,12 @@ def build_rules() -> list[Rule]:
     ]
 
 
-def _list_recording_rules() -> list[Rule]:
+def _list_recording_rules() -> list[AlertRule]:
     windows = dict.fromkeys(window for _, *both, _ in _BURN_RATES for window in both)
     failed = "shoal_broker_failed_produce_requests_total"
     attempted = "shoal_broker_produce_requests_total"
     rates = [
-        Rule(
+        AlertRule(
             f"{_FAILED}{window}",
             f"sum(rate({failed}[{window}])) / (sum(rate({attempted}[{window}])) > 0)",
             f"share of refused partitions in Produce requests over {window}",
@@ -57,12 +57,12 @@ def _list_recording_rules() -> list[Rule]:
     ]
     return [
         *rates,
-        Rule(
+        AlertRule(
             "shoal:group_lag_records:sum",
             "sum by (group, topic) (shoal_group_lag_records)",
             "lag of a group in a topic",
         ),
-        Rule(
+        AlertRule(
             "shoal:mirror_lag_records:sum",
             "sum by (mirror) (shoal_mirror_lag_records)",
             "lag of a mirror",
@@ -70,9 +70,9 @@ def _list_recording_rules() -> list[Rule]:
     ]
 
 
-def _availability() -> list[Rule]:
+def _availability() -> list[AlertRule]:
     return [
-        Rule(
+        AlertRule(
             f"ShoalProduceErrorsBurn{long.title()}",
             f"{_FAILED}{long} > {factor * _BUDGET:g} and {_FAILED}{short} > {factor * _BUDGET:g}",
             f"producers are refused at {factor:g} times the error budget of {_BUDGET:.1%}, over "
@@ -83,50 +83,50 @@ def _availability() -> list[Rule]:
     ]
 
 
-def _cluster() -> list[Rule]:
+def _cluster() -> list[AlertRule]:
     return [
-        Rule(
+        AlertRule(
             "ShoalBrokerDown",
             "shoal_broker_up == 0",
             "a broker does not serve",
             "ticket",
             "1m",
         ),
-        Rule(
+        AlertRule(
             "ShoalOfflinePartitions",
             "shoal_offline_partitions > 0",
             "partitions have no leader",
             "page",
             "1m",
         ),
-        Rule(
+        AlertRule(
             "ShoalUnderMinIsrPartitions",
             "shoal_under_min_isr_partitions > 0",
             "partitions refuse acks=all: too few replicas are in sync",
             "page",
             "1m",
         ),
-        Rule(
+        AlertRule(
             "ShoalUnderReplicatedPartitions",
             "shoal_under_replicated_partitions > 0",
             "partitions lack in-sync replicas",
             "ticket",
             "5m",
         ),
-        Rule(
+        AlertRule(
             "ShoalUncleanElection",
             "increase(shoal_unclean_leader_elections_total[10m]) > 0",
             "a replica that may lack acknowledged records was elected",
             "page",
         ),
-        Rule(
+        AlertRule(
             "ShoalNoActiveController",
             "shoal_controller_active < 0",
             "no controller is active: partitions do not fail over",
             "page",
             "1m",
         ),
-        Rule(
+        AlertRule(
             "ShoalBackgroundFailures",
             "increase(shoal_broker_background_failures_total[10m]) > 0",
             "background work of a broker failed unexpectedly; see its log",
@@ -135,9 +135,9 @@ def _cluster() -> list[Rule]:
     ]
 
 
-def _groups() -> list[Rule]:
+def _groups() -> list[AlertRule]:
     return [
-        Rule(
+        AlertRule(
             "ShoalGroupStuck",
             "min_over_time(shoal:group_lag_records:sum[15m]) > 0 and "
             "sum by (group, topic) (changes(shoal_group_committed_offset[15m])) == 0",
@@ -147,35 +147,35 @@ def _groups() -> list[Rule]:
     ]
 
 
-def _mirrors() -> list[Rule]:
+def _mirrors() -> list[AlertRule]:
     return [
-        Rule(
+        AlertRule(
             "ShoalMirrorLagging",
             "max by (mirror) (shoal_mirror_lag_seconds) > 300",
             "a mirror is more than 5 minutes behind",
             "ticket",
             "5m",
         ),
-        Rule(
+        AlertRule(
             "ShoalMirrorStuck",
             "min_over_time(shoal:mirror_lag_records:sum[10m]) > 0 and "
             "increase(shoal_mirror_records_total[10m]) == 0 and shoal_mirror_paused == 0",
             "a mirror has lag and has copied nothing for 10 minutes",
             "page",
         ),
-        Rule(
+        AlertRule(
             "ShoalMirrorParked",
             "shoal_mirror_parked_partitions > 0",
             "partitions of a mirror are not copied until somebody acts",
             "page",
         ),
-        Rule(
+        AlertRule(
             "ShoalMirrorLostRecords",
             "increase(shoal_mirror_lost_offsets_total[10m]) > 0",
             "the source deleted records before they were copied",
             "page",
         ),
-        Rule(
+        AlertRule(
             "ShoalMirrorDisplaced",
             "increase(shoal_mirror_displaced_batches_total[10m]) > 0",
             "another producer writes to a target of the mirror",
@@ -184,9 +184,9 @@ def _mirrors() -> list[Rule]:
     ]
 
 
-def _runs() -> list[Rule]:
+def _runs() -> list[AlertRule]:
     return [
-        Rule(
+        AlertRule(
             "ShoalRecordsLost",
             "shoal_records_lost_total > 0",
             "acknowledged records were certainly lost",
@@ -195,7 +195,7 @@ def _runs() -> list[Rule]:
     ]
 
 
-def render_rules(rules: list[Rule]) -> str:
+def render_rules(rules: list[AlertRule]) -> str:
     """The rules as a file of Prometheus, in YAML."""
     lines = [
         "# Written by shoal generate alerts.",
@@ -209,11 +209,11 @@ def render_rules(rules: list[Rule]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _recording(rule: Rule) -> list[str]:
+def _recording(rule: AlertRule) -> list[str]:
     return [f"  - record: {rule.name}", f"    expr: {_quote(rule.expression)}"]
 
 
-def _alert(rule: Rule) -> list[str]:
+def _alert(rule: AlertRule) -> list[str]:
     lines = [f"  - alert: {rule.name}", f"    expr: {_quote(rule.expression)}"]
     if rule.for_:
         lines.append(f"    for: {rule.for_}")

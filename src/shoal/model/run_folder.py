@@ -89,7 +89,7 @@ class RunFolder:
         """
         return self._segments(table)[0]
 
-    def replaced_segments(self, table: str) -> list[LedgerSegment]:
+    def list_replaced_segments(self, table: str) -> list[LedgerSegment]:
         """The segments that compacted ones stand for."""
         return self._segments(table)[1]
 
@@ -173,7 +173,7 @@ def read_commits(run_dir: Path, plan: Mapping[str, Any] | None = None) -> list[J
     """
     path = run_dir / COMMITS_FILE
     lines: list[Json] = []
-    mark, named = START, _named_mark(run_dir, plan or {})
+    mark, named = START, _read_last_mark(run_dir, plan or {})
     try:
         with path.open("rb") as file:
             while text := file.readline(LONGEST_LINE_BYTES + 1):
@@ -201,7 +201,7 @@ def read_commits(run_dir: Path, plan: Mapping[str, Any] | None = None) -> list[J
     return lines
 
 
-def _named_mark(run_dir: Path, plan: Mapping[str, Any]) -> CommitMark:
+def _read_last_mark(run_dir: Path, plan: Mapping[str, Any]) -> CommitMark:
     """Return the line that `run.json` names as the last of a run that has ended."""
     mark = plan.get("commit_log")
     if mark is not None:

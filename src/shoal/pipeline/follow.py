@@ -47,7 +47,7 @@ def follow_run(
 ) -> None:
     """Judge a run until it is over; `is_over` waits that many seconds, at most, and says so.
 
-    `notify` is told what becomes of the state of an earlier follower.
+    `notify` gets a sentence about what became of the state of an earlier follower.
     """
     while not (run_dir / RUN_FILE).exists():
         if is_over(WAIT_FOR_RUN_S):

@@ -59,7 +59,7 @@ class SegmentSeries(NamedTuple):
 
 def open_consistent(directory: Path) -> RunFolder:
     """Open a run folder; `LedgerError` if it contradicts itself."""
-    # First the files, because a run that goes on names more of them meanwhile.
+    # First the files, because a run that continues names more of them meanwhile.
     files = _list_files(directory)
     folder = RunFolder.open(directory)
     named = _list_named(folder)
@@ -91,7 +91,7 @@ def _list_named(folder: RunFolder) -> dict[SegmentSeries, set[int]]:
     """Return the numbers of the segments that the commit log names."""
     found: dict[SegmentSeries, set[int]] = defaultdict(set)
     for table in TABLES:
-        for segment in (*folder.segments(table), *folder.replaced_segments(table)):
+        for segment in (*folder.segments(table), *folder.list_replaced_segments(table)):
             found[SegmentSeries(table, segment.worker, segment.epoch)].add(segment.number)
     return found
 

@@ -34,7 +34,7 @@ from shoal.lite.simulation.messages import (
     FetchCall,
     FetchRelease,
     FetchReply,
-    ProduceCall,
+    ProduceMessage,
 )
 from shoal.lite.simulation.partition import SimulatedPartition
 from shoal.lite.simulation.process import Process
@@ -124,7 +124,7 @@ class BrokerProcess(Process):
                 fetcher.on_reply(message)
         elif isinstance(message, FetchRelease):
             self._fetch_server.on_release(sender, message)
-        elif isinstance(message, ProduceCall):
+        elif isinstance(message, ProduceMessage):
             self._on_produce(sender, message)
         elif isinstance(message, ControllerReply):
             asked = self._asked.pop(message.number, None)
@@ -134,7 +134,7 @@ class BrokerProcess(Process):
             self.raft.receive(self.now_ms, sender, message)
             self._settle_raft()
 
-    def _on_produce(self, sender: int, call: ProduceCall) -> None:
+    def _on_produce(self, sender: int, call: ProduceMessage) -> None:
         hosted = self.hosted.get(call.key)
         if hosted is not None:
             hosted.on_produce(sender, call)

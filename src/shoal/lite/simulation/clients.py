@@ -20,7 +20,7 @@ from shoal.lite.simulation.log import header_of
 from shoal.lite.simulation.messages import (
     ControllerCall,
     ControllerReply,
-    ProduceCall,
+    ProduceMessage,
     ProduceReply,
 )
 from shoal.lite.simulation.partition import SimulatedPartition
@@ -119,7 +119,7 @@ class SimulatedProducer(Process):
         if leader == NO_LEADER:
             sending.retry_ms = now_ms + _BACKOFF_MS
             return
-        call = ProduceCall(self.next_call(), self.key, sending.header, self.acks)
+        call = ProduceMessage(self.next_call(), self.key, sending.header, self.acks)
         sending.number = call.number
         sending.until_ms = now_ms + _ANSWER_MS
         self.send(leader, call)

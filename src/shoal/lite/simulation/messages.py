@@ -57,7 +57,7 @@ class FetchRelease:
 
 
 @dataclass(slots=True)
-class ProduceCall:
+class ProduceMessage:
     number: int
     key: Key
     header: BatchHeader

@@ -23,7 +23,7 @@ from shoal.lite.replication.messages import (
     TruncateTo,
 )
 from shoal.lite.simulation.log import SimulatedBatch, SimulatedLog
-from shoal.lite.simulation.messages import ProduceCall, ProduceReply
+from shoal.lite.simulation.messages import ProduceMessage, ProduceReply
 from shoal.lite.simulation.setup import replication_settings
 from shoal.lite.storage.header import BatchHeader
 
@@ -154,7 +154,7 @@ class SimulatedPartition(PartitionShell[SimulatedLog]):
 
     # Producers
 
-    def on_produce(self, client: int, call: ProduceCall) -> None:
+    def on_produce(self, client: int, call: ProduceMessage) -> None:
         produced = _Produced(self, client, call.number)
         try:
             self.leader.check_acks(call.acks)
@@ -183,6 +183,6 @@ class SimulatedPartition(PartitionShell[SimulatedLog]):
         world.judge.will_write(self, batch)
         return batch
 
-    def _answer(self, client: int, call: ProduceCall, reply: ProduceReply) -> None:
+    def _answer(self, client: int, call: ProduceMessage, reply: ProduceReply) -> None:
         if call.acks != 0:
             self.broker.send(client, reply)

@@ -11,7 +11,7 @@ from shoal.lite.simulation.messages import (
     FetchCall,
     FetchRelease,
     FetchReply,
-    ProduceCall,
+    ProduceMessage,
     ProduceReply,
 )
 from shoal.wire.fetch import FetchRequest, PartitionAnswer
@@ -29,7 +29,7 @@ def describe(message: Any) -> str | None:
         return _describe_fetched(message)
     if isinstance(message, FetchRelease):
         return "do not hold the fetch"
-    if isinstance(message, ProduceCall):
+    if isinstance(message, ProduceMessage):
         header = message.header
         return (
             f"produce p{message.key[1]}: {header.record_count} of {header.producer_id} from "

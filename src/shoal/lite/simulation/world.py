@@ -27,7 +27,7 @@ from shoal.lite.simulation.messages import (
     COPIED,
     ControllerCall,
     ControllerReply,
-    ProduceCall,
+    ProduceMessage,
     ProduceReply,
 )
 from shoal.lite.simulation.network import Network
@@ -39,7 +39,7 @@ from shoal.lite.simulation.words import describe
 FIRST_CONTROLLER = 101
 ADMINISTRATOR = 900
 FIRST_PRODUCER = 1001
-_NEVER_COPIED = (ControllerCall, ControllerReply, ProduceCall, ProduceReply)
+_NEVER_COPIED = (ControllerCall, ControllerReply, ProduceMessage, ProduceReply)
 
 
 class ControllerMachine:
@@ -366,7 +366,7 @@ class World:
         self._batches += 1
         return self._batches
 
-    def produce_error(self, call: ProduceCall, code: Code) -> ProduceReply:
+    def produce_error(self, call: ProduceMessage, code: Code) -> ProduceReply:
         return ProduceReply(call.number, code)
 
 
