@@ -47,6 +47,8 @@ class PartKind(StrEnum):
     LATENCY_SECOND = "latency second", "second_and_bucket", "count"
     LATENCY_MAX = "latency max", "second", "us"
     SECOND_PERCENTILES = "second percentiles", "second", "p50", "p99"
+    PACKED_SECONDS = "packed seconds", "counts"  # see `times.seconds`
+    PACKED_LATENCIES = "packed latencies", "latencies"
     LATENCY_BUCKETS = "latency buckets", "bucket", "count"
     FAULT_TIMES = "fault times", "detect", "recover", "drain"
     SLOT_STATS = "slot stats", *SlotColumn.__members__

@@ -38,6 +38,8 @@ GROWS_WITH: Final[Mapping[PartKind, str]] = {
     PartKind.LATENCY_SECOND: "cells * seconds of a cell * buckets of latency",
     PartKind.LATENCY_MAX: _SECONDS,
     PartKind.SECOND_PERCENTILES: "seconds",
+    PartKind.PACKED_SECONDS: "seconds",
+    PartKind.PACKED_LATENCIES: "seconds",
     PartKind.LATENCY_BUCKETS: "buckets of latency",
     PartKind.FAULT_TIMES: "faults",
     PartKind.REGROUPED: "tasks",

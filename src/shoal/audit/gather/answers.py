@@ -21,8 +21,9 @@ from shoal.audit.result.merge import SUMMARY_KINDS
 from shoal.audit.scratch import scratch_file
 from shoal.audit.tasks import Combination
 from shoal.audit.times.durations import measure_durations
-from shoal.audit.times.latency import latency_buckets, percentiles_per_second
+from shoal.audit.times.latency import latency_buckets
 from shoal.audit.times.runs import find_places
+from shoal.audit.times.seconds import pack_counts, pack_latencies, percentiles_per_second
 from shoal.model.errors import LedgerError
 
 ANSWERS_PER_TASK: Final = 8
@@ -82,7 +83,17 @@ def combine_answers(task: Combination, context: AuditContext) -> list[TaskPart]:
     parts = combiner.parts()
     if not task.is_last:
         return keep_answer(parts, context)
-    return [reduced for part in parts for reduced in _reduce(part, task, context)]
+    maxima = {part.label: part for part in parts if part.kind is PartKind.LATENCY_MAX}
+    reduced = [
+        new
+        for part in parts
+        if part.kind is not PartKind.LATENCY_MAX
+        for new in _reduce(part, task, context)
+    ]
+    for part in parts:
+        if part.kind is PartKind.LATENCY_SECOND:
+            reduced += _reduce_latencies(part, maxima.pop(part.label))
+    return [*reduced, *maxima.values()]
 
 
 def _is_wanted(part: TaskPart, task: Combination) -> bool:
@@ -94,9 +105,10 @@ def _is_wanted(part: TaskPart, task: Combination) -> bool:
 def _reduce(part: TaskPart, task: Combination, context: AuditContext) -> Iterable[TaskPart]:
     """Return what the result needs of a part, if that is less than the part."""
     if part.kind is PartKind.LATENCY_SECOND:
-        percentiles = percentiles_per_second(part.rows)
-        yield make_part(PartKind.SECOND_PERCENTILES, part.label, percentiles)
         yield make_part(PartKind.LATENCY_BUCKETS, part.label, latency_buckets(part.rows))
+    elif part.kind is PartKind.SECOND and (packed := pack_counts(part.rows)):
+        label = [*part.label, packed.start, packed.size]
+        yield make_part(PartKind.PACKED_SECONDS, label, packed.values)
     elif part.kind is PartKind.SLOT_STATS:
         windows = window_segments(context, task.faults)
         rows = measure_durations(part.rows, context, windows)
@@ -106,6 +118,19 @@ def _reduce(part: TaskPart, task: Combination, context: AuditContext) -> Iterabl
         yield make_part(PartKind.RANK_PLACES, None, np.concatenate(places))
     else:
         yield part
+
+
+def _reduce_latencies(buckets: TaskPart, maxima: TaskPart) -> Iterable[TaskPart]:
+    """Return the percentiles and the largest latency of each second."""
+    packed = pack_latencies(buckets.rows, maxima.rows)
+    if packed:
+        label = [buckets.label, packed.start, packed.size]
+        yield make_part(PartKind.PACKED_LATENCIES, label, packed.values)
+    else:
+        yield make_part(
+            PartKind.SECOND_PERCENTILES, buckets.label, percentiles_per_second(buckets.rows)
+        )
+        yield maxima
 
 
 def gather_answers(

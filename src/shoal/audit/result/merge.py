@@ -31,8 +31,14 @@ from shoal.audit.rules.loss import STAGE_OF_CAUSE
 from shoal.audit.rules.supersession import merge_latest
 from shoal.audit.stages import STAGE_COUNTS
 from shoal.audit.tasks import UnitName, Unproven
-from shoal.audit.times.latency import latency_buckets, percentiles_per_second
+from shoal.audit.times.latency import latency_buckets
 from shoal.audit.times.runs import REPLICATION, KnownLatencies
+from shoal.audit.times.seconds import (
+    Packed,
+    percentiles_per_second,
+    unpack_counts,
+    unpack_latencies,
+)
 from shoal.model.findings import Finding
 
 Group = str | None
@@ -258,6 +264,19 @@ def _add_slot_stats(totals: Totals, part: TaskPart, _streams: list[Stream]) -> N
     totals.slot_stats[part.label].append(part.rows)
 
 
+def _add_packed_seconds(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    group, name, start, size = part.label
+    rows = unpack_counts(Packed(start, size, part.values))
+    totals.tables[PartKind.SECOND, group, name].append(rows)
+
+
+def _add_packed_latencies(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
+    group, start, size = part.label
+    percentiles, maxima = unpack_latencies(Packed(start, size, part.values))
+    totals.tables[PartKind.SECOND_PERCENTILES, group, ""].append(percentiles)
+    totals.tables[PartKind.LATENCY_MAX, group, ""].append(maxima)
+
+
 def _add_fault_times(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     totals.fault_times[part.label] = part.rows
 
@@ -408,6 +427,8 @@ _TOTAL_KINDS: dict[PartKind, Callable[[Totals, TaskPart, list[Stream]], None]] =
     PartKind.LATENCY_SECOND: _add_table,
     PartKind.LATENCY_MAX: _add_table,
     PartKind.SECOND_PERCENTILES: _add_table,
+    PartKind.PACKED_SECONDS: _add_packed_seconds,
+    PartKind.PACKED_LATENCIES: _add_packed_latencies,
     PartKind.LATENCY_BUCKETS: _add_table,
     PartKind.FAULT_TIMES: _add_fault_times,
     PartKind.BINS: _add_table,

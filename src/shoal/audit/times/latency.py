@@ -14,7 +14,6 @@ from shoal.audit.arrays import (
     Ints,
     counts_of_values,
     highest_by_pair,
-    starts_of_groups,
     sum_by_key,
 )
 
@@ -89,19 +88,6 @@ def maxima_per_second(times_us: Ints, values: Ints) -> Ints:
     start = int(seconds.min(initial=LARGEST))
     table = highest_by_pair(np.zeros_like(seconds), seconds - start, values)
     return np.stack([table[:, 1] + start, table[:, 2]], axis=1)
-
-
-def percentiles_per_second(table: Ints) -> Ints:
-    """Return rows of (second, 50th percentile, 99th), given those of `buckets_per_second`."""
-    seconds = table[:, 0] >> BUCKET_BITS
-    starts = starts_of_groups(seconds)
-    rows = []
-    for own in np.split(table, starts[1:]) if len(starts) else ():
-        buckets = np.stack([own[:, 0] & ((1 << BUCKET_BITS) - 1), own[:, 1]], axis=1)
-        second = int(own[0, 0]) >> BUCKET_BITS
-        found = [bucket_bounds(nearest_rank(buckets, share, 100))[1] for share in (50, 99)]
-        rows.append([second, *found])
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
 def latency_buckets(table: Ints) -> Ints:
