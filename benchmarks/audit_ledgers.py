@@ -121,6 +121,7 @@ def _write_portion(portion: tuple[Path, Shape, int]) -> list[dict[str, Any]]:
                 if kind in ("int32", "int64")
             },
             row_group_size=ROWS_PER_GROUP,
+            write_page_checksum=True,  # as workers do
         )
         line = {"kind": "segment", "at_us": 0, "worker": "w", "epoch": 1, "table": table}
         lines.append({**line, "number": number, "path": path, "rows": content.num_rows})

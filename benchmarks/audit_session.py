@@ -4,6 +4,7 @@ In the harness's words a GB is a million messages: CPU s/GB are CPU seconds per 
 thousands of messages per second.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.audit_ledgers import count_losses
-from benchmarks.harness import Side
+from benchmarks.harness import Side, Work
+from benchmarks.memory import PeakPss
 from shoal.audit.usage import DriverUsage
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.session import start_session, stop_session
@@ -36,6 +38,18 @@ class Audits:
 
     def side(self, folder: Path, messages: int) -> Side:
         return Side(f"shoal {folder.name}", lambda: self._audit(folder, messages), self._pids)
+
+    def side_with_memory(self, folder: Path, messages: int) -> Side:
+        """The same, with the memory of the whole tree: this process, the JVM and the workers."""
+
+        def run() -> Work:
+            with PeakPss() as memory:
+                began_s = time.perf_counter()
+                handled_bytes = self._audit(folder, messages)
+                wall_s = time.perf_counter() - began_s
+            return Work(handled_bytes, wall_s, memory.peak_bytes)
+
+        return Side(f"shoal {folder.name}", run, self._pids, measures_memory=True)
 
     def driver_usage(self, folder: Path) -> DriverUsage:
         """What an audit sends to the driver."""

@@ -1,8 +1,9 @@
-"""The `shoal` data source reads at least as many rows per second as Spark's Kafka connector.
+"""The `shoal` data source reads at least twice the rows per second of Spark's Kafka connector.
 
 Both in one session on two cores, from the same topic of 1 KiB records on the same broker, each
 summing up the lengths of all values; the connector tuned as its users tune it, driver 4g. In
-batch mode (`mode=batches`) ours reads at least 3 times the connector's bytes per second.
+batch mode (`mode=batches`) ours reads at least 2.3 times the connector's bytes per second.
+Every pair of runs must show it.
 
 MB/s are what is judged here; CPU seconds (of the session and its Python, not of the broker) are
 beside them. `python -m benchmarks.data_source RECORDS` takes fewer than 2 million.
@@ -26,6 +27,9 @@ from shoal.systems.clusters import Cluster
 RECORDS = 2_000_000
 RECORD_BYTES = 1024
 BATCH_RECORDS = 512
+# How many times the connector's speed ours must have.
+ROWS_SPEED = 2.0
+BATCHES_SPEED = 2.3
 # https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 TUNED = {
     "kafka.max.partition.fetch.bytes": "8388608",
@@ -35,7 +39,8 @@ TUNED = {
 }
 CLAIM = Claim(
     name="data_source",
-    sentence="Our data source reads as many rows per second as Spark's own, and 3 times the bytes.",
+    sentence="Our data source reads twice the rows per second of Spark's own, and in batch mode"
+    " 2.3 times the bytes.",
     bar=0.0,  # of CPU
     packages=("pyspark", "pyarrow", "numpy", "numba"),
 )
@@ -65,10 +70,17 @@ def cases(session: SparkSession, system: System, topic: str, records: int) -> It
     theirs = Side("Spark's connector", lambda: sum_lengths(connector, "value"), find_jvm)
     conditions = {"records": records, "bytes": RECORD_BYTES, "cores": 2, "broker": system.name}
     ours = Side("shoal, rows", lambda: sum_lengths(rows, "value"), find_jvm)
-    yield Case(f"rows, from {system.name}", ours, theirs, conditions, least_speed=1.0)
+    yield Case(
+        f"rows, from {system.name}",
+        ours,
+        theirs,
+        conditions,
+        least_speed=ROWS_SPEED,
+        needs_every_pair=True,
+    )
     ours = Side("shoal, batches", lambda: sum_lengths(batches, "bytes"), find_jvm)
     name = f"bytes in batch mode, from {system.name}"
-    yield Case(name, ours, theirs, conditions, least_speed=3.0)
+    yield Case(name, ours, theirs, conditions, least_speed=BATCHES_SPEED, needs_every_pair=True)
 
 
 def all_cases(session: SparkSession, records: int) -> Iterator[Case]:

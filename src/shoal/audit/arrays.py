@@ -25,6 +25,16 @@ def full_ints(size: int, value: int = NONE) -> Ints:
     return np.full(size, value, dtype=np.int64)
 
 
+def repeat_value(value: Any, size: int, kind: Any) -> Array:
+    """Return a column of one value, which takes no memory; it cannot be written to."""
+    return np.broadcast_to(np.array(value, dtype=kind), size)
+
+
+def is_repeated_value(values: Array) -> bool:
+    """Whether this is a column of `repeat_value`. Others with one value only are not found."""
+    return values.strides == (0,)
+
+
 def concat_ints(arrays: Sequence[Array]) -> Ints:
     """Concatenate the arrays as 64-bit integers."""
     if len(arrays) == 1:
@@ -54,7 +64,7 @@ def highest_by_pair(first: Ints, second: Ints, value: Ints) -> Ints:
     if not len(first):
         return np.empty((0, 3), dtype=np.int64)
     span = int(second.max()) + 1
-    pairs = first * span + second
+    pairs = second if is_repeated_value(first) and not first[0] else first * span + second
     if int(pairs.max()) < _TABLE_SIZE:
         table = np.full(int(pairs.max()) + 1, -LARGEST)
         np.maximum.at(table, pairs, value)

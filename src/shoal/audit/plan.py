@@ -230,9 +230,10 @@ def plan_offset_cells(
     fewest = sum(high - low for low, high in wanted) // MOST_OFFSET_CELLS + 1
     cells = []
     for own in _pack_ranges(wanted, max(offsets_per_cell, fewest)):
-        attempts, receipts, log = (
-            ledger.footers[table].pieces("offset", own) for table in _MESSAGE_TABLES
+        attempts, receipts = (
+            ledger.footers[table].pieces("offset", own) for table in ("attempts", "receipts")
         )
+        log = ledger.footers["log"].pieces_of(cluster, "offset", own)
         if not (attempts or receipts or log):
             continue
         low, high = own[0][0], own[-1][1]

@@ -7,10 +7,21 @@ acknowledgement (never that of a failed send). A message at two places of one cl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, full_ints, ints, starts_of_groups
+from shoal.audit.arrays import (
+    NONE,
+    Array,
+    Bools,
+    Ints,
+    Rows,
+    concat_ints,
+    full_ints,
+    ints,
+    starts_of_groups,
+)
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import FAILED, OK, OPEN
 
@@ -69,19 +80,21 @@ class Attempts:
     intended_us: Ints
     sent_us: Ints
     acked_us: Ints
+    is_repeated: bool = False  # whether a slot has several rows
 
 
 def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
     """Return one outcome for each slot; of contradictory rows the best, then the earliest."""
-    counts = np.bincount(slots, minlength=1)
-    if counts.max(initial=0) > 1:
+    outcome = np.full(size, NEVER, dtype=np.int8)
+    outcome[slots] = rows["outcome"]
+    is_repeated = int(np.count_nonzero(outcome != NEVER)) < len(slots)
+    if is_repeated:
         by_time = (rows["intended_us"], rows["acked_us"], rows["sent_us"])
         order = np.lexsort((*by_time, _RANK[rows["outcome"]], slots))
         best = order[starts_of_groups(slots[order])]
         rows = {name: column[best] for name, column in rows.items()}
         slots = slots[best]
-    outcome = np.full(size, NEVER, dtype=np.int8)
-    outcome[slots] = rows["outcome"]
+        outcome[slots] = rows["outcome"]
     times = []
     for name in ("intended_us", "sent_us", "acked_us"):
         column = full_ints(size)
@@ -90,7 +103,7 @@ def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
     intended, sent, acked = times
     np.copyto(intended, sent, where=intended == NONE)
     acked[outcome == FAILED] = NONE  # an answer, but not an acknowledgement
-    return Attempts(outcome, intended, sent, acked)
+    return Attempts(outcome, intended, sent, acked, is_repeated)
 
 
 def find_reused_slots(rows: Rows, slots: Ints, columns: Sequence[str]) -> Ints:
@@ -145,20 +158,31 @@ class Places:
     slots: Ints
     places: Ints
 
+    @cached_property
+    def is_single(self) -> bool:
+        """Whether no slot has several places."""
+        return bool((self.slots[1:] > self.slots[:-1]).all())
+
     def first(self, size: int) -> Ints:
         """Return the lowest place of each slot, or NONE."""
+        if self.is_single:
+            return self.last(size)
         found = full_ints(size)
         found[self.slots[::-1]] = self.places[::-1]
         return found
 
     def last(self, size: int) -> Ints:
         """Return the highest place of each slot, or NONE."""
+        if self.is_single and len(self.slots) == size:
+            return self.places
         found = full_ints(size)
         found[self.slots] = self.places
         return found
 
     def copies(self, size: int) -> Ints:
         """Return how many places beyond the first each slot has."""
+        if self.is_single:
+            return np.zeros(size, dtype=np.int64)
         return np.maximum(np.bincount(self.slots, minlength=size) - 1, 0)
 
     def of(self, slot: int) -> Ints:
@@ -166,14 +190,22 @@ class Places:
         return self.places[low:high]
 
 
-def gather_places(slots: Ints, places: Ints, size: int) -> Places:
+def gather_places(evidence: Sequence[tuple[Ints, Ints]], size: int) -> Places:
     """Return each distinct (slot, place) once. Sorts only the slots with several places."""
+    (slots, places), *others = evidence
     one = full_ints(size)
+    one[slots] = places
+    is_simple = int(np.count_nonzero(one != NONE)) == len(slots)
+    # Usually all evidence has a message at the one place where the scan has it.
+    if is_simple and all(bool((one[s] == p).all()) for s, p in others):
+        found = np.flatnonzero(one != NONE)
+        return Places(found, one if len(found) == size else one[found])
+    slots, places = (concat_ints([each[column] for each in evidence]) for column in (0, 1))
     one[slots] = places
     odd = one[slots] != places
     if not odd.any():
         found = np.flatnonzero(one != NONE)
-        return Places(found, one[found])
+        return Places(found, one if len(found) == size else one[found])
     several = np.zeros(size, dtype=np.bool_)
     several[slots[odd]] = True
     single = np.flatnonzero((one != NONE) & ~several)
@@ -210,15 +242,17 @@ class Deliveries:
 
 def gather_deliveries(receipts: Rows, slots: Ints, rows: Ints, size: int) -> Deliveries:
     """Return the deliveries of `rows`; `receipts` and `slots` are those of the whole table."""
-    keys = receipts["key"][rows]
+    is_whole = len(rows) == len(slots)
+    keys = receipts["key"] if is_whole else receipts["key"][rows]
     if len(keys) > 1 and not bool((keys[1:] > keys[:-1]).all()):
         rows = rows[np.argsort(keys, kind="stable")]
-    own = slots[rows]
+        is_whole = False
+    own = slots if is_whole else slots[rows]
     first = full_ints(size)
     first[own[::-1]] = rows[::-1]
-    counts = np.bincount(own, minlength=size)
-    if counts.max(initial=0) <= 1:
+    if np.count_nonzero(first != NONE) == len(own):
         return Deliveries(rows, own, first, len(rows), ints())
+    counts = np.bincount(own, minlength=size)
     again = rows[counts[own] > 1]
     order = np.lexsort((receipts["received_us"][again], slots[again]))
     _settle_first(first, receipts, slots, again[order])

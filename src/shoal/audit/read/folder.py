@@ -10,7 +10,7 @@ Every inconsistency is a `LedgerError` that names the file and the problem.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -61,6 +61,7 @@ class RowGroup:
     ranges: Mapping[str, tuple[int, int]]
     group: str | None = None  # the consumer group, if all rows are of one
     buckets: tuple[int, int] = ALL_BUCKETS  # [low, high) of its streams
+    cluster: str | None = None  # of the log, if all rows are of one
 
 
 class _FooterColumn:
@@ -113,6 +114,13 @@ class Footers:
         """Return the row groups that may have a value in a range [low, high), in ledger order."""
         chosen = self._find(column, ranges, buckets)
         return tuple(self._groups[number].piece for number in chosen.tolist())
+
+    def pieces_of(
+        self, cluster: str, column: str, ranges: Iterable[tuple[int, int]]
+    ) -> tuple[Piece, ...]:
+        """Return those of `pieces` that may have rows of the log of a cluster."""
+        found = (self._groups[n] for n in self._find(column, ranges, ALL_BUCKETS).tolist())
+        return tuple(group.piece for group in found if group.cluster in (None, cluster))
 
     def has_any(self, column: str, low: int, high: int, buckets: tuple[int, int]) -> bool:
         """Whether a row group may have a value in [low, high)."""
@@ -369,10 +377,12 @@ def read_footer(
         group = metadata.row_group(number)
         if group.num_rows:
             ranges = {name: _range(group.column(place)) for name, place in places.items()}
-            only = _only_name(group.column(0)) if schema.names[0] == "group" else None
+            only = _only_name(group.column(0)) if schema.names[0] in ("group", "cluster") else None
             piece = RowGroupPiece(str(path), number, position, aliases)
             own = ALL_BUCKETS if buckets is None else buckets[number]
-            yield RowGroup(piece, group.num_rows, ranges, only, own)
+            found = RowGroup(piece, group.num_rows, ranges, buckets=own)
+            is_log = schema.names[0] == "cluster"
+            yield replace(found, cluster=only) if is_log else replace(found, group=only)
             position += 0 if POSITION in schema.names else group.num_rows
 
 

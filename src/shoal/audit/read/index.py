@@ -13,7 +13,15 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.audit.arrays import Array, Ints, Rows, full_ints, ints
+from shoal.audit.arrays import (
+    Array,
+    Ints,
+    Rows,
+    full_ints,
+    ints,
+    is_repeated_value,
+    repeat_value,
+)
 from shoal.audit.context import Stream, sort_key
 from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary
 
@@ -21,6 +29,8 @@ from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary
 _DENSE_SLOTS_PER_ROW = 4
 _DENSE_SLOTS = 1 << 16
 _TABLE_SIZE = 1 << 22
+_MANY_SLOTS = 4096
+_ANY_LANE = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -49,16 +59,27 @@ class Index:
 
     def topic_of(self, slots: Ints) -> Ints:
         """Return the number of the topic of each slot."""
+        if len(self.topics) == 1:
+            return repeat_value(0, len(slots), np.int64)
         return self.topic_of_stream[self.stream_of(slots)]
 
     def stream_of(self, slots: Ints) -> Ints:
         return slots // self.width if self.width else self.pair_streams[slots]
 
     def sequence_of(self, slots: Ints) -> Ints:
-        return slots % self.width + self.low if self.width else self.pair_sequences[slots]
+        if not self.width:
+            return self.pair_sequences[slots]
+        found = slots // self.width
+        found *= -self.width
+        found += slots  # faster than the remainder
+        found += self.low
+        return found
 
     def count_per_stream(self, slots: Ints) -> Ints:
         """Return how many of these slots each stream has."""
+        if self.width and len(slots) > _MANY_SLOTS and bool((slots[1:] >= slots[:-1]).all()):
+            ends = np.arange(len(self.streams) + 1, dtype=np.int64) * self.width
+            return np.diff(np.searchsorted(slots, ends)).astype(np.int64)
         return np.bincount(self.stream_of(slots), minlength=len(self.streams)).astype(np.int64)
 
     def first_slots(self, limits: Ints) -> Ints:
@@ -113,11 +134,7 @@ def _number_streams(
 ) -> tuple[list[Stream], list[Ints]]:
     """Return all streams in the order of names, and the stream number of each row."""
     words, lanes = max(len(vocabulary), 1), _lane_span(tables)
-    packed = [
-        (t[PRODUCER_NUMBER].astype(np.int64) * words + t["topic"]) * lanes
-        + t["lane"].astype(np.int64) % lanes
-        for t in tables
-    ]
+    packed = [_pack_streams(table, words, lanes) for table in tables]
     span = len(vocabulary.producers) * words * lanes
     distinct = _distinct(packed, span)
     found = [_decode_stream(vocabulary, *divmod(p, lanes)) for p in distinct.tolist()]
@@ -131,6 +148,19 @@ def _number_streams(
     return streams, [numbers[np.searchsorted(distinct, p)] for p in packed]
 
 
+def _pack_streams(table: Rows, words: int, lanes: int) -> Ints:
+    """Return a number for the stream of each row; `lanes` as `_lane_span` says."""
+    producer, topic, lane = (table[name] for name in (PRODUCER_NUMBER, "topic", "lane"))
+    own = lane.astype(np.int64)
+    if lanes == _ANY_LANE:
+        own %= lanes
+    if len(own) and is_repeated_value(producer) and is_repeated_value(topic):
+        own += (int(producer[0]) * words + int(topic[0])) * lanes
+        return own
+    own += (producer.astype(np.int64) * words + topic) * lanes
+    return own
+
+
 def _decode_stream(vocabulary: Vocabulary, packed: int, lane: int) -> Stream:
     number, topic = divmod(packed, len(vocabulary))
     producer, incarnation = vocabulary.producers[number]
@@ -141,7 +171,7 @@ def _lane_span(tables: Sequence[Rows]) -> int:
     """Return the number of lanes to allow for; a garbled lane may be any 32-bit number."""
     low = min((int(t["lane"].min()) for t in tables if len(t["lane"])), default=0)
     high = max((int(t["lane"].max()) for t in tables if len(t["lane"])), default=0)
-    return high + 1 if low >= 0 else 1 << 32
+    return high + 1 if low >= 0 else _ANY_LANE
 
 
 def _lane(packed: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.arrays import Array, Bools, Rows
+from shoal.audit.arrays import Array, Bools, Rows, is_repeated_value, repeat_value
 from shoal.model.commit_chain import REMEDY
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import NO_INCARNATION, POSITION, TABLES
@@ -141,13 +141,26 @@ class Within(NamedTuple):
     column: str
     ranges: Sequence[tuple[int, int]]
 
+    def find(self, values: Array) -> Array | None:
+        """Return the numbers of the rows to keep; None: all."""
+        low, high = self.ranges[0] if self.ranges else (0, 0)
+        is_one = len(self.ranges) == 1 and len(values) > 0
+        if is_one and low <= int(values.min()) and int(values.max()) < high:
+            return None
+        mask = self.mask(values)
+        return None if mask.all() else np.flatnonzero(mask)
+
     def mask(self, values: Array) -> Bools:
         kept: Bools
-        if len(self.ranges) == 1:
-            low, high = self.ranges[0]
-            kept = (values >= low) & (values < high)
+        lows, highs = np.array(self.ranges, dtype=np.int64).reshape(-1, 2).T
+        if len(values) and len(lows) > 1:
+            near = (lows <= values.max()) & (highs > values.min())
+            lows, highs = lows[near], highs[near]
+        if not len(lows):
+            kept = np.zeros(len(values), dtype=np.bool_)
+        elif len(lows) == 1:
+            kept = (values >= lows[0]) & (values < highs[0])
         else:
-            lows, highs = np.array(self.ranges, dtype=np.int64).T
             place = np.searchsorted(lows, values, side="right") - 1
             kept = (place >= 0) & (values < highs[np.maximum(place, 0)])
         return kept
@@ -178,11 +191,16 @@ def read_rows(
             rows[POSITION] = _positions(piece, rows, stored[0])
         if PRODUCER_NUMBER in chunks:
             rows[PRODUCER_NUMBER] = _number_producers(rows, vocabulary)
-        mask = within.mask(rows[within.column]) if within else None
-        kept_rows = None if mask is None or mask.all() else np.flatnonzero(mask)
+        kept_rows = within.find(rows[within.column]) if within else None
         for name, kept in chunks.items():
-            kept.append(rows[name] if kept_rows is None else rows[name][kept_rows])
+            kept.append(rows[name] if kept_rows is None else _choose(rows[name], kept_rows))
     return {name: _whole(arrays, NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
+
+
+def _choose(values: Array, rows: Array) -> Array:
+    if is_repeated_value(values):
+        return repeat_value(values[0], len(rows), values.dtype)
+    return values[rows]
 
 
 def in_ledger_order(rows: Rows) -> Rows:
@@ -212,7 +230,7 @@ def _number_producers(columns: Rows, vocabulary: Vocabulary) -> Array:
     if len(producer) and _is_constant(producer) and _is_constant(incarnation):
         name = vocabulary.names[producer[0]]
         code = vocabulary.producer_code(name, int(incarnation[0]))
-        return np.full(len(producer), code, np.int32)
+        return repeat_value(code, len(producer), np.int32)
     numbers = np.empty(len(producer), np.int32)
     rows: Any = slice(None)
     while len(producer):
@@ -229,12 +247,18 @@ def _number_producers(columns: Rows, vocabulary: Vocabulary) -> Array:
 
 
 def _is_constant(values: Array) -> bool:
+    if is_repeated_value(values):
+        return True
     return bool(values[0] == values[-1]) and bool((values == values[0]).all())
 
 
 def _whole(arrays: list[Array], kind: type[np.generic]) -> Array:
     if len(arrays) == 1:
         return arrays[0]
+    if arrays and all(len(each) and is_repeated_value(each) for each in arrays):
+        first = arrays[0][0]
+        if all(each[0] == first for each in arrays):
+            return repeat_value(first, sum(map(len, arrays)), kind)
     return np.concatenate(arrays) if arrays else np.empty(0, kind)
 
 
@@ -252,7 +276,11 @@ def _read_piece(
     piece: RowGroupPiece, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
 ) -> Rows:
     try:
-        with pq.ParquetFile(piece.path, memory_map=True, page_checksum_verification=True) as file:
+        # As a file that is open already: to find out where a path leads takes long.
+        with (
+            pa.memory_map(piece.path) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
             group = file.metadata.row_group(piece.number)
             names = file.schema_arrow.names
             columns = [name for name in columns if name != POSITION or name in names]
@@ -271,7 +299,7 @@ def _read_piece(
     rows = {name: _plain(table.column(name), partial(code, name), piece.path) for name in varying}
     for name, value in same.items():
         number = code(name, value) if types[name] == "dictionary" else value
-        rows[name] = np.full(group.num_rows, number, NUMPY_TYPES[types[name]])
+        rows[name] = repeat_value(number, group.num_rows, NUMPY_TYPES[types[name]])
     return rows
 
 
@@ -298,9 +326,8 @@ def _plain(column: Any, code: Callable[[str], int], path: str) -> Array:
     """Return one column as numbers."""
     if column.null_count:
         raise LedgerError(f"{path} contains null values")
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # an empty column stays chunked
-        array = pa.concat_arrays(array.chunks) if array.chunks else pa.array([], array.type)
+    chunks = column.chunks
+    array = chunks[0] if len(chunks) == 1 else _join_chunks(chunks, column.type)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         array = array.dictionary_encode()
     if not pa.types.is_dictionary(array.type):
@@ -308,6 +335,10 @@ def _plain(column: Any, code: Callable[[str], int], path: str) -> Array:
         return values
     own = np.array([code(name) for name in array.dictionary.to_pylist()], np.int32)
     if len(own) == 1:
-        return np.full(len(array), own[0], np.int32)
+        return repeat_value(own[0], len(array), np.int32)
     indices: Array = array.indices.to_numpy(zero_copy_only=False)
     return own[indices] if len(own) else indices
+
+
+def _join_chunks(chunks: list[Any], kind: Any) -> Any:
+    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, concat_ints, ints
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, ints, is_repeated_value
 from shoal.audit.context import AuditContext, Cluster, Extent
 from shoal.audit.read.buckets import ALL_BUCKETS, bucket_of_rows
 from shoal.audit.read.evidence import (
@@ -150,6 +150,8 @@ class CellView:
     @cached_property
     def refused(self) -> Bools:
         """Which slots the client itself reported as failed."""
+        if not (self.attempts.outcome == FAILED).any():
+            return np.zeros(self.size, dtype=np.bool_)
         rows, by_error = self.attempt_rows, np.ones(self.size, dtype=np.bool_)
         if not self.context.is_history:
             by_error = self._mark(self.attempt_slots[rows["error"] != 0])
@@ -294,9 +296,7 @@ class CellView:
 
     def _places(self, cluster: Cluster) -> Places:
         scan = self.source_scan if cluster == "source" else self.target_scan
-        evidence = [scan, *self.indirect_evidence(cluster)]
-        slots, places = (concat_ints([e[i] for e in evidence]) for i in (0, 1))
-        return gather_places(slots, places, self.size)
+        return gather_places([scan, *self.indirect_evidence(cluster)], self.size)
 
     @cached_property
     def source_places(self) -> Places:
@@ -367,7 +367,10 @@ class CellView:
         return self._broken("target")
 
     def _broken(self, cluster: Cluster) -> Bools:
-        own = (self.log["cluster"] == self.words.code(cluster)) & ~self.log["intact"]
+        intact = self.log["intact"]
+        if not len(intact) or (is_repeated_value(intact) and intact[0]):
+            return np.zeros(self.size, dtype=np.bool_)
+        own = (self.log["cluster"] == self.words.code(cluster)) & ~intact
         return self._mark(self.log_slots[own])
 
     # ------------------------------------------------------------ consumers
@@ -377,7 +380,8 @@ class CellView:
         return self._mark(self.receipt_slots)
 
     def deliveries(self, group: str) -> Deliveries:
-        rows = np.flatnonzero(self.receipts["group"] == self.words.code(group))
+        groups = self.receipts["group"]
+        rows = np.flatnonzero(groups == self.words.code(group))
         return gather_deliveries(self.receipts, self.receipt_slots, rows, self.size)
 
     # ------------------------------------------------------------ order

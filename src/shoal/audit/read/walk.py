@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.audit.arrays import Array, Bools, Ints, ends_of_groups, full_ints, ints, starts_of_groups
+from shoal.audit.arrays import Array, Bools, Ints, full_ints, ints, is_repeated_value
 from shoal.audit.columns import StepColumn
 from shoal.audit.context import AuditContext
 from shoal.audit.parts import PartKind, TaskPart, make_part
@@ -50,7 +50,7 @@ READERS: dict[str, type[GroupReaderKey | LogReaderKey]] = {
 }
 _NAMES = {"group", "consumer", "topic", "cluster"}
 _TABLE_SIZE = 1 << 22
-_RADIX = 1 << 16  # numpy sorts 16-bit numbers in linear time
+_RADIX = ((1 << 8, np.uint8), (1 << 16, np.uint16))  # numpy sorts these in linear time
 
 
 def walk(task: LedgerWalk, context: AuditContext) -> list[TaskPart]:
@@ -62,23 +62,28 @@ def walk(task: LedgerWalk, context: AuditContext) -> list[TaskPart]:
     if not len(offset):
         return []
     reader = number_rows([rows[name] for name in columns])
-    small = reader.astype(np.uint16) if int(reader.max()) < _RADIX else reader
-    order = np.argsort(small, kind="stable")
-    reader, offset = reader[order], offset[order]
-    starts, ends = starts_of_groups(reader), ends_of_groups(reader)
-    same = reader[1:] == reader[:-1]
-    fall = np.flatnonzero(same & (offset[1:] <= offset[:-1]))
+    sizes = np.bincount(reader)
+    kind = next((kind for most, kind in _RADIX if len(sizes) <= most), np.int64)
+    order = np.argsort(reader.astype(kind), kind="stable")
+    offset = offset[order]
+    ends = np.cumsum(sizes) - 1
+    starts = ends - sizes + 1
+    is_fall = offset[1:] <= offset[:-1]
+    is_fall[ends[:-1]] = False  # from one reader to the next
+    fall = np.flatnonzero(is_fall)
+    faller = np.searchsorted(ends, fall)
     reader_columns = [  # of `StepColumn`, without the least fall
         offset[starts],
         offset[ends],
         np.minimum.reduceat(offset, starts),
         np.maximum.reduceat(offset, starts),
-        np.bincount(reader[fall], minlength=len(starts)),
+        np.bincount(faller, minlength=len(starts)),
     ]
     least_fall = np.zeros((len(starts), 2), dtype=np.int64)
     # The least fall is written last, so it stays.
-    falling = fall[np.lexsort((offset[fall + 1], offset[fall]))[::-1]]
-    least_fall[reader[falling]] = np.stack([offset[falling], offset[falling + 1]], axis=1)
+    from_last = np.lexsort((offset[fall + 1], offset[fall]))[::-1]
+    falling = fall[from_last]
+    least_fall[faller[from_last]] = np.stack([offset[falling], offset[falling + 1]], axis=1)
     names = [
         [words.names[rows[c][row]] if c in _NAMES else int(rows[c][row]) for c in columns]
         for row in order[starts].tolist()
@@ -91,12 +96,14 @@ def walk(task: LedgerWalk, context: AuditContext) -> list[TaskPart]:
         )
     ]
     if task.table == "receipts":
-        jump = np.flatnonzero(same & (offset[1:] > offset[:-1] + 1))
+        is_jump = offset[1:] > offset[:-1] + 1
+        is_jump[ends[:-1]] = False
+        jump = np.flatnonzero(is_jump)
         if task.control_ranges and len(jump):
             topic, partition = (rows[name][order][jump] for name in ("topic", "partition"))
             passed = (offset[jump] + 1, offset[jump + 1])
             jump = jump[~_ControlRanges(task, context, words).cover(topic, partition, passed)]
-        steps = np.stack([reader[jump], offset[jump], offset[jump + 1]], axis=1)
+        steps = np.stack([np.searchsorted(ends, jump), offset[jump], offset[jump + 1]], axis=1)
         parts.append(make_part(PartKind.JUMPS, task.number, steps))
     return parts
 
@@ -187,6 +194,8 @@ def number_rows(columns: list[Array]) -> Ints:
     """Return a small number for each distinct combination of the columns."""
     numbers, span = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
+        if is_repeated_value(column):
+            continue
         low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
         if low == high:
             continue  # a constant column distinguishes nothing
@@ -207,6 +216,8 @@ def _compact(values: Ints) -> Ints:
         return ranks
     seen = np.zeros(span, dtype=np.bool_)
     seen[values] = True
+    if seen.all():
+        return values
     rank = full_ints(span)
     rank[seen] = np.arange(np.count_nonzero(seen))
     return rank[values]

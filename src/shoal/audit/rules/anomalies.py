@@ -50,7 +50,7 @@ class _ListedFinding(NamedTuple):
     group: str | None
     finding: Finding
     slots: Ints  # a slot may occur several times
-    received_us: Ints | None  # of each slot of the cell
+    deliveries: Deliveries | None
 
 
 @dataclass
@@ -64,9 +64,9 @@ class AnomalyRows:
         group: str | None,
         finding: Finding,
         slots: Ints,
-        received_us: Ints | None = None,
+        deliveries: Deliveries | None = None,
     ) -> None:
-        self._found.append(_ListedFinding(group, finding, slots, received_us))
+        self._found.append(_ListedFinding(group, finding, slots, deliveries))
 
     def write(
         self, view: CellView, outcome: Array, kind: PartKind = PartKind.ANOMALY_FILE
@@ -87,11 +87,13 @@ class AnomalyRows:
             yield make_part(kind, [name, str(path), view.cell.low], [len(whole)])
 
 
-def find_receive_times(view: CellView, deliveries: Deliveries) -> Ints:
-    """Return when each slot was first received; NONE if never."""
-    times_us = full_ints(view.size)
-    slots = np.flatnonzero(deliveries.delivered)
-    times_us[slots] = view.receipts["received_us"][deliveries.first[slots]]
+def _find_receive_times(view: CellView, deliveries: Deliveries | None, slots: Ints) -> Ints:
+    """Return when each of the slots was first received; NONE if never."""
+    times_us = full_ints(len(slots))
+    if deliveries is not None:
+        first = deliveries.first[slots]
+        was_received = np.flatnonzero(first != NONE)
+        times_us[was_received] = view.receipts["received_us"][first[was_received]]
     return times_us
 
 
@@ -112,8 +114,7 @@ class _Columns:
             target = view.target_places.first(view.size)[slots]
         outcomes = self.outcome[slots].tolist()
         times = view.attempts
-        never = full_ints(len(slots))
-        received = never if found.received_us is None else found.received_us[slots]
+        received = _find_receive_times(view, found.deliveries, slots)
         size = len(slots)
         arrays = [
             pa.array([found.group] * size, pa.string()),

@@ -113,7 +113,7 @@ def _find_reused(view: CellView, outcome: Array) -> Ints:
     A history may repeat a line, so there the offsets must differ. A ledger has one row for each
     attempt; two identical rows are one row of a folder that was given twice.
     """
-    if not view.context.acknowledged:
+    if not view.context.acknowledged or not view.attempts.is_repeated:
         return ints()
     columns = ("offset",) if view.context.is_history else ("offset", "sent_us", "acked_us")
     slots = find_reused_slots(view.attempt_rows, view.attempt_slots, columns)
@@ -198,10 +198,22 @@ def _repeat_by_copies(copies: Ints) -> Ints:
 
 def _write_doubtful(view: CellView, recorder: CellRecorder, cluster: Cluster) -> None:
     """Write offsets at which indirect evidence has a message that the scan does not have."""
-    scan = view.source_scan if cluster == "source" else view.target_scan
-    scanned = gather_places(*scan, view.size).first(view.size)
+    is_source = cluster == "source"
+    scan = view.source_scan if is_source else view.target_scan
+    known = view.source_places if is_source else view.target_places
+    in_scan = view.in_source if is_source else view.in_target
+    # A message with one place in all that is in the scan has it there.
+    is_open = ~in_scan
+    if not known.is_single:
+        is_open |= known.copies(view.size) > 0
+    scanned: Ints | None = None
     for slots, places in view.indirect_evidence(cluster):
-        doubtful = offset_of(places[scanned[slots] != places])
+        rows = np.flatnonzero(is_open[slots])
+        if not len(rows):
+            continue
+        if scanned is None:
+            scanned = gather_places([scan], view.size).first(view.size)
+        doubtful = offset_of(places[rows][scanned[slots[rows]] != places[rows]])
         if len(doubtful):
             recorder.write(PartKind.DOUBTFUL, cluster, spans_of(doubtful, DOUBTFUL_GAP))
 
@@ -274,6 +286,8 @@ def _write_output_range(view: CellView, recorder: CellRecorder) -> None:
     slots, places = view.target_scan if view.context.has_mirror else view.source_scan
     own = view.log["cluster"] == view.words.code(view.context.read_cluster)
     appended = view.log["append_us"][own]
-    first = gather_places(slots, places, view.size).first(view.size)
+    if not (appended != NONE).any():
+        return
+    first = gather_places([(slots, places)], view.size).first(view.size)
     is_first = places == first[slots]
     write_range(recorder, None, "output", appended[is_first & (appended != NONE)])

@@ -240,7 +240,9 @@ class GroupJudge:
         slots = np.flatnonzero(self.delivered)
         received = view.receipts["received_us"][self.deliveries.first[slots]]
         write_range(recorder, group, "consumed", received)
-        every_time = view.receipts["received_us"][self.deliveries.rows]
+        every_time, rows = view.receipts["received_us"], self.deliveries.rows
+        if len(rows) < len(every_time):
+            every_time = every_time[rows]
         recorder.write(PartKind.SECOND, [group, "received"], per_second(every_time))
         self._write_bins(slots, received)
         edges_us = view.context.edges_us
@@ -249,7 +251,8 @@ class GroupJudge:
             self._write_slot_stats()
         times = view.attempts
         timed = (times.sent_us[slots] != NONE) & is_measured(view)[slots]
-        slots, received = slots[timed], received[timed]
+        if not timed.all():
+            slots, received = slots[timed], received[timed]
         recorder.count(group, "measured delivered", slots)
         write_range(recorder, group, "measured delivered", received)
         intended, sent = times.intended_us[slots], times.sent_us[slots]

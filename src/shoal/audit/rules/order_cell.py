@@ -10,7 +10,7 @@ from shoal.audit.context import AuditContext
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.evidence import Deliveries
 from shoal.audit.read.view import CellView
-from shoal.audit.rules.anomalies import AnomalyRows, find_receive_times
+from shoal.audit.rules.anomalies import AnomalyRows
 from shoal.audit.rules.order import Units, late_elements, pieces_of
 from shoal.audit.rules.tally import ORDER_FINDINGS
 from shoal.audit.tasks import LateCell, OrderCell, UnitKind, UnitName
@@ -39,9 +39,8 @@ def list_late_messages(task: LateCell, context: AuditContext) -> list[TaskPart]:
             by_key = np.argsort(unit.key, kind="stable")
             slots = unit.slot[by_key][late_elements(unit.sequence[by_key])]
         if len(slots):
-            times_us = None if deliveries is None else find_receive_times(view, deliveries)
             group = name.group if name.kind == "consumers" else None
-            rows.add(group, ORDER_FINDINGS[name.kind], slots, times_us)
+            rows.add(group, ORDER_FINDINGS[name.kind], slots, deliveries)
     return list(rows.write(view, view.outcome))
 
 

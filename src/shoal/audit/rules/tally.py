@@ -24,7 +24,7 @@ from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.evidence import NEVER, Deliveries, Places, offset_of, partition_of
 from shoal.audit.read.seen_transactions import record_seen
 from shoal.audit.read.view import CellView
-from shoal.audit.rules.anomalies import AnomalyRows, find_receive_times
+from shoal.audit.rules.anomalies import AnomalyRows
 from shoal.audit.rules.order import Units, late_elements, summarise
 from shoal.audit.tasks import UnitKind
 from shoal.audit.times.latency import histogram
@@ -111,8 +111,7 @@ class CellRecorder:
         if not len(slots):
             return
         self.count(group, finding, slots)
-        times_us = None if deliveries is None else find_receive_times(self._view, deliveries)
-        self._anomalies.add(group, finding, slots, times_us)
+        self._anomalies.add(group, finding, slots, deliveries)
         details = self.describe(int(slots.min()), deliveries)
         self.write(PartKind.WITNESS, [group, finding, details], [details["sequence"]])
         index = self._view.index
@@ -122,8 +121,7 @@ class CellRecorder:
         self, group: str | None, kind: UnitKind, slots: Ints, deliveries: Deliveries | None
     ) -> None:
         """List messages that came late within the cell."""
-        times_us = None if deliveries is None else find_receive_times(self._view, deliveries)
-        self._late.add(group, ORDER_FINDINGS[kind], slots, times_us)
+        self._late.add(group, ORDER_FINDINGS[kind], slots, deliveries)
 
     def mark(self, group: str | None, finding: str, stream: Ints, sequence: Ints) -> None:
         """Record marks for a strip: rows of (stream, stretch, count)."""

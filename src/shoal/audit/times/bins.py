@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Ints, counts_of_values, starts_of_groups
+from shoal.audit.times.latency import look_up_buckets
 from shoal.model.events import BUCKETS_PER_OCTAVE
 from shoal.model.pages.run import MOST_BINS, NARROWEST_BIN_US
 
@@ -68,6 +69,10 @@ def count_bin_latencies(bins: Bins, times_us: Ints, waits_us: Ints) -> Ints:
 
 def bucket_numbers(values_us: Ints) -> Ints:
     """Return the bucket of each latency: 16 for each doubling, from 1 µs on."""
+    return look_up_buckets(values_us, _bucket_of_each)
+
+
+def _bucket_of_each(values_us: Ints) -> Ints:
     exponents = np.log2(np.maximum(values_us, 1).astype(np.float64))
     found: Ints = np.floor(exponents * BUCKETS_PER_OCTAVE).astype(np.int64)
     return found
