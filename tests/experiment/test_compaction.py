@@ -17,6 +17,7 @@ from shoal.audit.parts import TaskPart
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.regroup import STREAM_TABLES
 from shoal.experiment.compaction import compact_run, is_worth_compacting
+from shoal.model.commit_chain import START, chain_line
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.run_folder import RunFolder
 from shoal.pipeline.audit_job import audit_run
@@ -183,7 +184,15 @@ def test_a_compacted_segment_with_other_rows_is_refused(tmp_path: Path) -> None:
     log = run / "commits.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     next(line for line in lines if line["kind"] == "compacted")["rows"] += 1
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # A log of its own, with its own checksums.
+    text, mark = b"", START
+    for line in lines:
+        bare = {name: value for name, value in line.items() if name not in ("line", "check")}
+        one, mark = chain_line(bare, mark)
+        text += one
+    log.write_bytes(text)
+    plan = json.loads((run / "run.json").read_text()) | {"commit_log": mark.to_json()}
+    (run / "run.json").write_text(json.dumps(plan))
     with pytest.raises(LedgerError, match="does not have as many rows as the segments"):
         open_ledger([run])
 
