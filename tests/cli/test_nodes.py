@@ -198,7 +198,11 @@ def test_nodes_write_what_they_see_and_take_signals(hosts: Hosts) -> None:
         act(Action("cluster:east-broker-1", "cut", 1))
     with pytest.raises(UsageError, match="its nodes are 1"):
         act(Action("cluster:east-broker-1", "kill", 2))
-    act(Action("cluster:east-broker-1", "kill", 1))
+    command = [sys.executable, "-m", "shoal", "cluster"]
+    shown = subprocess.run([*command, "status"], capture_output=True, text=True, check=True)
+    assert all(name in shown.stdout for name in found), shown
+    killed = [*command, "kill", "1", "--name", "east-broker-1"]
+    assert subprocess.run(killed, capture_output=True, check=False).returncode == 0
     assert first.process.wait(PATIENCE_S) == -signal.SIGKILL
     eventually(lambda: last_states(views[1])["broker 1"]["state"] == "fenced")
     # Its stream goes on when it is started again.

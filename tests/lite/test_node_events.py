@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.clusters import open_cluster
+from shoal.control.clusters import find_entry, list_entries, open_cluster
 from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.nodes.node_events import NodeView, list_nodes, write_node_events
 from shoal.model.errors import UsageError
@@ -42,6 +42,8 @@ async def test_a_node_is_found_and_one_whose_folder_is_gone_is_forgotten(
         opened = open_cluster("cluster:east-broker-7", None)
         assert [(node.id, node.pid) for node in opened.nodes()] == [(7, os.getpid())]
         assert [node.id for node in list_nodes(view)] == [7]
+        assert [entry.name for entry in list_entries()] == ["east-broker-7"]
+        assert find_entry("east-broker-7").owner.pid == os.getpid()
     assert not gone.exists()
     for name in ("east-broker-7", "odd", "gone-broker-1"):
         node_file("odd").write_text('{"directory": 1}')

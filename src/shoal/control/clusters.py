@@ -34,12 +34,23 @@ def open_cluster(thing: str, runs_dir: Path | None) -> RemoteCluster:
     """The running cluster with that name."""
     kind, _, name = thing.partition(":")
     if kind == "cluster":
-        node = _find_single_node(name)
-        return open_remote_cluster(registry.find(name)) if node is None else RemoteCluster(node)
+        return open_remote_cluster(find_entry(name))
     source = _find_source(thing, runs_dir)
     if source is None or not source.is_alive:
         raise UsageError(f"cluster {name:.80} is not running", remedy="its run may have ended")
     return open_remote_cluster(_entry_of(source))
+
+
+def find_entry(name: str | None) -> RegistryEntry:
+    """The running cluster or single node with this name; without a name, the only cluster."""
+    node = None if name is None else _find_single_node(name)
+    return registry.find(name) if node is None else node
+
+
+def list_entries() -> list[RegistryEntry]:
+    """All clusters that run on this machine, then all single nodes."""
+    nodes = [_find_single_node(file.stem) for file in list_node_entries()]
+    return [*registry.entries(), *(node for node in nodes if node is not None)]
 
 
 def find_sides(thing: str, runs_dir: Path | None) -> tuple[str, str]:

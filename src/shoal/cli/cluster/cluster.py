@@ -25,6 +25,7 @@ from shoal.cli.shared import console
 from shoal.cli.shared.acting import act_on_cluster
 from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
 from shoal.cli.shared.options import output_option, properties_of
+from shoal.control.clusters import find_entry, list_entries
 from shoal.lite.base.spec import MAX_BROKERS
 from shoal.lite.cluster import LiteCluster, QuorumStatus
 from shoal.lite.metadata.rules.profiles import PROFILES
@@ -248,8 +249,8 @@ def _progress_bar() -> Iterator[Report]:
 @name_option_or_argument
 @output_option
 def status_command(*, name: str | None, output: str) -> None:
-    """Show the clusters that run on this machine, and their nodes."""
-    found = registry.entries() if name is None else [registry.find(name)]
+    """Show the clusters and single nodes that run on this machine."""
+    found = list_entries() if name is None else [find_entry(name)]
     if output == "json":
         console.print_json([_entry_json(entry) for entry in found])
         return

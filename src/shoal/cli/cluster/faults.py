@@ -9,8 +9,8 @@ from shoal.cli.shared import console
 from shoal.cli.shared.acting import act_on_cluster
 from shoal.cli.shared.options import SIZE, output_option
 from shoal.control.cluster_actions import lite_of
+from shoal.control.clusters import find_entry
 from shoal.model.errors import UsageError
-from shoal.systems import registry
 from shoal.systems.remote import open_remote_cluster
 
 _one_way_option = click.option(
@@ -148,7 +148,7 @@ def shrink_command(*, topic: str, partition: int, node_id: int, name: str | None
 @output_option
 def list_command(*, name: str | None, output: str) -> None:
     """List the active faults."""
-    found = lite_of(open_remote_cluster(registry.find(name))).faults()
+    found = lite_of(open_remote_cluster(find_entry(name))).faults()
     if output == "json":
         console.print_json(found)
         return

@@ -4,7 +4,7 @@ from typing import Any
 
 from shoal.cli.shared import console
 from shoal.control.actions import Action, act
-from shoal.systems import registry
+from shoal.control.clusters import find_entry
 
 
 def act_on_cluster(
@@ -18,7 +18,7 @@ def act_on_cluster(
 
     Settings that are None or False are not given.
     """
-    entry = registry.find(name)
+    entry = find_entry(name)
     given = {key: value for key, value in settings.items() if value is not None}
     given = {key: value for key, value in given.items() if value is not False}
     answer = act(Action(f"cluster:{entry.name}", action, node, other, given))

@@ -83,9 +83,9 @@ def _read_mtime_s(file: Path) -> float:
 @_quietly
 def complete_cluster(_context: click.Context, _begun: str) -> Iterable[str]:
     """Names of the clusters that run on this machine."""
-    from shoal.systems.registry import entries
+    from shoal.control.clusters import list_entries
 
-    return [entry.name for entry in entries()]
+    return [entry.name for entry in list_entries()]
 
 
 @_quietly
