@@ -21,7 +21,8 @@ def make_judged_run(folder: Path, mirror: str, p99_us: int) -> str:
     group = GroupResult(Verdict.PROVEN, "All is well.", metrics=metrics)
     result = Result(run=folder.name, worst_group="all", groups={"all": group}, promises={})
     folder.mkdir(parents=True)
-    manifest = {"run": folder.name, "state": "finished", "started_us": 1, "experiment": "x"}
+    manifest = {"format": 1, "run": folder.name, "state": "finished", "started_us": 1}
+    manifest["experiment"] = "x"
     manifest["mirror"] = {"kind": mirror}
     (folder / "run.json").write_text(json.dumps(manifest))
     (folder / "result.json").write_text(json.dumps(result.to_json()))

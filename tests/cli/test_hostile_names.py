@@ -89,7 +89,6 @@ def _health(name: str, folder: Path) -> None:
 WAYS: dict[str, Show] = {
     "runs list": _runs("runs", "list"),
     "runs show": _runs("runs", "show"),
-    "runs rm": _runs("runs", "rm", "one"),
     "compare": _compare,
     "run --dry-run": _outline,
     "verdict": lambda name, folder: verdict.show_verdict(_result(name), folder / "run"),

@@ -200,7 +200,8 @@ def test_a_combination_that_cannot_be_is_refused_before_the_first_run(tmp_path: 
 
 def write_run(folder: Path, state: str, result: Result | None) -> None:
     folder.mkdir()
-    manifest: dict[str, Any] = {"run": folder.name, "state": state, "experiment": "swept"}
+    names = {"run": folder.name, "state": state, "experiment": "swept"}
+    manifest: dict[str, Any] = {"format": 1, **names}
     (folder / "run.json").write_text(json.dumps(manifest))
     if result is not None:
         (folder / "result.json").write_text(json.dumps(result.to_json()))

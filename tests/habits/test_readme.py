@@ -50,10 +50,13 @@ MIRROR = (
     "shoal mirror run --source-bootstrap-server $SOURCE --target-bootstrap-server $TARGET"
     " --topics orders,payments"
 )
-CONSUME = "shoal consume --bootstrap-server $TARGET --topics orders --idle 8 --ledger there"
+CONSUME = (
+    "shoal consume --bootstrap-server $TARGET --topics orders --create-topics 4 --idle 8"
+    " --ledger there"
+)
 PRODUCE = (
-    "shoal produce --bootstrap-server $SOURCE --topics orders --throughput 1000 --messages 5000"
-    " --ledger here"
+    "shoal produce --bootstrap-server $SOURCE --topics orders --create-topics 4 --throughput 1000"
+    " --messages 5000 --ledger here"
 )
 AUDIT_BOTH = "shoal audit here there"
 BENCH = "shoal bench --producers 2 --consumers 2 --messages 20000"
@@ -130,14 +133,11 @@ async def test_the_mirror_copies_between_two_clusters(
 
 @pytest.mark.spark
 @pytest.mark.long
-async def test_two_ends_of_a_test_are_judged_together(
+def test_two_ends_of_a_test_are_judged_together(
     environment: dict[str, str], two_clusters: tuple[str, str], tmp_path: Path
 ) -> None:
     source, target = two_clusters
     environment |= {"SOURCE": source, "TARGET": target}
-    for bootstrap in two_clusters:
-        async with Client({"bootstrap.servers": bootstrap}) as client:
-            await client.admin.create_topics([NewTopic("orders", 2, 1)])
     mirror = shell(MIRROR.replace(",payments", ""), environment)
     ends = [shell(command, environment, tmp_path) for command in (CONSUME, PRODUCE)]
     for end in ends:
