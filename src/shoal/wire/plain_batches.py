@@ -56,6 +56,14 @@ class NumberedBatch(NamedTuple):
     sequence: int
 
 
+def first_size(record_set: memoryview) -> int:
+    """The size of the first batch, by its length field; 0 for no batch of format 2."""
+    if len(record_set) < HEADER_SIZE:
+        return 0
+    _, length, _, magic, *_ = _HEADER.unpack_from(record_set)
+    return length + LENGTH_END if magic == MAGIC else 0
+
+
 def first_plain(record_set: memoryview) -> tuple[int, int] | None:
     """The size and the number of records of the first batch; None if it is not plain."""
     if len(record_set) < HEADER_SIZE:

@@ -383,7 +383,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
         self.last_stable_offset = last_stable_offset
         self.fetched_ms = now_ms
         take, before = self.intake.take, self.position
-        size_bytes, batches = self._take_front(records)
+        aborted = list(aborted)
+        size_bytes, batches = self._take_front(records, has_aborted=bool(aborted))
         classify = AbortedFilter(aborted).classify
         try:
             for batch, stored_format in read_batches(records[size_bytes:]):
@@ -408,10 +409,10 @@ class PartitionCopier(Generic[DeliveryT_co]):
             self.flush()
         return True
 
-    def _take_front(self, records: memoryview) -> tuple[int, int]:
+    def _take_front(self, records: memoryview, *, has_aborted: bool) -> tuple[int, int]:
         """Process the usual batches at the front of a record set; returns their bytes and number.
 
-        Nearly all batches are large and passed on, or tiny and joined, in one pass.
+        Nearly all batches are large and passed on, or small and joined, in one pass.
         """
         if self.parked is not None:
             return 0, 0
@@ -421,7 +422,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
             return size_bytes, len(self.queue.batches) - before
         if not self.intake.joins(records):
             return 0, 0
-        joined = self.intake.join(records, self.position)
+        joined = self.intake.join(records, self.position, has_aborted=has_aborted)
         for epoch, offset in joined.epochs:
             self.epochs.note(epoch, offset)
         if self._accept_all(joined.groups):
