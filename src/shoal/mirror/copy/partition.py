@@ -52,7 +52,7 @@ from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch
 from shoal.wire.errors import CorruptBatch
-from shoal.wire.plain_batches import NumberedBatch
+from shoal.wire.plain_batches import NumberedBatch, Numbering, number_plain
 from shoal.wire.records.message_sets import read_batches
 
 # A broker keeps the last five batches of a producer; it cannot detect older duplicates.
@@ -461,6 +461,22 @@ class PartitionCopier(Generic[DeliveryT_co]):
             self.delivery.prepare(out)
             self.enqueue(out)
         return spans
+
+    def queue_plain(self, records: memoryview, numbering: Numbering) -> int:
+        """Queue the plain batches at the front of a record set; returns their size in bytes."""
+        add, epochs, epoch, size_bytes = self.queue.add, self.epochs, -1, 0
+        for each in number_plain(records, self.position, numbering):
+            if each[2] != epoch:
+                epoch = each[2]
+                epochs.note(epoch, each[1])
+            outgoing = Outgoing.of_plain(each)
+            add(outgoing)
+            size_bytes += outgoing.size
+        if size_bytes:
+            last = self.queue.batches[-1]
+            self.position = last.source_offset + last.record_count
+            self.queued_bytes += size_bytes
+        return size_bytes
 
     def enqueue(self, outgoing: Outgoing) -> None:
         self.queue.add(outgoing)
