@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.wire.batch import NO_LEADER_EPOCH, SEQUENCE_MASK, Batch, sequence_after
-from shoal.wire.plain_batches import Numbering, first_plain, number_plain
+from shoal.wire.plain_batches import NO_NUMBERS, Numbering, first_plain, number_plain
 from support.wire.batches import raw_batch
 
 # What may be wrong with a batch for this way, or may not.
@@ -23,7 +23,6 @@ ODD = st.sampled_from(
         {"record_count": 9},
         {"record_count": -1, "last_offset_delta": -2},
         {"magic": 1},
-        {"length_error": 1},
         {"length_error": -60},
         {"max_timestamp": 5},
         {"base_offset": -1},
@@ -73,6 +72,19 @@ def test_the_front_is_numbered_as_by_edits_and_the_rest_left_as_it_is(
     assert frame == expected + data[len(expected) :]
     for each in found:
         Batch(each.batch.view).check_crc()
+
+
+@given(producer_id=st.sampled_from([-1, 0, 77]), payload=st.binary(max_size=5000))
+def test_without_a_producer_offsets_are_kept(producer_id: int, payload: bytes) -> None:
+    numbers = {"producer_id": producer_id, "producer_epoch": 3, "base_sequence": 9}
+    parts = [raw_batch(payload, base_offset=100 + 20 * n, **numbers) for n in range(3)]
+    found = list(number_plain(memoryview(bytearray(b"".join(parts))), 90, NO_NUMBERS))
+    for part, each in zip(parts, found, strict=True):
+        batch = Batch(memoryview(part))
+        batch.edit(leader_epoch=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1)
+        assert bytes(each.batch.view) == bytes(part)
+        assert each.source_offset == each.batch.base_offset
+        each.batch.check_crc()
 
 
 def test_a_batch_below_the_position_or_above_the_limit_is_left() -> None:

@@ -21,6 +21,9 @@ from shoal.wire.batch import (
     LENGTH_END,
     MAGIC,
     NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     SEQUENCE_MASK,
     Batch,
 )
@@ -37,13 +40,19 @@ _LAST_OFFSET: Final = (1 << 63) - 2  # so that the next offset still fits
 
 
 class Numbering(NamedTuple):
-    """How the batches are numbered, and which ones are."""
+    """How the batches are numbered, and which ones are.
+
+    Without a producer (`NO_NUMBERS`) they have no sequences, and keep their offsets.
+    """
 
     producer_id: int
     producer_epoch: int
     sequence: int
     limit_bytes: int = 0  # only batches up to this size; 0 for all
     oldest_ms: int = -1 << 63  # only batches with a newest timestamp at or above this
+
+
+NO_NUMBERS: Final = Numbering(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
 
 
 class NumberedBatch(NamedTuple):
@@ -54,6 +63,14 @@ class NumberedBatch(NamedTuple):
     leader_epoch: int
     record_count: int
     sequence: int
+
+
+def first_size(record_set: memoryview) -> int:
+    """The size of the first batch, by its length field; 0 for no batch of format 2."""
+    if len(record_set) < HEADER_SIZE:
+        return 0
+    _, length, _, magic, *_ = _HEADER.unpack_from(record_set)
+    return length + LENGTH_END if magic == MAGIC else 0
 
 
 def first_plain(record_set: memoryview) -> tuple[int, int] | None:
@@ -74,7 +91,7 @@ def number_plain(
         return
     producer_id, producer_epoch, sequence, limit_bytes, oldest_ms = wanted
     at, end = 0, len(record_set)
-    limit = limit_bytes or end
+    limit, has_producer = limit_bytes or end, producer_id != NO_PRODUCER_ID
     while at + HEADER_SIZE <= end:
         offset, length, epoch, magic, crc, attributes, delta, newest_ms, count = (
             _HEADER.unpack_from(record_set, at)
@@ -94,12 +111,16 @@ def number_plain(
             return
         view = record_set[at : at + size]
         producer = _PRODUCER.pack(producer_id, producer_epoch, sequence)
-        difference = crc32c(view[_PRODUCER_AT:_PRODUCER_END]) ^ crc32c(producer)
-        crc ^= shift(difference, size - _PRODUCER_END)
-        _FRONT.pack_into(view, 0, 0, length, NO_LEADER_EPOCH, MAGIC, crc)
+        former = view[_PRODUCER_AT:_PRODUCER_END]
+        if former != producer:
+            crc ^= shift(crc32c(former) ^ crc32c(producer), size - _PRODUCER_END)
+        _FRONT.pack_into(
+            view, 0, 0 if has_producer else offset, length, NO_LEADER_EPOCH, MAGIC, crc
+        )
         view[_PRODUCER_AT:_PRODUCER_END] = producer
         yield _numbered(NumberedBatch, (Batch.of(view), offset, epoch, count, sequence))
-        sequence = (sequence + count) & SEQUENCE_MASK
+        if has_producer:
+            sequence = (sequence + count) & SEQUENCE_MASK
         position = offset + count
         at += size
 

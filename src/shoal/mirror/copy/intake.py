@@ -27,7 +27,7 @@ from shoal.mirror.handlers import BatchHandler, RecordColumns, as_batch, as_colu
 from shoal.mirror.offsets.offset_map import OffsetSpan
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch
-from shoal.wire.plain_batches import first_plain
+from shoal.wire.plain_batches import first_plain, first_size
 from shoal.wire.records.joining import SourceBatch, part_of, read_source
 from shoal.wire.records.message_sets import OLD_FORMATS
 from shoal.wire.records.re_encode import trim, with_append_time
@@ -129,19 +129,19 @@ class Intake:
         return not gauge.is_deep
 
     def joins(self, records: memoryview) -> bool:
-        """Whether tiny batches at the front of a record set are joined."""
+        """Whether small batches at the front of a record set are joined."""
         rebatcher, gauge = self.rebatcher, self.gauge
         if rebatcher is None or rebatcher.keeps_offsets or self.handler is not None:
             return False
         # One batch alone may stay as it is.
-        first = first_plain(records)
-        has_more = first is not None and first[0] < len(records)
+        has_more = len(records) > first_size(records)
         return has_more and (gauge is None or (gauge.has_begun and gauge.is_deep))
 
-    def join(self, records: memoryview, position: int) -> JoinedFront:
-        """Gather the tiny batches at the front of a record set; see `joins`."""
+    def join(self, records: memoryview, position: int, *, has_aborted: bool) -> JoinedFront:
+        """Gather the small batches at the front of a record set; see `joins`."""
         assert self.rebatcher is not None  # noqa: S101 - for the type checker
-        joined = self.rebatcher.join_front(records, position)
+        joined = self.rebatcher.join_front(records, position, has_aborted=has_aborted)
+        self.counts.dropped_control += joined.controls
         for group in joined.groups:
             self._count(group)
         return joined

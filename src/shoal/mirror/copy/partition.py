@@ -52,7 +52,7 @@ from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch
 from shoal.wire.errors import CorruptBatch
-from shoal.wire.plain_batches import NumberedBatch
+from shoal.wire.plain_batches import NumberedBatch, Numbering, number_plain
 from shoal.wire.records.message_sets import read_batches
 
 # A broker keeps the last five batches of a producer; it cannot detect older duplicates.
@@ -383,7 +383,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
         self.last_stable_offset = last_stable_offset
         self.fetched_ms = now_ms
         take, before = self.intake.take, self.position
-        size_bytes, batches = self._take_front(records)
+        aborted = list(aborted)
+        size_bytes, batches = self._take_front(records, has_aborted=bool(aborted))
         classify = AbortedFilter(aborted).classify
         try:
             for batch, stored_format in read_batches(records[size_bytes:]):
@@ -408,10 +409,10 @@ class PartitionCopier(Generic[DeliveryT_co]):
             self.flush()
         return True
 
-    def _take_front(self, records: memoryview) -> tuple[int, int]:
+    def _take_front(self, records: memoryview, *, has_aborted: bool) -> tuple[int, int]:
         """Process the usual batches at the front of a record set; returns their bytes and number.
 
-        Nearly all batches are large and passed on, or tiny and joined, in one pass.
+        Nearly all batches are large and passed on, or small and joined, in one pass.
         """
         if self.parked is not None:
             return 0, 0
@@ -421,7 +422,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
             return size_bytes, len(self.queue.batches) - before
         if not self.intake.joins(records):
             return 0, 0
-        joined = self.intake.join(records, self.position)
+        joined = self.intake.join(records, self.position, has_aborted=has_aborted)
         for epoch, offset in joined.epochs:
             self.epochs.note(epoch, offset)
         if self._accept_all(joined.groups):
@@ -460,6 +461,22 @@ class PartitionCopier(Generic[DeliveryT_co]):
             self.delivery.prepare(out)
             self.enqueue(out)
         return spans
+
+    def queue_plain(self, records: memoryview, numbering: Numbering) -> int:
+        """Queue the plain batches at the front of a record set; returns their size in bytes."""
+        add, epochs, epoch, size_bytes = self.queue.add, self.epochs, -1, 0
+        for each in number_plain(records, self.position, numbering):
+            if each[2] != epoch:
+                epoch = each[2]
+                epochs.note(epoch, each[1])
+            outgoing = Outgoing.of_plain(each)
+            add(outgoing)
+            size_bytes += outgoing.size
+        if size_bytes:
+            last = self.queue.batches[-1]
+            self.position = last.source_offset + last.record_count
+            self.queued_bytes += size_bytes
+        return size_bytes
 
     def enqueue(self, outgoing: Outgoing) -> None:
         self.queue.add(outgoing)

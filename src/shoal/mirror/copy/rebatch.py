@@ -50,11 +50,12 @@ class BatchGroup(NamedTuple):
 
 
 class JoinedFront(NamedTuple):
-    """What became of the tiny batches at the front of a record set."""
+    """What became of the small batches at the front of a record set."""
 
     groups: list[BatchGroup]  # that are complete now
     size_bytes: int
     batches: int
+    controls: int  # of these, control batches
     next_offset: int
     epochs: list[tuple[int, int]]  # leader epochs that begin there, with their first offset
 
@@ -106,30 +107,33 @@ class Rebatcher:
             groups.append(self.take())
         return groups
 
-    def join_front(self, records: memoryview, position: int) -> JoinedFront:
-        """Gather the tiny batches at the front of a record set, all in one pass.
+    def join_front(self, records: memoryview, position: int, *, has_aborted: bool) -> JoinedFront:
+        """Gather the small batches at the front of a record set, all in one pass.
 
-        The others, and a single batch that may stay whole, are for `add`.
+        The others are for `add`.
         """
         data, limit, at = bytes(records), self.rules.batch_size_bytes, 0
         groups: list[BatchGroup] = []
         epochs: list[tuple[int, int]] = []
-        batches = 0
+        batches = controls = 0
         wanted = self.rules.compression_type
         while True:
-            run = self._joiner.add_tiny(data, at, position, limit)
+            run = self._joiner.add_small(
+                data, at, position, limit_bytes=limit, has_aborted=has_aborted
+            )
+            at, position, epochs = run.end, run.next_offset, epochs + run.epochs
+            batches, controls = batches + run.joined + run.controls, controls + run.controls
             if run.joined:
                 if not self._sources:
-                    self.source_offset = run.first
-                at, batches, epochs = run.end, batches + run.joined, epochs + run.epochs
-                position = self.next_offset = run.last + 1
+                    self.source_offset = run.spans[0][0]
                 self._whole, self._sources = None, self._sources + run.joined
+                self.next_offset = sum(run.spans[-1])
                 self._codec = Codec.NONE if wanted == KEEP else CODECS[wanted]
-                self._extend_spans([OffsetSpan(run.first, run.joined, run.joined)])
-            if run.is_full:
-                groups.append(self.take())
-            elif not run.joined:
-                return JoinedFront(groups, at, batches, position, epochs)
+                for first, count in run.spans:
+                    self._extend_spans([OffsetSpan(first, count, count)])
+            if not run.is_full:
+                return JoinedFront(groups, at, batches, controls, position, epochs)
+            groups.append(self.take())
 
     def _gather(self, parts: Iterable[Part]) -> None:
         limit, joiner = self.rules.batch_size_bytes, self._joiner

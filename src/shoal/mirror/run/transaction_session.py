@@ -522,8 +522,7 @@ class TransactionWriter:
 
     async def _may_grow(self, sent: Sent, until: float) -> bool:
         """In a transaction of old records: wait for more; False if it should be committed."""
-        size = sum(outgoing.size for _, outgoing, _ in sent)
-        loop = asyncio.get_running_loop()
+        size, loop = sum(outgoing.size for _, outgoing, _ in sent), asyncio.get_running_loop()
         while self._old_before_ms and size < BACKFILL_BYTES:
             if self._stopping or self._interrupts:
                 return False

@@ -14,19 +14,22 @@ Rules of this file:
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from shoal.wire.batch import (
     CHECKED_START,
     CODEC_MASK,
+    CONTROL_BIT,
     HEADER_SIZE,
     LENGTH_END,
     MAGIC,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     Batch,
 )
-from shoal.wire.errors import Malformed, Truncated
+from shoal.wire.errors import Malformed, Truncated, WireError
 from shoal.wire.records.compression import Codec, decompress
 from shoal.wire.records.crc import crc32c
 from shoal.wire.records.records import (
@@ -55,11 +58,13 @@ _INT64_LEAST: Final = -(1 << 63)
 _INT64_MOST: Final = (1 << 63) - 1
 # From the first record of a batch to any other, so that the distance of any two fits.
 _MAX_AGE_MS: Final = 1 << 61
-# Of a batch with one record: offset, length, leader epoch, magic, CRC, attributes, last delta, base
-# timestamp and record count; and the first bytes of the record.
-_TINY: Final = struct.Struct(">qiibIhiq22xi5B")
-# So that the length of its record takes at most two bytes.
-_LARGEST_TINY: Final = 2000
+# Offset, length, leader epoch, magic, CRC, attributes, last delta, base timestamp and record count.
+_SMALL: Final = struct.Struct(">qiibIhiq22xi")
+# So that the length of a record takes at most two bytes.
+_LARGEST_SMALL: Final = 2000
+_OF_TRANSACTION: Final = TRANSACTIONAL_BIT | CONTROL_BIT
+_LEAST_BODY: Final = LEAST_RECORD_SIZE - 4
+_LEAST_BATCH: Final = HEADER_SIZE + LEAST_RECORD_SIZE
 # Base offset, attributes, last offset delta, base and maximum timestamp, record count.
 _FIELDS: Final = struct.Struct(">q13xhiqq14xi")
 
@@ -152,16 +157,105 @@ def read_source(batch: Batch, from_offset: int = 0) -> SourceBatch:
     return SourceBatch(parts, base_offset, next_offset, codec, is_plain, len(data))
 
 
-class TinyRun(NamedTuple):
-    """Batches of one record each that were joined, at the offsets from `first` to `last`."""
+class SmallRun(NamedTuple):
+    """What `BatchJoiner.add_small` found."""
 
-    first: int
-    last: int
-    joined: int  # their number
-    end: int  # of their bytes in the record set
+    spans: list[tuple[int, int]]  # offsets of joined records: the first, and how many follow on
+    joined: int  # batches with records
+    controls: int  # control batches, which were left out
+    end: int  # of all of them in the record set
+    next_offset: int
     is_full: bool  # the next one does not fit
     # The leader epochs that begin in it, with their first offset.
     epochs: list[tuple[int, int]]
+
+
+class _Found:
+    """What `BatchJoiner.add_small` has found so far."""
+
+    __slots__ = ("behind", "controls", "epochs", "joined", "spans")
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[int, int]] = []
+        self.epochs: list[tuple[int, int]] = []
+        self.joined = self.controls = 0
+        self.behind = -1
+
+    def note(self, offset: int, records: int) -> None:
+        """Another batch was joined."""
+        self.joined += 1
+        if offset == self.behind:
+            first, count = self.spans[-1]
+            self.spans[-1] = first, count + records
+        else:
+            self.spans.append((offset, records))
+        self.behind = offset + records
+
+
+_Renumbered = tuple[Sequence[bytes], int, int]
+
+
+def _renumber_one(section: bytes, number: int, age_ms: int) -> _Renumbered | None:
+    """As `_renumber`, for the only record of a batch, whose deltas are 0."""
+    first, second = section[0], section[1]
+    if first < _CONTINUED:
+        length, body = first, 4
+    elif second < _CONTINUED:
+        length, body = first & 127 | second << 7, 5
+    else:
+        return None
+    size = len(section) - body
+    if length & 1 or size < _LEAST_BODY or length >> 1 != size + 3:
+        return None
+    if section[body - 1] or section[body - 2]:
+        return None
+    deltas = (_VARINTS[age_ms] if 0 <= age_ms < _TABLE_SIZE else _varint(age_ms)) + (
+        _VARINTS[number] if number < _TABLE_SIZE else _varint(number)
+    )
+    prefix = _VARINTS[size + len(deltas) + 1] + _BYTES[section[body - 3]] + deltas
+    return (prefix, section[body:]), len(prefix) + size, 0
+
+
+def _renumber(section: bytes, records: int, *, number: int, age_ms: int) -> _Renumbered | None:
+    """The records of a section as chunks of another batch, numbered from `number` on.
+
+    `age_ms` is the age of the section's base timestamp in that batch. Also returns their size, and
+    the newest timestamp after the base. None if a record is unusual, or wrong.
+    """
+    chunks: list[bytes] = []
+    position, size, newest, end = 0, 0, 0, len(section)
+    try:
+        for delta in range(records):
+            length, position = read_varint(section, position)
+            after = position + length
+            kind = section[position]
+            time = section[position + 1]
+            if time < _CONTINUED:
+                time, start = time >> 1 ^ -(time & 1), position + 2
+            else:
+                time, start = read_varlong(section, position + 1)
+            found = section[start]
+            if found < _CONTINUED:
+                found, start = found >> 1 ^ -(found & 1), start + 1
+            else:
+                found, start = read_varint(section, start)
+            if found != delta or after - start < _LEAST_BODY or after > end:
+                return None
+            age, index = age_ms + time, number + delta
+            if not -_MAX_AGE_MS < age < _MAX_AGE_MS:
+                return None
+            deltas = (_VARINTS[age] if 0 <= age < _TABLE_SIZE else _varint(age)) + (
+                _VARINTS[index] if index < _TABLE_SIZE else _varint(index)
+            )
+            prefix = _VARINTS[after - start + len(deltas) + 1] + _BYTES[kind] + deltas
+            chunks.append(prefix)
+            chunks.append(section[start:after])
+            size += len(prefix) + after - start
+            newest = max(newest, time)
+            position = after
+    except (IndexError, WireError):
+        return None
+    return (chunks, size, newest) if position == end else None
 
 
 @dataclass(slots=True)
@@ -196,70 +290,66 @@ class BatchJoiner:
         self.count += 1
         self._last_delta = delta
 
-    def add_tiny(  # noqa: C901, PLR0912 - without calls, because it is for each record
-        self, data: bytes, position: int, offset: int, limit_bytes: int
-    ) -> TinyRun:
-        """Add the batches of one record each from a position of a record set on, in one pass.
+    def add_small(
+        self, data: bytes, position: int, offset: int, *, limit_bytes: int, has_aborted: bool
+    ) -> SmallRun:
+        """Add the small batches of a record set from a position and an offset on, in one pass.
 
-        They have no attributes, and offsets from `offset` on without a gap. The pass ends before
-        any other batch, and before one whose checksum is wrong.
+        They are not compressed, have a record at each offset, and times of their producers. Of
+        transactions they are only if none was aborted; then control batches are left out. The pass
+        ends before any other batch, and before one whose checksum is wrong.
         """
-        unpack, chunks, varints = _TINY.unpack_from, self._chunks, _VARINTS
-        count, size, first, epochs = self.count, self.size, offset, []
-        base_timestamp, newest = self._base_timestamp, self._max_timestamp
-        last_epoch, is_full, end = -1, False, len(data) - _TINY.size
-        keeps_offsets = self.keeps_offsets
-        while position <= end and not keeps_offsets:
-            at, length, epoch, magic, crc, bits, span, time, records, a, b, c, d, e = unpack(
-                data, position
-            )
+        unpack, found = _SMALL.unpack_from, _Found()
+        count, last_epoch, is_full = self.count, -1, False
+        end = -1 if self.keeps_offsets else len(data) - _LEAST_BATCH
+        while position <= end:
+            at, length, epoch, magic, crc, bits, span, time, records = unpack(data, position)
             next_at = position + LENGTH_END + length
-            if bits or span or magic != MAGIC or records != 1 or length > _LARGEST_TINY:
-                break
-            if a < _CONTINUED and not c and not d:  # the length has one byte, and both deltas are 0
-                head, record_length, kind = HEADER_SIZE + 4, a >> 1, b
-            elif a >= _CONTINUED and b < _CONTINUED and not d and not e:
-                head, record_length, kind = HEADER_SIZE + 5, (a & 127 | b << 7) >> 1, c
-            else:
-                break
-            body_size = record_length - 3
             if (
-                a & 1
-                or body_size < LEAST_RECORD_SIZE - 4
-                or position + head + body_size != next_at
-                or next_at > len(data)
-                or (at != offset if offset != first else not offset <= at < _INT64_MOST)
-                or crc32c(data[position + CHECKED_START : next_at]) != crc
+                not position + _LEAST_BATCH <= next_at <= len(data)
+                or length > _LARGEST_SMALL
+                or magic != MAGIC
+                or not 0 <= span < _TABLE_SIZE
+                or not offset <= at < _INT64_MOST - _TABLE_SIZE
+                or (bits and (has_aborted or bits & ~_OF_TRANSACTION))
             ):
                 break
-            if not count:
-                base_timestamp = newest = time
-            age = time - base_timestamp
-            if 0 <= age < _TABLE_SIZE and count < _TABLE_SIZE:
-                deltas = varints[age] + varints[count]
-            elif abs(age) < _MAX_AGE_MS:
-                deltas = _varint(age) + _varint(count)
+            if bits & CONTROL_BIT:
+                found.controls += 1
             else:
-                break
-            record_length = body_size + len(deltas) + 1
-            prefix = varints[record_length] + _BYTES[kind] + deltas
-            if count and size + len(prefix) + body_size > limit_bytes:
-                is_full = True
-                break
-            if offset == first:
-                first = at
+                age = time - self._base_timestamp if count else 0
+                if (
+                    records != span + 1
+                    or crc32c(data[position + CHECKED_START : next_at]) != crc
+                    or not -_MAX_AGE_MS < age < _MAX_AGE_MS
+                ):
+                    break
+                section = data[position + HEADER_SIZE : next_at]
+                if records == 1:
+                    added = _renumber_one(section, count, age)
+                else:
+                    added = _renumber(section, records, number=count, age_ms=age)
+                if added is None:
+                    break
+                chunks, size, newest = added
+                if count and self.size + size > limit_bytes:
+                    is_full = True
+                    break
+                if not count:
+                    self._base_timestamp = self._max_timestamp = time
+                self._chunks += chunks
+                self.size += size
+                self._max_timestamp = max(self._max_timestamp, time + newest)
+                count += records
+                found.note(at, records)
             if epoch != last_epoch:
                 last_epoch = epoch
-                epochs.append((epoch, at))
-            chunks.append(prefix)
-            chunks.append(data[position + head : next_at])
-            size += len(prefix) + body_size
-            newest = max(newest, time)
-            count, offset, position = count + 1, at + 1, next_at
-        added, self.count, self.size = count - self.count, count, size
-        self._base_timestamp, self._max_timestamp = base_timestamp, newest
-        self._last_delta = count - 1
-        return TinyRun(first, offset - 1, added, position, is_full, epochs)
+                found.epochs.append((epoch, at))
+            offset, position = at + span + 1, next_at
+        self.count, self._last_delta = count, count - 1
+        return SmallRun(
+            found.spans, found.joined, found.controls, position, offset, is_full, found.epochs
+        )
 
     def accepts(self, timestamp: int) -> bool:
         """Whether a record of this time fits: the deltas of a batch have 64 bits."""

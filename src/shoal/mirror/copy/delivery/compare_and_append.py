@@ -37,6 +37,7 @@ from shoal.mirror.copy.rewrite import (
 from shoal.mirror.run.remedies import remedy_for
 from shoal.model.findings import Outcome
 from shoal.wire.batch import Batch
+from shoal.wire.plain_batches import NO_NUMBERS
 from shoal.wire.records.re_encode import trim
 
 
@@ -85,6 +86,12 @@ class AppendDelivery(Delivery):
         left = trim(batch, from_offset=self.existing_until)
         self.mirror.counts.already_there += batch.record_count - (left.record_count if left else 0)
         return left, True
+
+    def pass_on(self, records: memoryview) -> int:
+        mirror = self.mirror
+        if mirror.position < self.existing_until:
+            return 0
+        return mirror.queue_plain(records, NO_NUMBERS._replace(limit_bytes=mirror.limit_bytes))
 
     def accept(self, group: BatchGroup) -> bool:
         source_offset = group.source_offset

@@ -39,7 +39,7 @@ from shoal.mirror.copy.rebatch import BatchGroup
 from shoal.mirror.copy.rewrite import drop_first_records, has_same_ending, prepare
 from shoal.mirror.offsets.offset_map import OffsetSpan, split_spans
 from shoal.wire.batch import Batch, sequence_after
-from shoal.wire.plain_batches import Numbering, number_plain
+from shoal.wire.plain_batches import Numbering
 
 _log = logging.getLogger(__name__)
 
@@ -79,22 +79,13 @@ class IdempotentDelivery(Delivery):
         if self.already_there:
             return 0
         expiration_ms = self.producer_expiration_ms
-        wanted = Numbering(*self.identity, queue.next_sequence, mirror.limit_bytes)
+        numbering = Numbering(*self.identity, queue.next_sequence, mirror.limit_bytes)
         if expiration_ms:
-            wanted = wanted._replace(oldest_ms=mirror.fetched_ms - expiration_ms)
-        add, epochs, epoch, size_bytes = queue.add, mirror.epochs, -1, 0
-        for each in number_plain(records, mirror.position, wanted):
-            if each[2] != epoch:
-                epoch = each[2]
-                epochs.note(epoch, each[1])
-            outgoing = Outgoing.of_plain(each)
-            add(outgoing)
-            size_bytes += outgoing.size
+            numbering = numbering._replace(oldest_ms=mirror.fetched_ms - expiration_ms)
+        size_bytes = mirror.queue_plain(records, numbering)
         if size_bytes:
             last = queue.batches[-1]
-            mirror.position = last.source_offset + last.record_count
             queue.next_sequence = sequence_after(last.base_sequence, last.record_count)
-            mirror.queued_bytes += size_bytes
         return size_bytes
 
     def accept(self, group: BatchGroup) -> bool:

@@ -1,4 +1,4 @@
-"""Tiny batches are joined in one pass; the target gets what it gets from the slow way."""
+"""Small batches are joined in one pass; the target gets what it gets from the slow way."""
 
 from collections.abc import Callable
 
@@ -22,6 +22,7 @@ from shoal.wire.records.records import Record, decode_records, encode_batch
 from support.mirror.batches import SequencedTarget
 
 NOW_MS = 1_700_000_000_000
+CONTROL = 1 << 4 | 1 << 5
 
 
 class SlowIntake(Intake):
@@ -36,15 +37,17 @@ class SlowIntake(Intake):
 def _mirror(kind: Callable[[TopicPartition], Intake], limit_bytes: int) -> IdempotentMirror:
     intake = kind(TopicPartition("t", 0))
     intake.rebatcher = Rebatcher(DeepRules(batch_size_bytes=limit_bytes), keeps_whole=True)
-    intake.gauge = DepthGauge(is_deep=True)
+    intake.gauge = DepthGauge()
+    intake.gauge.note(1, 100, 1)
+    assert intake.depth == "deep"
     delivery = IdempotentDelivery(ProducerIdentity(77, 2), is_known_at_start=True)
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
     return PartitionCopier(intake, delivery, 0, backoff, offsets=MapWriter(0))
 
 
-def _stored(offset: int, record: Record, *, codec: Codec, epoch: int, bits: int) -> bytearray:
+def _stored(offset: int, *records: Record, codec: Codec, epoch: int, bits: int) -> bytearray:
     batch = encode_batch(
-        [record._replace(offset=offset)],
+        [record._replace(offset=offset + number) for number, record in enumerate(records)],
         base_offset=offset,
         leader_epoch=epoch,
         keep_offsets=True,
@@ -66,12 +69,12 @@ RECORDS = st.builds(
     value=st.none() | st.binary(max_size=90) | st.binary(min_size=1900, max_size=2100),
     headers=st.sampled_from([(), (("h", b"v"),)]),
 )
-# (record, codec, attribute bits beside it, gap before, epoch begins)
+# (records, codec, attribute bits beside it, gap before, epoch begins)
 BATCHES = st.lists(
     st.tuples(
-        RECORDS,
+        st.lists(RECORDS, min_size=1, max_size=1) | st.lists(RECORDS, min_size=1, max_size=12),
         st.sampled_from([Codec.NONE, Codec.NONE, Codec.NONE, Codec.GZIP]),
-        st.sampled_from([0, 0, 0, 0, 1 << 3, 1 << 4]),
+        st.sampled_from([0, 0, 0, 0, 1 << 3, 1 << 4, 1 << 4, CONTROL]),
         st.sampled_from([0, 0, 0, 3]),
         st.sampled_from([0, 0, 0, 1]),
     ),
@@ -90,28 +93,32 @@ def _drain(mirror: IdempotentMirror, target: SequencedTarget) -> None:
     limit_bytes=st.sampled_from([1, 120, 400, 16_384]),
     cut=st.integers(0, 80),
     damaged=st.none() | st.integers(0, 5000),
+    aborted=st.sampled_from([(), (), ((5, 0),)]),
 )
 def test_both_ways_bring_the_same_records_to_the_same_offsets(
-    fetches: list[list[tuple[Record, Codec, int, int, int]]],
+    fetches: list[list[tuple[list[Record], Codec, int, int, int]]],
     limit_bytes: int,
     cut: int,
     damaged: int | None,
+    aborted: tuple[tuple[int, int], ...],
 ) -> None:
     mirrors = [_mirror(kind, limit_bytes) for kind in (Intake, SlowIntake)]
     targets = [SequencedTarget(), SequencedTarget()]
     offset, epoch = 0, 3
     for batches in fetches:
         stored = []
-        for record, codec, bits, gap, later in batches:
+        for records, codec, bits, gap, later in batches:
             offset, epoch = offset + gap, epoch + later
-            stored.append(_stored(offset, record, codec=codec, epoch=epoch, bits=bits))
-            offset += 1
+            stored.append(_stored(offset, *records, codec=codec, epoch=epoch, bits=bits))
+            offset += len(records)
         data = bytearray(b"".join(stored))
         if damaged is not None and damaged < len(data) and damaged % 60 > 20:
             data[damaged] ^= 4
         data = data[: max(0, len(data) - cut)]
         for mirror, target in zip(mirrors, targets, strict=True):
-            mirror.on_fetched(memoryview(bytearray(data)), aborted=(), last_stable_offset=offset)
+            mirror.on_fetched(
+                memoryview(bytearray(data)), aborted=aborted, last_stable_offset=offset
+            )
             _drain(mirror, target)
         fast, slow = mirrors
         assert (fast.parked is None) == (slow.parked is None)
@@ -119,6 +126,7 @@ def test_both_ways_bring_the_same_records_to_the_same_offsets(
             assert (fast.position, fast.done) == (slow.position, slow.done)
         assert fast.epochs.below(1 << 60) == slow.epochs.below(1 << 60)
         assert fast.counts.records == slow.counts.records
+        assert fast.counts.dropped_control == slow.counts.dropped_control
         offset = fast.position
     first, second = (
         [row for each in target.batches for row in _content(each)] for target in targets
@@ -177,10 +185,10 @@ def test_noise_is_never_joined_unless_it_is_a_batch(noise: bytes, at: int, posit
     good = b"".join(_stored(5 + n, record, codec=Codec.NONE, epoch=3, bits=0) for n in range(4))
     data = good[:at] + noise + good[at + len(noise) :]
     joiner = BatchJoiner()
-    run = joiner.add_tiny(data, 0, position, 1 << 20)
+    run = joiner.add_small(data, 0, position, limit_bytes=1 << 20, has_aborted=False)
     if run.joined:
         joined = decode_records(joiner.build())
-        assert len(joined) == run.joined
+        assert len(joined) == run.joined == sum(count for _, count in run.spans)
         found = [
             each
             for batch in iter_batches(memoryview(data[: run.end]))
@@ -191,4 +199,5 @@ def test_noise_is_never_joined_unless_it_is_a_batch(noise: bytes, at: int, posit
         assert [(r.timestamp, r.key, r.value) for r in joined] == [
             (r.timestamp, r.key, r.value) for r in found
         ]
-        assert [r.offset for r in found] == list(range(run.first, run.last + 1))
+        spans = [range(first, first + count) for first, count in run.spans]
+        assert [r.offset for r in found] == [offset for span in spans for offset in span]
