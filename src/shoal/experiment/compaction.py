@@ -7,7 +7,7 @@ the order in which they are anyway are left alone: compaction would only be one 
 
 Rules:
 - A compacted segment stands for consecutive segments of one worker and epoch. It is complete and
-  flushed before its line is in the commit log, and each line counts by itself. So whenever this
+  flushed before its line is in the commit log, and each line counts alone. So whenever this
   ends, the commit log names every row once.
 - The segments that it stands for are deleted after that; by the next compaction, if this one could
   not.
@@ -42,7 +42,7 @@ Runner = Callable[[Sequence[Any], AuditContext], list[list[TaskPart]]]
 
 
 @dataclass(frozen=True)
-class _Portion:
+class _JoinedSegments:
     """Consecutive segments of one worker and epoch, and the task that writes them as one."""
 
     segments: tuple[LedgerSegment, ...]
@@ -123,7 +123,7 @@ def remove_replaced_segments(directory: Path) -> None:
                 segment.path.unlink(missing_ok=True)
 
 
-def _plan(ledger: Ledger, least_rows: int, rows_per_file: int) -> Iterator[_Portion]:
+def _plan(ledger: Ledger, least_rows: int, rows_per_file: int) -> Iterator[_JoinedSegments]:
     [folder] = ledger.folders
     number = 0
     for table in STREAM_TABLES:
@@ -169,11 +169,11 @@ def _make_portion(
     name: tuple[int, str],
     segments: Sequence[LedgerSegment],
     groups: Mapping[str, Sequence[RowGroup]],
-) -> _Portion:
+) -> _JoinedSegments:
     number, table = name
     first, last = segments[0], segments[-1]
     file = f"{first.worker}-{first.epoch}-{first.number}-{last.number}{SUFFIX}"
     path = folder.directory / LEDGER_FOLDER / table / file
     pieces = tuple(group.piece for each in segments for group in groups[str(each.path)])
     edges = split_buckets(MOST_SHARES)
-    return _Portion(tuple(segments), Regroup(number, table, pieces, edges, str(path)))
+    return _JoinedSegments(tuple(segments), Regroup(number, table, pieces, edges, str(path)))

@@ -63,7 +63,7 @@ class GrowingState:
 
 
 class RunCompacted(LedgerError):
-    """Nothing is early any more: the run has ended."""
+    """Nothing is early: the run has ended."""
 
 
 class GrowingLedger:
@@ -94,7 +94,7 @@ class GrowingLedger:
         folder = RunFolder.open(self.directory)
         if folder.is_compacted:
             raise RunCompacted(
-                f"the ledgers in {self.directory} were compacted: the run does not grow any more",
+                f"the ledgers in {self.directory} were compacted: the run no longer grows",
                 remedy="judge the whole run: shoal audit RUN",
             )
         return folder
