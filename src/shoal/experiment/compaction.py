@@ -118,7 +118,7 @@ def remove_replaced_segments(directory: Path) -> None:
         for left in (directory / LEDGER_FOLDER / table).glob(f"*{SUFFIX}.*"):
             left.unlink(missing_ok=True)
         kept = {segment.path for segment in folder.segments(table)}
-        for segment in folder.replaced_segments(table):
+        for segment in folder.list_replaced_segments(table):
             if segment.path not in kept:
                 segment.path.unlink(missing_ok=True)
 

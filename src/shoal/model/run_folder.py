@@ -74,7 +74,7 @@ class RunFolder:
         """
         return self._segments(table)[0]
 
-    def replaced_segments(self, table: str) -> list[LedgerSegment]:
+    def list_replaced_segments(self, table: str) -> list[LedgerSegment]:
         """The segments that compacted ones stand for."""
         return self._segments(table)[1]
 

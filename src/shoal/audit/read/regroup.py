@@ -138,7 +138,7 @@ def _write(
     ]
     ranges = [(task.edges[number], task.edges[number + 1]) for number, _, _ in bounds]
     mark = {FORMAT_KEY: str(FORMAT).encode(), BUCKETS_KEY: describe_ranges(ranges, partitions)}
-    schema = regrouped_schema(task.table).with_metadata(mark)
+    schema = make_schema(task.table).with_metadata(mark)
     # Each column is freed when it is in its new order: a task holds the rows little more than once.
     columns = [_encode(rows.pop(field.name)[order], field.type, words) for field in schema]
     whole = pa.Table.from_arrays(columns, schema=schema)
@@ -157,7 +157,7 @@ def _write(
             writer.write_table(whole.slice(low, high - low), row_group_size=high - low)
 
 
-def regrouped_schema(table: str) -> pa.Schema:
+def make_schema(table: str) -> pa.Schema:
     names = pa.dictionary(pa.int32(), pa.string())
     fields = [
         pa.field(name, names if kind == "dictionary" else pa.type_for_alias(kind), nullable=False)
