@@ -41,7 +41,7 @@ Runner = Callable[[Sequence[Any], AuditContext], list[list[TaskPart]]]
 
 
 @dataclass(frozen=True)
-class _Merge:
+class _JoinedSegments:
     """Consecutive segments of one worker and epoch, and the task that writes them as one."""
 
     segments: tuple[LedgerSegment, ...]
@@ -122,7 +122,7 @@ def remove_replaced_segments(directory: Path) -> None:
                 segment.path.unlink(missing_ok=True)
 
 
-def _plan(ledger: Ledger, least_rows: int, rows_per_file: int) -> Iterator[_Merge]:
+def _plan(ledger: Ledger, least_rows: int, rows_per_file: int) -> Iterator[_JoinedSegments]:
     [folder] = ledger.folders
     number = 0
     for table in STREAM_TABLES:
@@ -168,11 +168,11 @@ def _make_portion(
     name: tuple[int, str],
     segments: Sequence[LedgerSegment],
     groups: Mapping[str, Sequence[RowGroup]],
-) -> _Merge:
+) -> _JoinedSegments:
     number, table = name
     first, last = segments[0], segments[-1]
     file = f"{first.worker}-{first.epoch}-{first.number}-{last.number}{COMPACTED_SUFFIX}"
     path = folder.directory / LEDGER_FOLDER / table / file
     pieces = tuple(group.piece for each in segments for group in groups[str(each.path)])
     edges = split_buckets(MOST_SHARES)
-    return _Merge(tuple(segments), Regroup(number, table, pieces, edges, str(path)))
+    return _JoinedSegments(tuple(segments), Regroup(number, table, pieces, edges, str(path)))
