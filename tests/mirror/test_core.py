@@ -372,13 +372,15 @@ def test_a_target_that_lost_what_it_acknowledged_parks_the_partition() -> None:
         assert "no longer has" in str(mirror.parked)
 
 
-def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
+def test_a_mirror_that_finds_another_ahead_of_it_sends_nothing_until_it_resumes() -> None:
     mirror = _mirror()
     second, third = _send_two(mirror)
     mirror.on_produce_result(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     mirror.on_produce_result(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
     mirror.delivery.on_last_sequence(1000, now=0.0)
-    assert "another mirror with the same name is ahead" in str(mirror.parked)
+    assert (mirror.parked, mirror.is_overtaken, mirror.done) == (None, True, 1)
+    assert "another mirror with the same name is ahead" in mirror.resume_reason
+    assert mirror.next_batch(9.0) is None
 
 
 def test_a_last_sequence_that_arrives_after_the_batches_were_dropped_changes_nothing() -> None:

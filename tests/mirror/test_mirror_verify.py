@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -62,9 +63,12 @@ def _verify(
     return code, report
 
 
-def _copy(source: LiteCluster, target: LiteCluster, topic: str, count: int) -> None:
+def _copy(source: LiteCluster, target: LiteCluster, topic: str, count: int, **rest: Any) -> None:
     config = MirrorConfig(
-        {"bootstrap.servers": source.bootstrap}, {"bootstrap.servers": target.bootstrap}, (topic,)
+        {"bootstrap.servers": source.bootstrap},
+        {"bootstrap.servers": target.bootstrap},
+        (topic,),
+        **rest,
     )
 
     async def until_copied() -> None:
@@ -237,3 +241,40 @@ def test_a_proof_of_other_topics_is_not_shown() -> None:
     assert shown == [True, False, False, True]
     renamed = PartitionProof("t-0", "other-0", 5, 5, 1, "")
     assert Proof("m", "one:1", "two:1", 1, 1, [renamed]).select([status]) == {}
+
+
+def test_records_that_only_the_target_deleted_are_not_proven(
+    both: Both, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cluster in both:
+        create_topic(cluster, "deleted", 1, 1, retention_ms="-1")
+        _send(cluster, "deleted", _messages())
+    asyncio.run(_delete(both[1], TopicPartition("deleted", 0), 150))
+    code, report = _verify(*both, "deleted", capsys)
+    assert (code, report["source_only"], report["records"]) == (ExitCode.INCONCLUSIVE, 150, 50)
+    assert report["difference"] is None
+
+
+def test_a_copy_that_began_later_is_compared_from_there(
+    both: Both, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(both[0], "begun", 1, 1, retention_ms="-1")
+    _send(both[0], "begun", _messages())
+    start = str(_messages()[120][2])
+    _copy(*both, "begun", COUNT - 120, start=start)
+    code, report = _verify(*both, "begun", capsys)
+    assert report["difference"] is None
+    assert (code, report["not_copied"], report["records"]) == (ExitCode.INCONCLUSIVE, 120, 80)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_compacted_logs_that_differ_are_not_comparable(
+    side: int, both: Both, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = f"compacted-{side}"
+    for number, cluster in enumerate(both):
+        create_topic(cluster, topic, 1, 1, cleanup_policy="compact")
+        _send(cluster, topic, _messages() if number == side else _plant("lost"))
+    code, report = _verify(*both, topic, capsys)
+    assert (code, report["difference"]) == (ExitCode.INCONCLUSIVE, None)
+    assert "cannot be compared record by record" in str(report["unavailable"])

@@ -10,8 +10,13 @@ Rules:
   topic is deleted meanwhile, is reported, and the others are compared.
 - Where a shoal mirror copied a recreated topic, its checkpoints say where the current generation
   begins at the target. Target records before that belong to an earlier generation; they are
-  counted and not compared. The source is always compared from its log start, so that a mirror's
-  own checkpoints cannot hide records that it did not copy.
+  counted and not compared.
+- Where a checkpoint says that the copy began behind the source's log start (`--start`), the source
+  is compared from there. The offsets before are reported, and keep the result from being proven:
+  a mirror's own checkpoints cannot hide records that it did not copy.
+- Records that only the target has deleted are reported, and keep the result from being proven too.
+- Brokers compact at different times. So a difference between topics of which one is compacted
+  proves nothing: it is reported as not comparable.
 """
 
 import asyncio
@@ -86,21 +91,43 @@ async def _compare(
     source, target = logs
     report, first = PartitionReport(partition), target.next_offset
     base = 0 if copy is None else copy.target_start
+    begun = 0 if copy is None else max(0, copy.source_start)
     target.skip_to(base)
     report.earlier_generations = target.next_offset - first
     if copy is not None and copy.is_of_former_source:
         report.difference = Difference(-1, first, NOT_COPIED_YET)
         return report
     # The target starts later if it has deleted records of this generation.
-    later = source.next_offset > 0, first > base
+    later = source.next_offset > begun, first > base
+    report.not_copied = max(0, min(begun, source.end) - source.next_offset)
+    source.skip_to(begun)
     try:
         await compare_logs(report, source, target, later=later)
+        if report.difference is not None:
+            await _excuse_compaction(report, logs)
     except (ClientError, WireError) as error:
         report.unavailable = str(error)
     except Exception as error:  # noqa: BLE001 - the others are compared
         record_failure("mirror proof", error, f"{partition} is not compared to the end")
         report.unavailable = UNEXPECTED.format(error)
     return report
+
+
+async def _excuse_compaction(report: PartitionReport, logs: tuple[Log, Log]) -> None:
+    """Turn a difference between topics of which one is compacted into a reason."""
+    compacted = [
+        name
+        for name, log in zip(("source", "target"), logs, strict=True)
+        if await log.is_compacted()
+    ]
+    where = report.difference
+    if where is not None and compacted:
+        report.difference = None
+        report.unavailable = (
+            f"{' and '.join(compacted)} compact this topic, each at its own time, so the logs "
+            "cannot be compared record by record; they first differ at source "
+            f"{where.source_offset}, target {where.target_offset}: {where.what}"
+        )
 
 
 async def choose_topics(source: Client, topics: Iterable[str], naming: Naming) -> list[str]:

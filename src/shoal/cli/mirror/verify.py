@@ -46,8 +46,10 @@ PRINT_EVERY_S: Final = 5.0
 def verify_command(*, topics: str, follow: bool, name: str, output: str, **rest: Any) -> ExitCode:
     """Compare the logs of source and target, batch by batch; writes nothing to them.
 
-    Exit code 0 if the target has all records of the source, 4 if they differ, 5 if they are equal
-    up to the end of the target, or if a partition is not available.
+    Exit code 0 if the target has all records of the source, 4 if they differ. 5 if what can be
+    compared is equal, and the target is behind, has deleted records that the source has, or was
+    begun behind the source's log start; if a topic is compacted and the logs differ; or if a
+    partition is not available.
     """
     if follow:
         return _follow(parse_list(topics), name, output, rest)
@@ -69,9 +71,13 @@ def verify_command(*, topics: str, follow: bool, name: str, output: str, **rest:
             console.out.print(_format_report(report), markup=False)
     if any(report.difference for report in reports):
         return ExitCode.VIOLATED
-    if any(report.not_yet or report.unavailable for report in reports):
-        return ExitCode.INCONCLUSIVE
-    return ExitCode.PROVEN
+    return ExitCode.PROVEN if all(map(_has_all, reports)) else ExitCode.INCONCLUSIVE
+
+
+def _has_all(report: "PartitionReport") -> bool:
+    """Whether the target has all records of the source."""
+    lacks = report.not_yet or report.source_only or report.not_copied
+    return not (lacks or report.unavailable)
 
 
 def _as_json(report: "PartitionReport") -> dict[str, Any]:
@@ -84,8 +90,16 @@ def _format_report(report: "PartitionReport") -> str:
     text = f"{report.partition}: {report.records:,} records are equal"
     if report.records_one_by_one:
         text += f", {report.records_one_by_one:,} of them in other batches"
-    if report.passed_over:
-        text += f"; {report.passed_over:,} are on one side only, before the log start of the other"
+    if report.not_copied:
+        text += (
+            f"; the mirror's checkpoint says that the copy began {report.not_copied:,} offsets "
+            "behind the source's log start: these are NOT COPIED"
+        )
+    if report.source_only:
+        text += f"; {report.source_only:,} source records are NOT AT THE TARGET: they are below "
+        text += "its log start, which deleted them"
+    if target_only := report.passed_over - report.source_only:
+        text += f"; {target_only:,} target records are below the source's log start"
     if report.earlier_generations:
         text += (
             f"; {report.earlier_generations:,} target offsets before them are from a topic that "

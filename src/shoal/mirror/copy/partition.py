@@ -282,6 +282,8 @@ class PartitionCopier(Generic[DeliveryT_co]):
     # Why this partition must be released and resume from the state of the target; "" if it need
     # not. Nothing is sent until then.
     resume_reason: str = ""
+    # Another process with this mirror's name has written more: resume when it writes no longer.
+    is_overtaken: bool = False
     # The target lost records below an acknowledged batch: recorded in the checkpoint.
     has_lost_target: bool = False
     epochs: ReadEpochs = field(

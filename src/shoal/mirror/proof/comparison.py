@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple
 
+from shoal.client.admin import Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.consume.isolation import AbortedFilter, BatchKind
@@ -36,6 +37,7 @@ from shoal.wire.records.records import Record, decode_records
 # How long a partition may take to answer before it counts as not available.
 ANSWER_S: Final = 10.0
 CHECKSUM_BYTES: Final = 8
+CLEANUP: Final = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,10 @@ class PartitionReport:
     # Of those, the records that were compared one by one.
     records_one_by_one: Annotated[int, "records_one_by_one"] = 0
     passed_over: Annotated[int, "passed_over"] = 0  # records that the other side no longer has
+    # Of those, the records of the source: the target has deleted them before the source.
+    source_only: Annotated[int, "source_only"] = 0
+    # Source offsets before the one at which the mirror began to copy; they are not compared.
+    not_copied: Annotated[int, "not_copied"] = 0
     # Source offsets after the last record that the target has.
     not_yet: Annotated[int, "not_yet"] = 0
     # Target offsets copied from topics that the source no longer has.
@@ -106,6 +112,13 @@ class Log:
     def skip_to(self, offset: int) -> None:
         """Begin no earlier than at this offset; before anything is read."""
         self._position = max(self._position, offset)
+
+    async def is_compacted(self) -> bool:
+        """Whether the broker may remove records from the middle of this log."""
+        topic = Resource(ResourceType.TOPIC, self._tp.topic)
+        found = await self._client.admin.describe_configs([topic], names=[CLEANUP])
+        entry = found[topic].get(CLEANUP)
+        return entry is not None and "compact" in (entry.value or "")
 
     async def peek_batch(self) -> Batch | None:
         """Return the next batch without consuming it; None if some of its records are consumed."""
@@ -224,6 +237,7 @@ async def _align(
     while (record := await behind.peek_record()) is not None and not _same(record, first):
         behind.drop_record()
         report.passed_over += 1
+        report.source_only += not source_is_later
     if record is None:
         side = "target" if source_is_later else "source"
         offset = first.offset

@@ -18,9 +18,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from shoal.client.client import Client
 from shoal.client.errors import ClientError
+from shoal.client.results import LATEST
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copy.delivery.names import TRANSACTIONAL
@@ -30,11 +32,15 @@ from shoal.mirror.run.latencies import MirrorLatencies
 from shoal.mirror.run.runner import MirrorRunner
 from shoal.mirror.run.start import PartitionStarter
 from shoal.mirror.status import MirrorStatus, status_of_not_started
-from shoal.mirror.watch.readiness import probe_routes
+from shoal.mirror.watch.readiness import PROBE_S, probe_routes
 from shoal.mirror.watch.starts import RouteStarts
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import keep_running, run_once
+
+# How long nothing must be appended to the target before a partition resumes that another process
+# with this mirror's name has overtaken.
+QUIET_S: Final = 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -222,12 +228,17 @@ class Copier:
     def _on_resume_needed(self, mirror: PartitionMirror) -> None:
         """Restart a partition: another process has written to it, or its delivery changes."""
         level = logging.INFO if mirror.delivery.name == TRANSACTIONAL else logging.ERROR
+        remedy = "wait; if it does not resume, run only one mirror with this name"
+        when = ""
+        if mirror.is_overtaken:
+            when = f" when nothing has been written to it for {QUIET_S:.0f} s"
+            remedy = "run only one mirror with this name: this one resumes when the other has ended"
         self._resume_later(
             mirror,
             SystemFailure(
                 f"{mirror.partition}: {mirror.resume_reason}; copying resumes behind what the "
-                "target has",
-                remedy="wait; if it does not resume, run only one mirror with this name",
+                f"target has{when}",
+                remedy=remedy,
             ),
             level,
         )
@@ -255,6 +266,12 @@ class Copier:
             self._runner.add(mirrors)
             return
         backoff = Backoff(100, 5000)
+        overtaken = [mirror for mirror in mirrors if mirror.is_overtaken]
+        # The checkpoint of the process that is ahead stays.
+        self._checkpointer.forget(overtaken)
+        while overtaken and self._routes.get(route) in mirrors:
+            if await self._is_quiet(route.target):
+                break
         while self._routes.get(route) in mirrors:
             try:
                 # An older checkpoint would not cover all records at the target.
@@ -268,6 +285,18 @@ class Copier:
                 _log.warning("%s waits until its checkpoint is written: %s", route.source, failure)
                 await asyncio.sleep(backoff.next_wait_s())
         self._resuming.pop(route, None)
+
+    async def _is_quiet(self, tp: TopicPartition) -> bool:
+        """Whether nothing is appended to a target partition for `QUIET_S`.
+
+        If another process appends again later, the target takes each sequence only once.
+        """
+        ends: set[int] = set()
+        for pause_s in (QUIET_S, 0.0):
+            listed = await self._target.list_offsets_or_errors({tp: LATEST}, timeout_s=PROBE_S)
+            ends.add(listed.offsets[tp].offset if tp in listed.offsets else -1 - len(ends))
+            await asyncio.sleep(pause_s)
+        return len(ends) == 1
 
     async def _release_changed(self) -> None:
         """Release partitions whose source or target topic was recreated."""

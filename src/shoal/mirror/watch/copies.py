@@ -23,6 +23,7 @@ class Copy(NamedTuple):
 
     target_start: int  # where the current generation begins
     is_of_former_source: bool  # the copied source topic no longer exists
+    source_start: int = -1  # the source offset at which the copy began; -1 if unknown
 
 
 async def find_copies(source: Client, target: Client, routes: Iterable[Route]) -> dict[Route, Copy]:
@@ -43,7 +44,8 @@ async def find_copies(source: Client, target: Client, routes: Iterable[Route]) -
             if route is not None and is_about(checkpoint, route, source, target):
                 source_id = topic_id(source, route.source.topic)
                 is_former = has_other_id(checkpoint.source_topic_id, source_id)
-                copies[route] = Copy(checkpoint.generation_target_offset, is_former)
+                begun = checkpoint.generation_target_offset, is_former, checkpoint.began_at
+                copies[route] = Copy(*begun)
     return copies
 
 

@@ -15,6 +15,8 @@ Rules:
 - If that shows while this process runs, nothing of its queue is in flight, and it resumes in the
   same way (`PartitionCopier.resume_reason`). As long as the target has none of the records of a
   batch, or all, retries keep their bytes.
+- If another process has sent more than this one has read (`PartitionCopier.is_overtaken`), this one
+  resumes in the same way, but only when nothing has been appended to the target for a while.
 - A batch so old that the target does not remember its producer is sent alone: without producer
   state any sequence is accepted, and a lost batch would leave a gap. So is the next one, and the
   first one after a pause in which the target may have forgotten the producer.
@@ -204,10 +206,9 @@ class IdempotentDelivery(Delivery):
         if state is BrokerState.FITS and self._is_asked_again(last_sequence):
             state = BrokerState.INSIDE
         if state is BrokerState.AHEAD:
-            mirror.park(
-                "another mirror with the same name is ahead of this one",
-                "run only one mirror with this name",
-            )
+            mirror.drop_queue(mirror.resume_point)
+            mirror.is_overtaken = True
+            mirror.request_resume("another mirror with the same name is ahead of this one")
         elif state is BrokerState.INSIDE:
             mirror.drop_queue(mirror.resume_point)
             mirror.request_resume(
