@@ -74,9 +74,9 @@ def test_joined_runs_are_their_sum(parts: list[list[int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         apart = make_runs(parts, folder)
         whole = measure(apart, 0)
-        path, rows = join_runs([str(file) for file in apart.files()], folder)
-        assert [*Path(folder).iterdir()] == [path]
-        joined = KnownLatencies(apart.sections, [FileRun(str(path))], rows)
+        path, rows = join_runs(apart.files(), folder)
+        assert [*Path(folder).iterdir()] == [Path(path)]
+        joined = KnownLatencies(apart.sections, [FileRun(path)], rows)
         assert measure(joined, 0) == whole
         assert rows == len({value for values in parts for value in values})
 
@@ -143,6 +143,6 @@ def test_what_a_task_returns_does_not_grow_with_its_samples(tmp_path: Path) -> N
 
 def test_a_run_that_cannot_be_read_fails_the_audit(tmp_path: Path) -> None:
     known = make_runs([[1, 2, 3]], str(tmp_path))
-    known.files()[0].write_bytes(b"PAR1")
+    Path(known.files()[0]).write_bytes(b"PAR1")
     with pytest.raises(LedgerError, match="cannot be read"):
         measure(known, 0)

@@ -47,7 +47,7 @@ def list_files(run: Path) -> set[Path]:
 def list_kept(run: Path) -> set[Path]:
     """The files of segments that count."""
     folder = RunFolder.open(run)
-    return {each.path for table in STREAM_TABLES for each in folder.segments(table)}
+    return {Path(each.path) for table in STREAM_TABLES for each in folder.segments(table)}
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ LITE_LAYERS = "the layers of lite, highest first"
 PLANTS = [
     ("model", "shoal.runtime", LAYERS),
     ("runtime", "shoal.telemetry", LAYERS),
+    ("storage", "shoal.audit", LAYERS),
     ("wire", "shoal.client", LAYERS),
     ("telemetry", "shoal.systems.registry", LAYERS),
     ("net", "shoal.faults", LAYERS),

@@ -266,7 +266,7 @@ def test_a_flipped_bit_is_found(run_dir: Path) -> None:
         damaged[place] ^= 1 << random.randrange(8)
         segment.write_bytes(damaged)
         with pytest.raises(LedgerError, match="checksum"):
-            read_segment(segment, "attempts")
+            read_segment(str(segment), "attempts")
 
 
 async def test_reservations_say_where_a_restarted_producer_begins(run_dir: Path) -> None:

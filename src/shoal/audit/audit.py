@@ -150,7 +150,7 @@ def audit(
     runner: Runner = run_here,
     *,
     sizes: Sizes | None = None,
-    scratch: Path | None = None,
+    scratch: Path | str | None = None,
 ) -> Result:
     """Judge the ledgers of one run."""
     return conclude(ledger, examine(ledger, runner, sizes=sizes, scratch=scratch))
@@ -164,14 +164,14 @@ def examine(
     context: AuditContext | None = None,
     division: Division | None = None,
     has_rows: bool = True,
-    scratch: Path | None = None,
+    scratch: Path | str | None = None,
 ) -> Evidence:
     """Count everything that the ledgers of one run record.
 
     `context` and `division` are those of `build_context` and `divide_messages`, if the caller has
     them. Without `has_rows` the runner brings the rows of messages to their tasks.
-    `scratch` is a folder that all tasks can write to; without one they return what they would put
-    there.
+    `scratch` is a folder, or its URL, that all tasks can write to; without one they return what
+    they would put there.
     """
     sizes = sizes or Sizes()
     context = context or build_context(ledger)

@@ -23,7 +23,6 @@ Rules:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 from shoal.audit.audit import Runner, examine, find_assignment_starts, run_here
@@ -74,7 +73,7 @@ class RunFollower:
         now_us: int,
         *,
         receipts: Sequence[Piece],
-        scratch: Path | None = None,
+        scratch: str | None = None,
     ) -> list[FindingSeen]:
         """Return an event for each finding whose count has risen.
 
@@ -95,13 +94,13 @@ class RunFollower:
         return events
 
     def find(
-        self, ledger: Ledger, receipts: Sequence[Piece], scratch: Path | None = None
+        self, ledger: Ledger, receipts: Sequence[Piece], scratch: str | None = None
     ) -> dict[str, FindingResult]:
         """Return what `find_certain` does, from what is known and what is new."""
         known = _without_scans(ledger)
         if not (known.rows_of("attempts") or known.rows_of("receipts")):
             return {}
-        context = replace(build_context(known), scratch=None if scratch is None else str(scratch))
+        context = replace(build_context(known), scratch=scratch)
         increments, run = self.increments, self.runner
         answers, lean = increments.judge_cells(known, context, run)
         walks = increments.walk(receipts, run, lean)
@@ -128,7 +127,7 @@ def _without_scans(ledger: Ledger) -> Ledger:
 
 
 def find_certain(
-    ledger: Ledger, runner: Runner = run_here, scratch: Path | None = None
+    ledger: Ledger, runner: Runner = run_here, scratch: str | None = None
 ) -> dict[str, FindingResult]:
     """Return the findings that the ledgers show and no longer ledgers of this run take back."""
     if not (ledger.rows_of("attempts") or ledger.rows_of("receipts")):

@@ -29,6 +29,7 @@ from shoal.model.exit_codes import ExitCode
 from shoal.model.result import Result
 from shoal.model.units import parse_duration_s
 from shoal.runtime.interrupts import explain_interrupt
+from shoal.storage.places import is_url, read_place
 
 if TYPE_CHECKING:
     from shoal.cli.shared.follow import StartSpark
@@ -159,8 +160,6 @@ def audit(
 
     URLs are s3a://BUCKET/RUN, s3://, hdfs:// and file://.
     """
-    from shoal.audit.read.remote import is_remote
-
     names = ("verbose", "is_opening", "follow", "early_only", "is_compacting")
     spark = _SparkOptions(master, **{name: others.pop(name) for name in names})
     if is_self_test:
@@ -170,13 +169,7 @@ def audit(
             "give either runs, histories or files of a VerifiableProducer to judge",
             remedy="shoal audit RUN, or shoal audit --history FILE.jsonl",
         )
-    if spark.follow and len(runs) != 1:
-        raise UsageError("--follow takes one run", remedy="shoal audit --follow RUN")
-    if spark.is_compacting and (len(runs) != 1 or is_remote(runs[0])):
-        raise UsageError(
-            "--compact takes one run in a folder",
-            remedy="compact each: shoal audit --compact RUN",
-        )
+    _require_possible(runs, spark)
     if spark.early_only:
         from shoal.cli.shared.follow import follow_to_the_end
 
@@ -197,48 +190,62 @@ def audit(
     given = {n: round(parse_duration_s(text) * 1_000_000) for n, text in durations.items() if text}
     with _open_folders(runs, runs_dir, master) as homes, _offer_spark(master) as start_spark:
         if spark.follow:
-            _follow(homes[0], start_spark, output)
+            from shoal.cli.shared.follow import follow_to_the_end
+
+            follow_to_the_end(homes[0].folder, start_spark, is_child=False, output=output)
         return _audit_runs(homes, wanted, output, given=given, spark=spark, start_spark=start_spark)
 
 
 class _Home(NamedTuple):
-    """A folder to judge, and the URL that it was fetched from, if any."""
+    """A folder to judge, the URL of the run if it is on another file system, and its name."""
 
     folder: Path
     url: str | None
+    shown: str
 
 
-def _follow(home: _Home, start_spark: "StartSpark", output: str) -> None:
-    from shoal.cli.shared.follow import follow_to_the_end
-
-    if home.url is not None:
+def _require_possible(runs: tuple[str, ...], spark: _SparkOptions) -> None:
+    """Refuse options that do not fit the number of runs, or runs on another file system."""
+    if spark.follow and len(runs) != 1:
+        raise UsageError("--follow takes one run", remedy="shoal audit --follow RUN")
+    if spark.is_compacting and len(runs) != 1:
         raise UsageError(
-            f"{home.url} cannot be followed: only its present content is fetched",
-            remedy="follow the run on the machine that writes its ledgers",
+            "--compact takes one run", remedy="compact each: shoal audit --compact RUN"
         )
-    follow_to_the_end(home.folder, start_spark, is_child=False, output=output)
+    if not runs or not is_url(read_place(runs[0])):
+        return
+    if spark.follow:
+        raise UsageError(
+            f"{runs[0]} cannot be followed: it is on another file system",
+            remedy="follow the run by its folder on the machine of its driver, or judge it when it"
+            " has ended",
+        )
+    if spark.is_opening:
+        raise UsageError(
+            f"--open cannot open the report of {runs[0]}: it is on another file system",
+            remedy="leave out --open, and fetch report.html from there",
+        )
 
 
 @contextmanager
 def _open_folders(
     runs: tuple[str, ...], runs_dir: Path, master: str | None
 ) -> Iterator[list[_Home]]:
-    """Find the folders of runs; those on other file systems are fetched."""
-    from shoal.audit.read.remote import fetch_run, is_remote
+    """Find the folders of runs; of those on other file systems only small ones are fetched."""
+    from shoal.audit.read.remote import open_remote_run
+    from shoal.pipeline.audit_job import MOST_MESSAGES_HERE
 
-    if any(map(is_remote, runs)) and not (master or "local").startswith("local"):
-        raise UsageError(
-            "a run on another file system is fetched to this machine, where the executors of"
-            f" {master} cannot read it",
-            remedy="leave out --master, or give a folder that all executors share",
-        )
+    fetch_below = 0 if master else MOST_MESSAGES_HERE
+    homes = []
     with ExitStack() as stack:
-        yield [
-            _Home(stack.enter_context(fetch_run(run)), run.rstrip("/"))
-            if is_remote(run)
-            else _Home(find_run(runs_dir, run).path, None)
-            for run in runs
-        ]
+        for run, place in [(run, read_place(run)) for run in runs]:
+            if is_url(place):
+                opened = open_remote_run(place, fetch_below=fetch_below)
+                homes.append(_Home(stack.enter_context(opened), place, place))
+            else:
+                path = find_run(runs_dir, place).path
+                homes.append(_Home(path, None, run.rstrip("/") if is_url(run) else str(path)))
+        yield homes
 
 
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
@@ -272,13 +279,20 @@ def _audit_runs(
     from shoal.audit.usage import DriverUsage
     from shoal.experiment.judge import compact_ledgers, judge_ledger
     from shoal.pipeline.audit_job import is_small
+    from shoal.pipeline.tables import SCHEMAS
     from shoal.report.files import REPORT_FILE
 
-    home, url = homes[0]
+    home, url, shown = homes[0]
     if spark.is_compacting:
         with show_progress() as watch:
             compact_ledgers(home.absolute(), start_spark, watch)
     ledger = open_ledger([each.folder.absolute() for each in homes], **given)
+    for each, folder in zip(homes, ledger.folders, strict=False):
+        if each.url is not None and folder.plan.get("state") == "running":
+            console.say(
+                f"{each.url} has not ended, or its driver was killed: what is stored is judged",
+                "yellow",
+            )
     usage = DriverUsage() if spark.verbose else None
     unchanged = "the ledgers are unchanged; judge them again with the same command"
     with explain_interrupt(unchanged):
@@ -290,17 +304,17 @@ def _audit_runs(
             result = judge_ledger(
                 ledger, session=session, thresholds=texts, usage=usage, watch=watch
             )
-    if url is not None:
-        store_results(home, url)
+    if url is not None and ledger.folders[0].url is None:  # it was fetched
+        store_results(home, url, SCHEMAS)
     for line in usage.lines() if usage else ():
         console.err.print(line, markup=False)
     if output == "json":
         console.print_json(result.to_json())
     else:
-        show_verdict(result, url or home)
+        show_verdict(result, shown)
     if spark.is_opening:
         open_file(home / REPORT_FILE)
-    return exit_code([(url or str(home), result)])
+    return exit_code([(shown, result)])
 
 
 @contextmanager

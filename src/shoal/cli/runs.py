@@ -1,6 +1,7 @@
 """`shoal runs`: list, show and remove runs, and sweeps with their runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,8 @@ from shoal.experiment.runs import (
 from shoal.experiment.sweep_list import describe_sweep
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.json_files import read_json
+from shoal.model.run_folder import read_url
+from shoal.storage.places import is_url, read_place
 
 # Of each sweep in the list of everything.
 SHOWN_OF_SWEEP: Final = 20
@@ -219,6 +222,19 @@ def _count_missed(run: RunSummary) -> str:
     return f"thresholds missed ({len(run.missed)})"
 
 
+@contextmanager
+def _open_run(name: str, runs_dir: Path) -> Iterator[Path]:
+    """Find the folder of a run; of one on another file system only what is needed is read."""
+    place = read_place(name)
+    if not is_url(place):
+        yield find_run(runs_dir, place).path
+        return
+    from shoal.audit.read.remote import open_remote_run
+
+    with open_remote_run(place) as folder:
+        yield folder
+
+
 @runs.command("message")
 @click.argument("run", shell_complete=complete_run)
 @click.argument("topic")
@@ -238,7 +254,7 @@ def message_command(
     runs_dir: Path,
     output: str,
 ) -> None:
-    """Show what the ledgers of a run record about one message, and about its neighbours.
+    """Show what the ledgers of a run (or of a URL) record about one message and its neighbours.
 
     \b
     shoal runs message 20260101-120000-demo demo producer-1 2 1000
@@ -246,7 +262,8 @@ def message_command(
     from shoal.audit.page.life import MessageName, message_life
 
     name = MessageName(topic, producer, lane, sequence)
-    life = message_life([find_run(runs_dir, run).path], name)
+    with _open_run(run, runs_dir) as folder:
+        life = message_life([folder], name)
     if output == "json":
         console.print_json(life.to_json())
         return
@@ -267,5 +284,8 @@ def rm_command(*, names: tuple[str, ...], runs_dir: Path) -> None:
         if run is None:
             remove_sweep(sweeps[name], list_runs(runs_dir))
         else:
+            url = read_url(run.path)
             remove_run(run)
+            if url is not None:
+                console.say(f"its ledgers stay in {url}")
         console.say(f"removed {name if run is None else run.name}")

@@ -11,13 +11,14 @@ Rules:
   ends, the commit log names every row once.
 - The segments that it stands for are deleted after that; by the next compaction, if this one could
   not.
-- Nobody may write to the run meanwhile: the lock of the commit log is held.
+- Nobody may write to the run meanwhile: the lock of the commit log is held. On another file system
+  nothing can be locked, so the run must have ended. Two that compact a run there write the same.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from shoal.audit.audit import Sizes, divide_messages, run_here
@@ -29,13 +30,18 @@ from shoal.audit.read.folder import Ledger, RowGroup, open_ledger
 from shoal.audit.read.read import RowGroupPiece
 from shoal.audit.read.regroup import ROWS_PER_FILE, STREAM_TABLES, Regroup
 from shoal.audit.read.regrouping import needs_regrouping
+from shoal.audit.read.remote import store_commit_log
+from shoal.model.errors import UsageError
 from shoal.model.ledger import COMPACTED
 from shoal.model.run_folder import COMPACTED_SUFFIX, LEDGER_FOLDER, LedgerSegment, RunFolder
 from shoal.pipeline.audit_job import scratch_folder
+from shoal.storage.files import map_places, remove_file
+from shoal.storage.places import is_url, join_place
 from shoal.workload.record.ledger import CommitLog, flush_folder
 
 # Fewer rows are not worth a file with a row group for each range of buckets.
 LEAST_ROWS: Final = 1000 * MOST_SHARES
+_UNNAMED_COMPACTED: Final = f"*{COMPACTED_SUFFIX}.*"
 
 Runner = Callable[[Sequence[Any], AuditContext], list[list[TaskPart]]]
 
@@ -51,13 +57,13 @@ class _JoinedSegments:
     def rows(self) -> int:
         return sum(segment.rows for segment in self.segments)
 
-    def line(self, at_us: int, directory: Path) -> dict[str, Any]:
+    def line(self, at_us: int, place: str) -> dict[str, Any]:
         """Return the line that commits it."""
         first, last = self.segments[0], self.segments[-1]
-        path = PurePosixPath(Path(str(self.task.path)).relative_to(directory))
+        path = str(self.task.path).removeprefix(f"{place}/")
         numbers = {"number": first.number, "last": last.number}
         name = {"worker": first.worker, "epoch": first.epoch, "table": self.task.table}
-        rows = {"path": str(path), "rows": self.rows}
+        rows = {"path": path, "rows": self.rows}
         return {"kind": COMPACTED, "at_us": at_us, **name, **numbers, **rows}
 
 
@@ -71,6 +77,7 @@ def compact_run(
 ) -> int:
     """Compact the ledgers of a run if its audits read less then; return how many files it wrote."""
     directory = directory.absolute()
+    _require_ended(directory)
     if not is_worth_compacting(directory, sizes):
         if RunFolder.open(directory).is_compacted:
             with CommitLog(directory):  # an earlier compaction may have been killed at its end
@@ -78,18 +85,31 @@ def compact_run(
         return 0
     with CommitLog(directory) as log:
         ledger = open_ledger([directory])
+        place = ledger.folders[0].place
         context = build_context(ledger)
         remove_replaced_segments(directory)
         portions = list(_plan(ledger, least_rows, rows_per_file))
-        with scratch_folder(directory) as scratch:
-            runner([portion.task for portion in portions], replace(context, scratch=str(scratch)))
-        for folder in sorted({Path(str(portion.task.path)).parent for portion in portions}):
-            flush_folder(folder)
+        with scratch_folder(place) as scratch:
+            runner([portion.task for portion in portions], replace(context, scratch=scratch))
+        if not is_url(place):
+            for folder in sorted({Path(str(portion.task.path)).parent for portion in portions}):
+                flush_folder(folder)
         at_us = _end_us(ledger.folders[0])
         for portion in portions:
-            log.append(portion.line(at_us, directory))
+            log.append(portion.line(at_us, place))
+        store_commit_log(directory)
         remove_replaced_segments(directory)
     return len(portions)
+
+
+def _require_ended(directory: Path) -> None:
+    """Refuse a run on another file system that has not ended: no lock shows who writes to it."""
+    folder = RunFolder.open(directory)
+    if folder.url and folder.plan.get("state") == "running":
+        raise UsageError(
+            f"{folder.url} is not compacted: its run has not ended, or its driver died",
+            remedy="judge it as it is, without --compact",
+        )
 
 
 def is_worth_compacting(directory: Path, sizes: Sizes | None = None) -> bool:
@@ -113,13 +133,20 @@ def _end_us(folder: RunFolder) -> int:
 def remove_replaced_segments(directory: Path) -> None:
     """Delete the segments that compacted ones stand for, and what a killed task left behind."""
     folder = RunFolder.open(directory)
+    left = [] if folder.url else _find_left(directory)
     for table in STREAM_TABLES:
-        for left in (directory / LEDGER_FOLDER / table).glob(f"*{COMPACTED_SUFFIX}.*"):
-            left.unlink(missing_ok=True)
         kept = {segment.path for segment in folder.segments(table)}
-        for segment in folder.list_replaced_segments(table):
-            if segment.path not in kept:
-                segment.path.unlink(missing_ok=True)
+        replaced = {segment.path for segment in folder.list_replaced_segments(table)}
+        left += sorted(replaced - kept)
+    map_places(remove_file, left, is_remote=folder.url is not None)
+
+
+def _find_left(directory: Path) -> list[str]:
+    """Return what killed tasks left of files that had not yet their names."""
+    ledger = directory / LEDGER_FOLDER
+    return [
+        str(each) for table in STREAM_TABLES for each in (ledger / table).glob(_UNNAMED_COMPACTED)
+    ]
 
 
 def _plan(ledger: Ledger, least_rows: int, rows_per_file: int) -> Iterator[_JoinedSegments]:
@@ -142,7 +169,7 @@ def _join_segments(
     portion: list[LedgerSegment] = []
     origin: tuple[Any, ...] | None = None
     for segment in segments:
-        own = groups.get(str(segment.path), ())
+        own = groups.get(segment.path, ())
         names = {group.group for group in own}
         is_plain = bool(own) and all(group.buckets == ALL_BUCKETS for group in own)
         fits = is_plain and len(names) == 1 and not any(_is_renamed(group) for group in own)
@@ -172,7 +199,7 @@ def _make_portion(
     number, table = name
     first, last = segments[0], segments[-1]
     file = f"{first.worker}-{first.epoch}-{first.number}-{last.number}{COMPACTED_SUFFIX}"
-    path = folder.directory / LEDGER_FOLDER / table / file
-    pieces = tuple(group.piece for each in segments for group in groups[str(each.path)])
+    path = join_place(folder.place, LEDGER_FOLDER, table, file)
+    pieces = tuple(group.piece for each in segments for group in groups[each.path])
     edges = split_buckets(MOST_SHARES)
-    return _JoinedSegments(tuple(segments), Regroup(number, table, pieces, edges, str(path)))
+    return _JoinedSegments(tuple(segments), Regroup(number, table, pieces, edges, path))

@@ -21,6 +21,7 @@ from shoal.model.json_files import read_json
 from shoal.model.result import RESULT_FORMAT, ThresholdResult
 from shoal.model.serialised import FormatMismatch, check_version, to_plain
 from shoal.runtime.processes import ProcessIdentity
+from shoal.storage.places import is_url
 
 SWEEP_FILE: Final = "sweep.json"
 # In the folder of a sweep, held while it runs.
@@ -108,6 +109,11 @@ def find_run(runs_dir: Path, name: str | None) -> RunSummary:
 
     A run of a sweep is `SWEEP/RUN`, also with the beginning of both.
     """
+    if name and is_url(name):
+        raise UsageError(
+            f"{name} is on another file system, and this command reads folders of this machine",
+            remedy="judge it there (shoal audit URL), or copy it to a folder",
+        )
     for folder in (Path(name), runs_dir / name) if name else ():
         if (folder / "run.json").is_file():
             return summarise(folder)

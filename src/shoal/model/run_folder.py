@@ -13,6 +13,8 @@ Rules:
 - From format 3 on every line of the commit log is chained (`commit_chain`), and `run.json` of a run
   that has ended names its last line: what was lost or changed is refused. Lines may follow.
 - Only segments in the commit log count; this module does not open them.
+- The segments may be elsewhere: then the file `ledger.url` has the URL of the run's folder on
+  another file system, and what is in this folder is of that one.
 """
 
 import json
@@ -41,6 +43,7 @@ Check = Callable[[str, Any], Iterator[Problem]]
 RUN_FILE: Final = "run.json"
 COMMITS_FILE: Final = "commits.jsonl"
 LEDGER_FOLDER: Final = "ledger"
+URL_FILE: Final = "ledger.url"
 COMPACTED_SUFFIX: Final = ".compacted.parquet"  # of segments that stand for others
 
 LARGEST_RUN_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -60,18 +63,22 @@ class LedgerSegment:
     worker: str
     epoch: int
     number: int
-    path: Path
+    path: str  # or URL
     rows: int
     table_format: int
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder: its plan (`run.json`) and its commit log."""
+    """A run folder: its plan (`run.json`) and its commit log.
+
+    `url` is where its segments are, if they are on another file system.
+    """
 
     directory: Path
     plan: Mapping[str, Any]
     commits: Sequence[Json]
+    url: str | None = None
 
     @classmethod
     def open(cls, run_dir: Path) -> Self:
@@ -80,7 +87,16 @@ class RunFolder:
         commits = read_commits(run_dir, plan)
         if plan["format"] == 1:
             commits = [_with_incarnation(line) for line in commits]
-        return cls(run_dir, plan, commits)
+        return cls(run_dir, plan, commits, read_url(run_dir))
+
+    @property
+    def place(self) -> str:
+        """The folder of the segments: a path or a URL."""
+        return self.url or str(self.directory)
+
+    def place_of(self, path: str) -> str:
+        """Return where a segment is, from its path in the commit log."""
+        return f"{self.url}/{path}" if self.url else str(self.directory / path)
 
     def segments(self, table: str) -> list[LedgerSegment]:
         """The committed segments of one table, by worker, epoch and number.
@@ -110,7 +126,7 @@ class RunFolder:
                 own = [held.pop((worker, epoch, n)) for n in numbers if (worker, epoch, n) in held]
                 if sum(each.rows for each in own) != segment.rows:
                     raise LedgerError(
-                        f"{self.directory}: {segment.path.name} does not have as many rows as the"
+                        f"{self.directory}: {line['path']!s:.200} does not have as many rows as the"
                         " segments that it stands for"
                     )
                 replaced += own
@@ -131,10 +147,21 @@ class RunFolder:
             )
         try:
             worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
-            place, rows = self.directory / path, int(line["rows"])
+            rows = int(line["rows"])
+            place = self.place_of(str(path))
             return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"])
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
+
+
+def read_url(run_dir: Path) -> str | None:
+    """Return the URL of the segments of a run folder; None if it has them itself."""
+    try:
+        return (run_dir / URL_FILE).read_text(encoding="utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{run_dir / URL_FILE} cannot be read: {error}") from error
 
 
 def read_plan(run_dir: Path) -> Json:

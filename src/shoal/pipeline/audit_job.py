@@ -17,17 +17,17 @@ from shoal.audit.context import build_context
 from shoal.audit.page.build import build_page, write_page
 from shoal.audit.plan import reads_per_row
 from shoal.audit.read.folder import Ledger, open_ledger
+from shoal.audit.read.remote import LEFT_BEHIND_S, remote_scratch_folder
 from shoal.audit.result.conclude import Evidence, conclude
 from shoal.audit.scratch import SCRATCH
 from shoal.audit.usage import DriverUsage
 from shoal.model.errors import SystemFailure
 from shoal.model.result import Result
 from shoal.pipeline.tables import write_tables
+from shoal.storage.places import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-LEFT_BEHIND_S: Final = 86_400.0
 
 # With fewer messages an audit in this process ends before Spark has started.
 MOST_MESSAGES_HERE: Final = 200_000
@@ -75,21 +75,29 @@ def audit_ledger(
     `usage`, if given, counts what the driver receives.
     """
     home = ledger.folders[0].directory
-    with scratch_folder(home) as scratch:
+    with scratch_folder(ledger.folders[0].place) as scratch:
         evidence = _examine(ledger, session, sizes or Sizes(), formulation, job=(scratch, usage))
         result = conclude(ledger, evidence)
-        write_tables(home / "tables", evidence, result)
+        write_tables(home, evidence, result, url=ledger.folders[0].url)
     write_page(home, build_page(ledger, evidence, result.worst_group))
     return result
 
 
 @contextmanager
-def scratch_folder(run_dir: Path) -> Iterator[Path]:
-    """Make a folder inside the run's folder, which all executors share, and remove it at the end.
+def scratch_folder(place: str) -> Iterator[str]:
+    """Make a folder where the segments of a run are, and remove it at the end.
 
-    Another audit may have its own folder there. One that was killed a day ago has left its own
-    behind, which is removed too.
+    All executors can reach it. Another audit may have its own folder there. One that was killed a
+    day ago has left its own behind, which is removed too.
     """
+    make = remote_scratch_folder if is_url(place) else _local_scratch_folder
+    with make(place) as folder:
+        yield folder
+
+
+@contextmanager
+def _local_scratch_folder(place: str) -> Iterator[str]:
+    run_dir = Path(place)
     parent = run_dir / SCRATCH
     folder = parent / uuid.uuid4().hex
     try:
@@ -100,7 +108,7 @@ def scratch_folder(run_dir: Path) -> Iterator[Path]:
             remedy="make the folder writable, or copy it",
         ) from error
     try:
-        yield folder
+        yield str(folder)
     finally:
         for own in parent.glob("*"):
             if own == folder or own.stat().st_mtime < time.time() - LEFT_BEHIND_S:
@@ -115,7 +123,7 @@ def _examine(
     sizes: Sizes,
     formulation: Formulation,
     *,
-    job: tuple[Path, DriverUsage | None],
+    job: tuple[str, DriverUsage | None],
 ) -> Evidence:
     scratch, usage = job
     context = build_context(ledger)

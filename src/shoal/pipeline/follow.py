@@ -24,7 +24,7 @@ from shoal.audit.plan import ROWS_PER_CELL
 from shoal.audit.read.growing import GrowingLedger
 from shoal.model.errors import LedgerError
 from shoal.model.events import FindingSeen
-from shoal.model.run_folder import RUN_FILE, RunFolder
+from shoal.model.run_folder import RUN_FILE, RunFolder, read_url
 from shoal.pipeline.audit_job import scratch_folder
 from shoal.telemetry.events import EventReader, append_event, now_us
 
@@ -87,7 +87,8 @@ def _look(
     follower.runner = large_runner()
     follower.increments.rows_per_cell = ROWS_PER_CELL
     # Tasks write what is large into the scratch folder: nothing of it comes to this process.
-    with scratch_folder(growing.directory) as scratch:
+    place = read_url(growing.directory) or str(growing.directory)
+    with scratch_folder(place) as scratch:
         ledger = growing.open_segments()
         return follower.judge(ledger, now_us(), receipts=growing.new_receipts, scratch=scratch)
 

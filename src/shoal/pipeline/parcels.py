@@ -12,10 +12,10 @@ import hashlib
 import pickle
 import uuid
 import zlib
-from pathlib import Path
 from typing import Any, Final
 
 from shoal.model.errors import SystemFailure
+from shoal.storage.places import join_place
 
 MOST_INSIDE: Final = 1 << 14  # characters; a longer text goes into a file
 _IN_FILE: Final = "file"
@@ -34,19 +34,23 @@ def make_parcel(text: str, scratch: str | None) -> list[str]:
     """Return the text itself, or where it is: path and checksum."""
     if scratch is None or len(text) <= MOST_INSIDE:
         return [text]
-    path = Path(scratch, f"parcel-{uuid.uuid4().hex}")
+    from shoal.storage.files import write_bytes
+
+    path = join_place(scratch, f"parcel-{uuid.uuid4().hex}")
     content = text.encode()
-    path.write_bytes(content)
-    return [_IN_FILE, str(path), hashlib.sha256(content).hexdigest()]
+    write_bytes(path, content)
+    return [_IN_FILE, path, hashlib.sha256(content).hexdigest()]
 
 
 def open_parcel(parcel: list[str]) -> str:
     """Return the text of a parcel."""
     if parcel[0] != _IN_FILE or len(parcel) == 1:
         return parcel[0]
+    from shoal.storage.files import read_bytes
+
     _, path, checksum = parcel
     try:
-        content = Path(path).read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise SystemFailure(
             f"an executor cannot read {path}: {error};"

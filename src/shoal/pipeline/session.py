@@ -34,6 +34,7 @@ from shoal.pipeline.failures import cause_of
 from shoal.pipeline.slots import count_cores, is_local, limit_width, with_tries
 from shoal.runtime.java import spark_environment
 from shoal.runtime.tasks import log_only, start_thread
+from shoal.storage.places import S3_SETTINGS
 
 JVM_END_TIMEOUT_S: Final = 30.0
 REACH_TIMEOUT_S: Final = 5.0
@@ -88,6 +89,10 @@ def start_session(
         options += f" {JAVA_OPTIONS}"
     settings["spark.driver.extraJavaOptions"] = options
     archive = None if is_local(master) else find_archive()
+    if not is_local(master):
+        # Executors reach other file systems as this process does; secrets they have themselves.
+        given = {name: os.environ.get(name) for name in S3_SETTINGS}
+        settings |= {f"spark.executorEnv.{name}": value for name, value in given.items() if value}
     if archive is not None:
         os.environ["PYSPARK_PYTHON"] = INTERPRETER
         settings["spark.archives"] = f"{archive}#{FOLDER}"

@@ -22,7 +22,9 @@
                the series of `result.json`; second is Unix time
 
 Each file is replaced atomically, so a reader never sees an incomplete one. Files that tasks wrote
-are moved here from the scratch folder of the audit: the driver does not read them.
+are moved here from the scratch folder of the audit: the driver does not read them. If the segments
+are on another file system, so are those files: there the new ones are moved to their places, then
+what an earlier audit left is deleted.
 """
 
 import json
@@ -34,11 +36,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.audit.read.remote import PART_NAME, TABLES_FOLDER, publish_remote_files
 from shoal.audit.result.conclude import Evidence
 from shoal.audit.result.stream_files import STREAMS_SCHEMA
 from shoal.audit.rules.anomalies import SCHEMA as ANOMALIES_SCHEMA
 from shoal.audit.times.runs import RUN_SCHEMA
 from shoal.model.result import Result
+from shoal.storage.places import join_place
 
 Row = tuple[Any, ...]
 
@@ -85,7 +89,11 @@ SCHEMAS = {
 }
 
 
-def write_tables(folder: Path, evidence: Evidence, result: Result) -> None:
+def write_tables(
+    run_dir: Path, evidence: Evidence, result: Result, *, url: str | None = None
+) -> None:
+    """Write the tables into a run's folder; `url` is where its segments are, if elsewhere."""
+    folder = run_dir / TABLES_FOLDER
     folder.mkdir(exist_ok=True)
     tables = {
         "findings": _findings(result),
@@ -107,11 +115,14 @@ def write_tables(folder: Path, evidence: Evidence, result: Result) -> None:
         ],
     }
     for name, written in files.items():
+        if url is not None:
+            publish_remote_files(join_place(url, TABLES_FOLDER, name), written)
+            continue
         _publish_files(folder / name, written)
         (folder / f"{name}.parquet").unlink(missing_ok=True)  # of an earlier version
 
 
-def _publish_files(folder: Path, files: Iterable[tuple[str, Path]]) -> None:
+def _publish_files(folder: Path, files: Iterable[tuple[str, str]]) -> None:
     """Replace a table that is a folder; its files are moved into the folders that are named."""
     fresh, old = folder.with_name(f"{folder.name}.new"), folder.with_name(f"{folder.name}.old")
     for rest in (fresh, old):
@@ -119,7 +130,7 @@ def _publish_files(folder: Path, files: Iterable[tuple[str, Path]]) -> None:
     fresh.mkdir()
     for number, (inner, file) in enumerate(files):
         (fresh / inner).mkdir(exist_ok=True)
-        file.replace(fresh / inner / f"part-{number:05}.parquet")
+        Path(file).replace(fresh / inner / PART_NAME.format(number))
     if folder.is_dir():
         folder.replace(old)
     fresh.replace(folder)

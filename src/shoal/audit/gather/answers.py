@@ -7,7 +7,6 @@ replaces what only a picture or a few numbers are made of by these: it is given 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,13 +17,15 @@ from shoal.audit.gather.combine import Combiner
 from shoal.audit.parts import PartKind, TaskPart, from_table, make_part, to_record_batch
 from shoal.audit.result.latencies import window_segments
 from shoal.audit.result.merge import SUMMARY_KINDS
-from shoal.audit.scratch import scratch_file
+from shoal.audit.scratch import write_under_name
 from shoal.audit.tasks import Combination
 from shoal.audit.times.durations import measure_durations
 from shoal.audit.times.latency import latency_buckets
 from shoal.audit.times.runs import find_places
 from shoal.audit.times.seconds import pack_counts, pack_latencies, percentiles_per_second
 from shoal.model.errors import LedgerError
+from shoal.storage.files import read_bytes
+from shoal.storage.places import join_place
 
 ANSWERS_PER_TASK: Final = 8
 # What the driver decides by before it adds up answers.
@@ -53,20 +54,14 @@ def keep_answer(parts: Sequence[TaskPart], context: AuditContext) -> list[TaskPa
         stream.write_batch(batch)
     content = sink.getvalue()
     name = hashlib.sha256(content).hexdigest()
-    with scratch_file(str(context.scratch), "answer") as path:
-        path.write_bytes(content)
-        path.replace(_place(name, context))
+    write_under_name(str(context.scratch), f"answer-{name}", content)
     return [make_part(PartKind.ANSWER_FILE, name, [content.size]), *rest]
 
 
-def _place(name: str, context: AuditContext) -> Path:
-    return Path(str(context.scratch), f"answer-{name}")
-
-
 def read_answer(name: str, context: AuditContext) -> list[TaskPart]:
-    path = _place(name, context)
+    path = join_place(str(context.scratch), f"answer-{name}")
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise LedgerError(f"{path} cannot be read: {error}") from error
     if hashlib.sha256(content).hexdigest() != name:

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.parts import PartKind, TaskPart, make_part
@@ -13,6 +13,8 @@ from shoal.audit.read.seen_transactions import read_seen, record_seen
 from shoal.audit.rules.anomalies import SCHEMA as ANOMALIES_SCHEMA
 from shoal.audit.scratch import scratch_file
 from shoal.audit.times.runs import join_runs
+from shoal.storage.files import remove_file
+from shoal.storage.parquet import open_parquet
 
 _JOINED: Final = (PartKind.LATENCY_FILE, PartKind.ANOMALY_FILE, PartKind.SEEN_FILE)
 
@@ -43,32 +45,33 @@ def _join_latencies(
     is_apart: str | bool, parts: Sequence[TaskPart], scratch: str
 ) -> list[TaskPart]:
     path, rows = join_runs([part.label[0] for part in parts], scratch)
-    return [make_part(PartKind.LATENCY_FILE, [str(path), is_apart], [rows])]
+    return [make_part(PartKind.LATENCY_FILE, [path, is_apart], [rows])]
 
 
 def _join_anomalies(finding: str | bool, parts: Sequence[TaskPart], scratch: str) -> list[TaskPart]:
     rows = 0
     with (
-        scratch_file(scratch, "anomalies") as path,
-        pq.ParquetWriter(path, ANOMALIES_SCHEMA, compression="zstd") as writer,
+        scratch_file(scratch, "anomalies") as file,
+        pq.ParquetWriter(file.sink, ANOMALIES_SCHEMA, compression="zstd") as writer,
     ):
         for table in _read_and_remove(part.label[1] for part in parts):
             writer.write_table(table)
             rows += len(table)
-    return [make_part(PartKind.ANOMALY_FILE, [finding, str(path), parts[0].label[2]], [rows])]
+    return [make_part(PartKind.ANOMALY_FILE, [finding, file.place, parts[0].label[2]], [rows])]
 
 
-def _read_and_remove(paths: Iterable[str]) -> Iterator[pq.ParquetFile]:
+def _read_and_remove(paths: Iterable[str]) -> Iterator[pa.Table]:
     for name in paths:
-        yield pq.read_table(name, partitioning=None, use_threads=False)
-        Path(name).unlink()
+        with open_parquet(name) as file:
+            yield file.read(use_threads=False)
+        remove_file(name)
 
 
 def _join_seen(group: str | bool, parts: Sequence[TaskPart], scratch: str) -> list[TaskPart]:
     paths = [part.label[1] for part in parts]
     seen = np.unique(np.concatenate([read_seen(path) for path in paths]))
     for path in paths:
-        Path(path).unlink()
+        remove_file(path)
     return record_seen(str(group), seen, scratch)
 
 

@@ -28,7 +28,7 @@ from shoal.audit.read.folder import RANGED, RowGroup
 from shoal.audit.read.growing import GrowingState, LedgerBlock
 from shoal.audit.read.read import KeptPiece, RowGroupPiece, Within
 from shoal.model.errors import LedgerError
-from shoal.model.run_folder import COMMITS_FILE
+from shoal.model.run_folder import COMMITS_FILE, read_url
 
 FORMAT: Final = 1
 
@@ -68,7 +68,7 @@ def make_snapshot(mark: CommitLogMark, state: GrowingState, known: Increments) -
         _write(_answers_table(list(known.of_cells.items()))),
         _write(_answers_table(list(known.of_blocks.items()))),
         _write(_answers_table([(b"", parts) for parts in known.walks])),
-        _write(_groups_table(mark.run_dir.resolve(), state)),
+        _write(_groups_table(_root_of(mark.run_dir), state)),
     ]
     payload = b"".join(sections)
     header = {
@@ -117,7 +117,7 @@ def read_snapshot(file: BinaryIO, run_dir: Path) -> tuple[GrowingState, Incremen
             positions=Counter(header["positions"]),
             names=header[_NAMES],
         )
-        _read_groups(tables["groups"], run_dir.resolve(), state)
+        _read_groups(tables["groups"], _root_of(run_dir), state)
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise LedgerError(f"its content is not that of format {FORMAT}: {error!r:.200}") from error
     return state, known
@@ -202,25 +202,25 @@ def _read_answers(table: pa.Table) -> Iterable[tuple[bytes, list[TaskPart]]]:
 # ---------------------------------------------------------------- row groups
 
 
-def _groups_table(run_dir: Path, state: GrowingState) -> pa.Table:
+def _groups_table(root: str, state: GrowingState) -> pa.Table:
     """Return a row for each piece in memory, or for each footer, in their order."""
     rows: list[dict[str, Any]] = []
     for (table, block), held in state.blocks.items():
         for piece, group in zip(held.pieces, held.groups, strict=True):
-            rows.append(_group_row(run_dir, (table, block), group, piece.sources))
+            rows.append(_group_row(root, (table, block), group, piece.sources))
             if piece.within is not None:
                 rows[-1]["low"], rows[-1]["high"] = piece.within.ranges[0]
             rows[-1]["path"] = piece.path
     for path, groups in state.footers.items():
         for group in groups:
             assert isinstance(group.piece, RowGroupPiece)  # noqa: S101 - of `read_footer`
-            rows.append(_group_row(run_dir, ("", _OF_FOOTERS), group, [group.piece]))
-            rows[-1]["path"] = str(path.relative_to(run_dir))
+            rows.append(_group_row(root, ("", _OF_FOOTERS), group, [group.piece]))
+            rows[-1]["path"] = path.removeprefix(root)
     return pa.Table.from_pylist(rows, _GROUP_SCHEMA)
 
 
 def _group_row(
-    run_dir: Path, block: tuple[str, int], group: RowGroup, sources: Iterable[RowGroupPiece]
+    root: str, block: tuple[str, int], group: RowGroup, sources: Iterable[RowGroupPiece]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "table": block[0],
@@ -230,7 +230,7 @@ def _group_row(
         "buckets": group.buckets,
     }
     row["sources"] = [
-        {"path": str(Path(each.path).relative_to(run_dir)), "number": each.number, "position": at}
+        {"path": each.path.removeprefix(root), "number": each.number, "position": at}
         for each in sources
         for at in [each.position]
     ]
@@ -257,16 +257,21 @@ _GROUP_SCHEMA: Final = pa.schema(
 )
 
 
-def _read_groups(table: pa.Table, run_dir: Path, state: GrowingState) -> None:
+def _root_of(run_dir: Path) -> str:
+    """Return what the places of all segments of a run begin with."""
+    return f"{read_url(run_dir) or run_dir.resolve()}/"
+
+
+def _read_groups(table: pa.Table, root: str, state: GrowingState) -> None:
     for row in table.to_pylist():
         sources = tuple(
-            RowGroupPiece(str(run_dir / each["path"]), each["number"], each["position"])
+            RowGroupPiece(root + each["path"], each["number"], each["position"])
             for each in row["sources"]
         )
         ranges = {name: (*row[f"{name}_range"],) for name in RANGED if row[f"{name}_range"]}
         shared = (row["rows"], ranges, row["group"], tuple(row["buckets"]))
         if row["block"] == _OF_FOOTERS:
-            path = run_dir / row["path"]
+            path = root + row["path"]
             state.footers.setdefault(path, []).append(RowGroup(sources[0], *shared))
             continue
         within = None if row["low"] is None else Within("sequence", [(row["low"], row["high"])])

@@ -10,6 +10,8 @@ Rules:
   few of them for one worker, epoch and table. Parts of scans are exempt: Spark may try one again,
   and the files of a lost try are all without a line. So are compacted segments: the log still names
   what they would stand for.
+  And so are all of a run on another file system that has not ended: its commit log is stored there
+  later than its segments.
 - A producer that has finished recorded the outcomes of all attempts that its manifests count.
 """
 
@@ -21,7 +23,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from shoal.model.commit_chain import REMEDY
 from shoal.model.errors import LedgerError
@@ -32,7 +33,11 @@ from shoal.model.run_folder import (
     LEDGER_FOLDER,
     RUN_FILE,
     RunFolder,
+    read_url,
 )
+from shoal.storage.files import list_files, map_places
+from shoal.storage.parquet import describe_unreadable_segment, open_parquet
+from shoal.storage.places import join_place
 
 # A worker that loses its driver seals what it has once more; several seals may wait for that.
 MOST_UNNAMED: Final = 4
@@ -60,30 +65,38 @@ class SegmentSeries(NamedTuple):
 def open_consistent(directory: Path) -> RunFolder:
     """Open a run folder; `LedgerError` if it contradicts itself."""
     # First the files, because a run that continues names more of them meanwhile.
-    files = _list_files(directory)
+    files = _list_files(directory, read_url(directory))
     folder = RunFolder.open(directory)
     named = _list_named(folder)
     endings = _find_endings(folder)
     for wrong in (
         *_find_gaps(named),
         *_find_unended(folder, endings),
-        *_find_unnamed(files, named, endings),
+        *(_find_unnamed(files, named, endings) if _has_whole_log(folder) else ()),
         *_find_missing_attempts(folder, endings),
     ):
         raise LedgerError(f"{directory} contradicts itself: {wrong}", remedy=REMEDY)
     return folder
 
 
-def _list_files(directory: Path) -> dict[SegmentSeries, set[int]]:
-    """Return the numbers of the segments on the disk, as workers name them."""
+def _has_whole_log(folder: RunFolder) -> bool:
+    return folder.url is None or folder.plan.get("state") != "running"
+
+
+def _list_files(directory: Path, url: str | None) -> dict[SegmentSeries, set[int]]:
+    """Return the numbers of the segments that are stored, as workers name them."""
+    if url is None:
+        ledger = directory / LEDGER_FOLDER
+        names = [(table, each.name) for table in TABLES for each in (ledger / table).glob("*")]
+    else:
+        listed = [each.name for each in list_files(join_place(url, LEDGER_FOLDER))]
+        names = [(table, name) for table, _, name in (each.rpartition("/") for each in listed)]
     found: dict[SegmentSeries, set[int]] = defaultdict(set)
-    for table in TABLES:
-        for path in (directory / LEDGER_FOLDER / table).glob("*.parquet"):
-            if path.name.endswith(COMPACTED_SUFFIX):
-                continue
-            if match := _SEGMENT.fullmatch(path.name):
-                worker, epoch, number = match.groups()
-                found[SegmentSeries(table, worker, int(epoch))].add(int(number))
+    for table, name in names:
+        match = None if name.endswith(COMPACTED_SUFFIX) else _SEGMENT.fullmatch(name)
+        if match and table in TABLES:
+            worker, epoch, number = match.groups()
+            found[SegmentSeries(table, worker, int(epoch))].add(int(number))
     return found
 
 
@@ -147,8 +160,11 @@ def _find_unnamed(
 def _find_missing_attempts(folder: RunFolder, endings: Mapping[Lease, str]) -> Iterator[str]:
     """Compare the manifests of producers that finished with the rows of their attempts."""
     counted: dict[str, int] = defaultdict(int)
-    for segment in folder.segments("manifests"):
-        counted[segment.worker] += _sum_counts(segment.path)
+    manifests = folder.segments("manifests")
+    places = [segment.path for segment in manifests]
+    counts = map_places(_sum_counts, places, is_remote=folder.url is not None)
+    for segment, count in zip(manifests, counts, strict=True):
+        counted[segment.worker] += count
     for worker, count in counted.items():
         reasons = [reason for (name, _), reason in endings.items() if name == worker]
         rows = sum(each.rows for each in folder.segments("attempts") if each.worker == worker)
@@ -159,11 +175,10 @@ def _find_missing_attempts(folder: RunFolder, endings: Mapping[Lease, str]) -> I
             )
 
 
-def _sum_counts(path: Path) -> int:
+def _sum_counts(place: str) -> int:
     try:
-        counts: Any = pq.read_table(path, columns=["count"]).column("count")
-    except (OSError, pa.ArrowException) as error:
-        raise LedgerError(
-            f"{path} cannot be read as a segment: {error!s:.300}", remedy=REMEDY
-        ) from error
+        with open_parquet(place) as file:
+            counts: Any = file.read(columns=["count"]).column("count")
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise describe_unreadable_segment(place, error) from error
     return int(pc.sum(counts).as_py() or 0)

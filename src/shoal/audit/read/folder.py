@@ -9,16 +9,14 @@ Every inconsistency is a `LedgerError` that names the file and the problem.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST, Ints, ints
 from shoal.audit.read.buckets import ALL_BUCKETS, Partitions, read_ranges
@@ -41,11 +39,12 @@ from shoal.model.ledger import (
 from shoal.model.promises import PROMISED_DELIVERIES
 from shoal.model.run_folder import RUN_FILE, LedgerSegment, RunFolder, describe_malformed_plan
 from shoal.model.runs import is_by_hash, run_hash
+from shoal.storage.files import map_in_threads
+from shoal.storage.parquet import describe_unreadable_segment, open_parquet
 
 Json = Mapping[str, Any]
 
-_FEWEST_IN_PARALLEL: Final = 16  # segments of a table that threads open
-_MOST_OPEN_FILES: Final = 16
+_FEWEST_IN_PARALLEL: Final = 16  # segments of this machine that threads open
 MOST_SMALL_ROWS: Final = 10_000_000
 
 # Columns whose smallest and largest values choose row groups, or the bins of time.
@@ -229,7 +228,7 @@ def open_ledger(
             remedy="audit the folders of one run together",
         )
     _require_same_promises(folders)
-    tables = {table: _row_groups(folders, table) for table in TABLES}
+    tables = _read_footers(folders)
     ledger = Ledger(folders, tables, clock_skew_us, deadline_us)
     has_producers = any(ledger.commits("reserve")) or ledger.rows_of("attempts")
     if ledger.rows_of("receipts") and not has_producers:
@@ -300,27 +299,52 @@ def _name_aliases(folders: Sequence[RunFolder]) -> list[tuple[NameAlias, ...]]:
     return found
 
 
-def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
-    """Return the row groups of the committed segments of a table, in ledger order."""
+class _PlacedSegment(NamedTuple):
+    """A committed segment, and where its rows are in the ledger order of its table."""
+
+    table: str
+    segment: LedgerSegment
+    start: int
+    aliases: tuple[NameAlias, ...]
+
+
+def _read_footers(folders: Sequence[RunFolder]) -> dict[str, list[RowGroup]]:
+    """Return the row groups of all committed segments by table, in ledger order.
+
+    Each footer is read once, many at once.
+    """
+    placed = [each for table in TABLES for each in _place_segments(folders, table)]
+    partitions = read_source_partitions([folder.plan for folder in folders])
+
+    def open_segment(each: _PlacedSegment) -> list[RowGroup]:
+        known = None if each.aliases else partitions
+        groups = read_footer(
+            each.segment, each.table, each.start, aliases=each.aliases, partitions=known
+        )
+        return list(groups)
+
+    is_remote = any(folder.url for folder in folders)
+    if is_remote or len(placed) >= _FEWEST_IN_PARALLEL:
+        opened = map_in_threads(open_segment, placed)
+    else:
+        opened = [open_segment(each) for each in placed]
+    tables: dict[str, list[RowGroup]] = {table: [] for table in TABLES}
+    for each, groups in zip(placed, opened, strict=True):
+        tables[each.table] += groups
+    return tables
+
+
+def _place_segments(folders: Sequence[RunFolder], table: str) -> list[_PlacedSegment]:
     segments = [
         (segment, aliases)
         for folder, aliases in zip(folders, _name_aliases(folders), strict=True)
         for segment in folder.segments(table)
     ]
     starts = [0, *accumulate(segment.rows for segment, _ in segments)]
-    partitions = read_source_partitions([folder.plan for folder in folders])
-
-    def open_segment(number: int) -> list[RowGroup]:
-        segment, aliases = segments[number]
-        known = None if aliases else partitions
-        own = read_footer(segment, table, starts[number], aliases=aliases, partitions=known)
-        return list(own)
-
-    if len(segments) < _FEWEST_IN_PARALLEL:
-        return [group for n in range(len(segments)) for group in open_segment(n)]
-    with ThreadPoolExecutor(_MOST_OPEN_FILES) as threads:
-        opened = threads.map(open_segment, range(len(segments)))
-        return [group for groups in opened for group in groups]
+    return [
+        _PlacedSegment(table, segment, start, aliases)
+        for (segment, aliases), start in zip(segments, starts, strict=False)
+    ]
 
 
 def read_source_partitions(plans: Iterable[Json]) -> dict[str, int]:
@@ -348,13 +372,11 @@ def read_footer(
     """
     path, rows = segment.path, segment.rows
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
     except (OSError, pa.ArrowException) as error:
-        raise LedgerError(
-            f"{path} cannot be read as a segment: {error!s:.300}", remedy=REMEDY
-        ) from error
-    ledger_format = read_format((schema.metadata or {}).get(FORMAT_KEY), str(path))
+        raise describe_unreadable_segment(path, error) from error
+    ledger_format = read_format((schema.metadata or {}).get(FORMAT_KEY), path)
     if ledger_format != segment.table_format:
         raise LedgerError(
             f"{path} has ledger format {ledger_format}, and {RUN_FILE} of its folder has"
@@ -378,7 +400,7 @@ def read_footer(
         if group.num_rows:
             ranges = {name: _range(group.column(place)) for name, place in places.items()}
             only = _only_name(group.column(0)) if schema.names[0] in ("group", "cluster") else None
-            piece = RowGroupPiece(str(path), number, position, aliases)
+            piece = RowGroupPiece(path, number, position, aliases)
             own = ALL_BUCKETS if buckets is None else buckets[number]
             found = RowGroup(piece, group.num_rows, ranges, buckets=own)
             is_log = schema.names[0] == "cluster"

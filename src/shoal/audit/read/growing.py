@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST, Ints, Rows, ints
 from shoal.audit.read.folder import RANGED, Ledger, RowGroup, read_footer
@@ -37,6 +36,7 @@ from shoal.audit.read.read import (
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import POSITION, TABLES
 from shoal.model.run_folder import RunFolder
+from shoal.storage.parquet import describe_unreadable_segment, open_parquet
 
 # More pieces of one block of a table than this are joined to one.
 _MOST_PIECES: Final = 16
@@ -56,7 +56,7 @@ class GrowingState:
 
     lines: int = 0
     blocks: dict[tuple[str, int], LedgerBlock] = field(default_factory=dict)
-    footers: dict[Path, list[RowGroup]] = field(default_factory=dict)
+    footers: dict[str, list[RowGroup]] = field(default_factory=dict)
     rows: Counter[str] = field(default_factory=Counter)  # in blocks, by table
     positions: Counter[str] = field(default_factory=Counter)  # of the next footer, by table
     names: int = 0  # of pieces
@@ -79,7 +79,7 @@ class GrowingLedger:
         self.new_receipts: list[Piece] = []
         self._words = Vocabulary()
         self._tables = tuple(tables)
-        self._read: set[Path] = set()
+        self._read: set[str] = set()
         if self.state.lines:
             folder = RunFolder.open(self.directory)
             folder = replace(folder, commits=folder.commits[: self.state.lines])
@@ -140,17 +140,18 @@ class GrowingLedger:
             tables[table] += block.groups
         return Ledger([_with_one_clock(folder)], tables)
 
-    def _find_row_groups(self, table: str, paths: list[Path]) -> list[tuple[RowGroupPiece, int]]:
+    def _find_row_groups(self, table: str, paths: list[str]) -> list[tuple[RowGroupPiece, int]]:
         """Return the row groups of new segments, each with its rows."""
         found = []
         for path in paths:
             try:
-                footer = pq.read_metadata(path)
+                with open_parquet(path) as file:
+                    footer = file.metadata
             except (OSError, pa.ArrowException) as error:
-                raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
+                raise describe_unreadable_segment(path, error) from error
             for number in range(footer.num_row_groups):
                 size = footer.row_group(number).num_rows
-                found.append((RowGroupPiece(str(path), number, self.state.rows[table]), size))
+                found.append((RowGroupPiece(path, number, self.state.rows[table]), size))
                 self.state.rows[table] += size
         return found
 

@@ -8,23 +8,29 @@ Rules:
 - A file that cannot be read or contains nulls is a `LedgerError` that names the file.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shoal.audit.arrays import Array, Bools, Rows, is_repeated_value, repeat_value
 from shoal.model.commit_chain import REMEDY
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import NO_INCARNATION, POSITION, TABLES
+from shoal.storage.parquet import describe_unreadable, open_parquet
+from shoal.storage.places import is_url
 
 PRODUCER_NUMBER = "producer_number"
 _PRODUCER: Final = ("producer", "incarnation")
 _LONGEST_SURE_NAME = 64
+# Of another file system: files that are read at once, and row groups of each.
+_READ_AHEAD: Final = 4
+_MOST_TOGETHER: Final = 4
 
 NUMPY_TYPES: Final[dict[str, type[np.generic]]] = {
     "dictionary": np.int32,
@@ -181,12 +187,11 @@ def read_rows(
         stored += [name for name in _PRODUCER if name not in stored]
     types = dict(TABLES[table]) | {POSITION: "int64", PRODUCER_NUMBER: "dictionary"}
     positions = [POSITION] if POSITION in chunks else []
-    for each in pieces:
-        piece = each.load() if isinstance(each, KeptPiece) else each
+    for piece, encoded in _load_pieces(pieces, [*stored, *positions]):
         if isinstance(piece, MemoryPiece):
             rows = _read_memory_piece(piece, stored, types, vocabulary)
         else:
-            rows = _read_piece(piece, [*stored, *positions], types, vocabulary)
+            rows = _number_names(piece, encoded, types, vocabulary)
         if POSITION in chunks:
             rows[POSITION] = _positions(piece, rows, stored[0])
         if PRODUCER_NUMBER in chunks:
@@ -272,23 +277,91 @@ def _read_memory_piece(
     }
 
 
-def _read_piece(
-    piece: RowGroupPiece, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
-) -> Rows:
+class _EncodedRows(NamedTuple):
+    """A row group as it is stored, without columns that have only one value."""
+
+    table: Any
+    varying: list[str]
+    same: dict[str, Any]  # the values of the other columns
+    size: int
+
+
+_IN_MEMORY: Final = _EncodedRows(None, [], {}, 0)
+
+
+def _load_pieces(
+    pieces: Iterable[Piece], columns: Sequence[str]
+) -> Iterator[tuple[RowGroupPiece | MemoryPiece, _EncodedRows]]:
+    """Read row groups in the order given.
+
+    Those of URLs are read some time before they are needed, several of one file together.
+    """
+    wanted = [each.load() if isinstance(each, KeptPiece) else each for each in pieces]
+    if not any(_is_remote(each) for each in wanted):
+        for piece in wanted:
+            yield piece, _load_together([piece], columns)[0]
+        return
+    portions = list(_join_pieces(wanted))
+    with ThreadPoolExecutor(_READ_AHEAD) as threads:
+        ahead: deque[Future[list[_EncodedRows]]] = deque()
+        try:
+            for number, portion in enumerate(portions):
+                for each in portions[number + len(ahead) : number + _READ_AHEAD]:
+                    ahead.append(threads.submit(_load_together, each, columns))
+                yield from zip(portion, ahead.popleft().result(), strict=True)
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def _is_remote(piece: RowGroupPiece | MemoryPiece) -> bool:
+    return isinstance(piece, RowGroupPiece) and is_url(piece.path)
+
+
+def _join_pieces(
+    pieces: Iterable[RowGroupPiece | MemoryPiece],
+) -> Iterator[list[RowGroupPiece | MemoryPiece]]:
+    """Return consecutive row groups of one file together, a few at most."""
+    portion: list[RowGroupPiece | MemoryPiece] = []
+    for piece in pieces:
+        is_full = len(portion) == _MOST_TOGETHER
+        if portion and (is_full or portion[-1].path != piece.path or not _is_remote(piece)):
+            yield portion
+            portion = []
+        portion.append(piece)
+    if portion:
+        yield portion
+
+
+def _load_together(
+    pieces: Sequence[RowGroupPiece | MemoryPiece], columns: Sequence[str]
+) -> list[_EncodedRows]:
+    """Read row groups of one file."""
+    first = pieces[0]
+    if isinstance(first, MemoryPiece):
+        return [_IN_MEMORY]
     try:
-        # As a file that is open already: to find out where a path leads takes long.
-        with (
-            pa.memory_map(piece.path) as source,
-            pq.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
-            group = file.metadata.row_group(piece.number)
-            names = file.schema_arrow.names
-            columns = [name for name in columns if name != POSITION or name in names]
-            same = _constants(group, names, columns)
-            varying = [name for name in columns if name not in same]
-            table = file.read_row_group(piece.number, columns=varying, use_threads=False)
+        with open_parquet(first.path) as file:
+            numbers = [each.number for each in pieces if isinstance(each, RowGroupPiece)]
+            return [_load_row_group(file, number, columns) for number in numbers]
     except (OSError, pa.ArrowException, KeyError) as error:
-        raise LedgerError(f"{piece.path} cannot be read: {error!s:.300}", remedy=REMEDY) from error
+        raise describe_unreadable(first.path, error, remedy=REMEDY) from error
+
+
+def _load_row_group(file: Any, number: int, columns: Sequence[str]) -> _EncodedRows:
+    group = file.metadata.row_group(number)
+    names = file.schema_arrow.names
+    columns = [name for name in columns if name != POSITION or name in names]
+    same = _constants(group, names, columns)
+    varying = [name for name in columns if name not in same]
+    table = file.read_row_group(number, columns=varying, use_threads=False)
+    return _EncodedRows(table, varying, same, group.num_rows)
+
+
+def _number_names(
+    piece: RowGroupPiece, encoded: _EncodedRows, types: Mapping[str, str], vocabulary: Vocabulary
+) -> Rows:
+    table, varying, same, size = encoded
     aliases = {
         (column, stored_name): actual_name for column, stored_name, actual_name in piece.aliases
     }
@@ -299,7 +372,7 @@ def _read_piece(
     rows = {name: _plain(table.column(name), partial(code, name), piece.path) for name in varying}
     for name, value in same.items():
         number = code(name, value) if types[name] == "dictionary" else value
-        rows[name] = repeat_value(number, group.num_rows, NUMPY_TYPES[types[name]])
+        rows[name] = repeat_value(number, size, NUMPY_TYPES[types[name]])
     return rows
 
 

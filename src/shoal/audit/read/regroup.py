@@ -11,7 +11,6 @@ matters across streams (`ORDERED`), the column `position` has the place of each 
 the file, from 0, in ledger order.
 """
 
-import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +34,8 @@ from shoal.audit.read.read import (
 from shoal.audit.scratch import scratch_file
 from shoal.model.errors import SystemFailure
 from shoal.model.ledger import BUCKETS_KEY, FORMAT, FORMAT_KEY, ORDERED, POSITION, TABLES
+from shoal.storage.files import flush_file, move_file, open_to_write, remove_file
+from shoal.storage.places import is_url
 
 # The tables that name messages.
 STREAM_TABLES: Final = ("attempts", "receipts", "log", "keys", "transactions", "batches")
@@ -50,35 +51,40 @@ class Regroup:
     table: str
     pieces: tuple[Piece, ...]
     edges: tuple[int, ...]  # of the ranges of buckets, ascending
-    path: str | None = None  # where to write; None: into the scratch folder
+    path: str | None = None  # where to write, or URL; None: into the scratch folder
 
 
 def regroup(task: Regroup, context: AuditContext) -> list[TaskPart]:
     """Write the rows of the task; return the path of the file and its number of rows."""
     if task.path is not None:
-        return _write_durably(Path(task.path), task, context)
+        return _write_durably(task.path, task, context)
     assert context.scratch is not None  # noqa: S101 - only with a scratch folder it is planned
-    with scratch_file(context.scratch, "regrouped") as path:
-        rows = write_regrouped(path, task, context.source_partitions)
-    return [make_part(PartKind.REGROUPED, [task.number, path.name], [rows])]
+    with scratch_file(context.scratch, "regrouped") as file:
+        rows = write_regrouped(file.sink, task, context.source_partitions)
+    return [make_part(PartKind.REGROUPED, [task.number, file.place], [rows])]
 
 
-def _write_durably(path: Path, task: Regroup, context: AuditContext) -> list[TaskPart]:
+def _write_durably(place: str, task: Regroup, context: AuditContext) -> list[TaskPart]:
     """Write a file that is complete once it has its name, whenever the task ends."""
-    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    fresh = f"{place}.{uuid.uuid4().hex}"
+    if is_url(place):
+        # Whole once it is closed; a task that runs twice writes the same.
+        with open_to_write(place) as sink:
+            rows = write_regrouped(sink, task, context.source_partitions)
+        return [make_part(PartKind.REGROUPED, [task.number, place], [rows])]
     try:
-        rows = write_regrouped(fresh, task, context.source_partitions)
-        with fresh.open("rb") as file:
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        with open_to_write(fresh) as sink:
+            rows = write_regrouped(sink, task, context.source_partitions)
+        flush_file(fresh)
+        move_file(fresh, place)
     except OSError as error:
         raise SystemFailure(
-            f"the ledgers in {path.parent} cannot be compacted: {error};"
+            f"the ledgers in {Path(place).parent} cannot be compacted: {error};"
             " the run is unchanged, and can be judged as it is"
         ) from error
     finally:
-        fresh.unlink(missing_ok=True)
-    return [make_part(PartKind.REGROUPED, [task.number, path.name], [rows])]
+        remove_file(fresh)
+    return [make_part(PartKind.REGROUPED, [task.number, place], [rows])]
 
 
 def plan_regrouping(
@@ -104,8 +110,8 @@ def plan_regrouping(
     return tasks
 
 
-def write_regrouped(path: Path, task: Regroup, partitions: Partitions) -> int:
-    """Write the rows of a task into a file; return how many there are."""
+def write_regrouped(sink: Any, task: Regroup, partitions: Partitions) -> int:
+    """Write the rows of a task into an open file; return how many there are."""
     words = Vocabulary()
     names = [name for name, _ in TABLES[task.table]]
     is_ordered = task.table in ORDERED
@@ -118,12 +124,12 @@ def write_regrouped(path: Path, task: Regroup, partitions: Partitions) -> int:
     share = (np.searchsorted(task.edges, buckets, side="right") - 1).astype(_SHARES_TYPE)
     ends = np.cumsum(np.bincount(share, minlength=len(task.edges) - 1))
     order = np.argsort(share, kind="stable")
-    _write(path, task, (rows, words.names, order, ends), partitions)
+    _write(sink, task, (rows, words.names, order, ends), partitions)
     return len(order)
 
 
 def _write(
-    path: Path,
+    sink: Any,
     task: Regroup,
     content: tuple[Rows, Sequence[str], Ints, Ints],
     partitions: Partitions,
@@ -145,7 +151,7 @@ def _write(
     listed = [f.name for f in schema if pa.types.is_dictionary(f.type) or f.name == "incarnation"]
     deltas = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
     with pq.ParquetWriter(
-        path,
+        sink,
         schema,
         compression="zstd",
         compression_level=1,

@@ -6,7 +6,6 @@ compacted at its end: then its ledgers are such files, and nothing is left to do
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from shoal.audit.context import AuditContext
@@ -17,6 +16,8 @@ from shoal.audit.read.read import RowGroupPiece
 from shoal.audit.read.regroup import STREAM_TABLES, Regroup, plan_regrouping
 from shoal.model.ledger import FORMAT
 from shoal.model.run_folder import LedgerSegment
+from shoal.storage.files import map_places
+from shoal.storage.places import is_url
 
 MOST_READS_PER_ROW = 2.5  # with more, one pass that regroups rows is cheaper
 
@@ -50,15 +51,19 @@ def regroup_ledger(
         )
     answers = runner(tasks, context)
     tables: dict[str, list[RowGroup]] = {table: [] for table in STREAM_TABLES}
-    for task, [part] in zip(tasks, answers, strict=True):
-        tables[task.table] += _read_groups(task, part, context)
+    written = [(task, part) for task, [part] in zip(tasks, answers, strict=True)]
+    footers = map_places(
+        lambda each: _read_groups(*each, context), written, is_remote=is_url(str(context.scratch))
+    )
+    for (task, _), groups in zip(written, footers, strict=True):
+        tables[task.table] += groups
     return replace(ledger, tables={**ledger.tables, **tables})
 
 
 def _read_groups(task: Regroup, part: TaskPart, context: AuditContext) -> Sequence[RowGroup]:
-    number, name = part.label
+    number, place = part.label
     [rows] = part.values.tolist()
-    segment = LedgerSegment("", 0, number, Path(str(context.scratch), name), rows, FORMAT)
+    segment = LedgerSegment("", 0, number, place, rows, FORMAT)
     first = task.pieces[0]
     position = first.position if isinstance(first, RowGroupPiece) else 0
     return list(read_footer(segment, task.table, position, partitions=context.source_partitions))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from shoal.audit.arrays import Ints, ints
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.scratch import scratch_file
-from shoal.model.errors import LedgerError
+from shoal.storage.parquet import describe_unreadable, open_parquet
 
 TRANSACTIONS_PER_LOOKUP: Final = 4_000_000
 FILES_PER_LOOKUP: Final = 64
@@ -52,10 +52,10 @@ def record_seen(group: str, seen: Ints, scratch: str | None) -> list[TaskPart]:
         return []
     if scratch is None:
         return [make_part(PartKind.SEEN_TRANSACTIONS, group, seen)]
-    with scratch_file(scratch, "transactions") as path:
+    with scratch_file(scratch, "transactions") as file:
         pq.write_table(
             pa.table({_COLUMN: seen}),
-            path,
+            file.sink,
             compression="zstd",
             compression_level=1,
             use_dictionary=False,
@@ -63,7 +63,7 @@ def record_seen(group: str, seen: Ints, scratch: str | None) -> list[TaskPart]:
             write_page_checksum=True,
         )
     own = [int(seen[0]), int(seen[-1]), len(seen)]
-    return [make_part(PartKind.SEEN_FILE, [group, str(path)], own)]
+    return [make_part(PartKind.SEEN_FILE, [group, file.place], own)]
 
 
 def look_up(task: SeenLookup) -> list[TaskPart]:
@@ -76,10 +76,10 @@ def look_up(task: SeenLookup) -> list[TaskPart]:
 def read_seen(path: str) -> Ints:
     """Return the transactions in a file."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with open_parquet(path) as file:
             seen: Ints = file.read(use_threads=False).column(_COLUMN).to_numpy()
     except (OSError, pa.ArrowException) as error:
-        raise LedgerError(f"{path} cannot be read: {error!s:.300}") from error
+        raise describe_unreadable(path, error) from error
     return seen
 
 

@@ -7,7 +7,6 @@ minima, and parts that have an order (cells of a unit, walks of a table) are sor
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,10 +66,10 @@ class Totals:
     excess: dict[tuple[Group, str], int] = field(default_factory=lambda: defaultdict(int))
     batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     producers: set[tuple[str, int]] = field(default_factory=set)
-    stream_files: list[Path] = field(default_factory=list)
+    stream_files: list[str] = field(default_factory=list)
     # By finding; those about order within a cell also by the first sequence of the cell.
-    anomaly_files: dict[str, list[Path]] = field(default_factory=lambda: defaultdict(list))
-    late_files: dict[int, list[tuple[str, Path]]] = field(default_factory=lambda: defaultdict(list))
+    anomaly_files: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    late_files: dict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
     tables: dict[tuple[PartKind, Group, str], list[Ints]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -381,17 +380,17 @@ def _add_stream_counts(totals: Totals, part: TaskPart, _streams: list[Stream]) -
 
 
 def _add_stream_file(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
-    totals.stream_files.append(Path(part.label))
+    totals.stream_files.append(part.label)
 
 
 def _add_anomaly_file(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     finding, path, _ = part.label
-    totals.anomaly_files[finding].append(Path(path))
+    totals.anomaly_files[finding].append(path)
 
 
 def _add_late_file(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:
     finding, path, low = part.label
-    totals.late_files[low].append((finding, Path(path)))
+    totals.late_files[low].append((finding, path))
 
 
 def _add_producers(totals: Totals, part: TaskPart, _streams: list[Stream]) -> None:

@@ -29,9 +29,9 @@ _Counts = Mapping[str | None, Mapping[str, Mapping[Stream, int]]]
 def write_stream_counts(counts: _Counts, scratch: str) -> tuple[str, int]:
     """Write the counts into a file of the scratch folder; return its path and its rows."""
     table = _table(counts)
-    with scratch_file(scratch, "streams") as path:
-        pq.write_table(table, path, compression="zstd", row_group_size=_ROWS_PER_GROUP)
-    return str(path), len(table)
+    with scratch_file(scratch, "streams") as file:
+        pq.write_table(table, file.sink, compression="zstd", row_group_size=_ROWS_PER_GROUP)
+    return file.place, len(table)
 
 
 def _table(counts: _Counts) -> pa.Table:

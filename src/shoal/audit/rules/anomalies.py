@@ -82,9 +82,9 @@ class AnomalyRows:
             by_name.setdefault(name, []).append(table)
         for name, tables in by_name.items():
             whole = pa.concat_tables(tables)
-            with scratch_file(scratch, "anomalies") as path:
-                pq.write_table(whole, path, compression="zstd")
-            yield make_part(kind, [name, str(path), view.cell.low], [len(whole)])
+            with scratch_file(scratch, "anomalies") as file:
+                pq.write_table(whole, file.sink, compression="zstd")
+            yield make_part(kind, [name, file.place, view.cell.low], [len(whole)])
 
 
 def _find_receive_times(view: CellView, deliveries: Deliveries | None, slots: Ints) -> Ints:

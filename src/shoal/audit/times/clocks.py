@@ -96,7 +96,7 @@ def _paths(ledger: Ledger, table: str, group: str | None) -> set[str]:
 def _writers(ledger: Ledger) -> dict[str, _Writer]:
     """Return the worker and epoch that wrote each segment, by path."""
     return {
-        str(folder.directory / str(line["path"])): _writer(number, line)
+        folder.place_of(str(line["path"])): _writer(number, line)
         for number, folder in enumerate(ledger.folders)
         for line in folder.commits
         if line["kind"] in ("segment", COMPACTED)

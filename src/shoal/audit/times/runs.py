@@ -13,7 +13,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +22,8 @@ import pyarrow.parquet as pq
 from shoal.audit.arrays import Ints, ints, starts_of_groups, sum_by_key
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.scratch import scratch_file
-from shoal.model.errors import LedgerError
+from shoal.storage.files import open_to_read, remove_file
+from shoal.storage.parquet import describe_unreadable, parse_parquet
 
 REPLICATION: Final = "replication"
 SECTIONS_KEY: Final = b"shoal.sections"
@@ -98,7 +98,7 @@ def record_latencies(
         own = [table for table in tables if len(table[2]) and (table[1] == REPLICATION) is is_apart]
         if own:
             path, rows_written = _write_file(own, scratch)
-            parts.append(make_part(PartKind.LATENCY_FILE, [str(path), is_apart], [rows_written]))
+            parts.append(make_part(PartKind.LATENCY_FILE, [path, is_apart], [rows_written]))
     return parts
 
 
@@ -128,7 +128,7 @@ def read_summary(row: Sequence[int]) -> tuple[int, LatencySummary]:
     return segment, LatencySummary(count, total, lowest, highest, negative)
 
 
-def _write_file(tables: Sequence[tuple[str | None, str, Ints]], scratch: str) -> tuple[Path, int]:
+def _write_file(tables: Sequence[tuple[str | None, str, Ints]], scratch: str) -> tuple[str, int]:
     """Write the tables as one file; return its path and its rows."""
     sections = [
         (SectionKey(group, name, int(own[0, 0])), own)
@@ -138,7 +138,7 @@ def _write_file(tables: Sequence[tuple[str | None, str, Ints]], scratch: str) ->
     return _write_sections([key for key, _ in sections], (own for _, own in sections), scratch)
 
 
-def join_runs(paths: Sequence[str], scratch: str) -> tuple[Path, int]:
+def join_runs(paths: Sequence[str], scratch: str) -> tuple[str, int]:
     """Add up the runs in several files to one file, and remove them; one section at a time."""
     files = [_RunFile(path) for path in paths]
     keys = sorted(
@@ -148,7 +148,7 @@ def join_runs(paths: Sequence[str], scratch: str) -> tuple[Path, int]:
     found = _write_sections(keys, (_join_section(files, key) for key in keys), scratch)
     for file in files:
         file.close()
-        Path(file.path).unlink()
+        remove_file(file.path)
     return found
 
 
@@ -158,7 +158,8 @@ class _RunFile:
     def __init__(self, path: str) -> None:
         self.path = path
         with _name_unreadable(path):
-            self._file = pq.ParquetFile(path, page_checksum_verification=True)
+            self._source = open_to_read(path)
+            self._file = parse_parquet(self._source, path)
             keys = json.loads(self._file.schema_arrow.metadata[SECTIONS_KEY])
         self.places = {SectionKey(*names): number for number, names in enumerate(keys)}
 
@@ -173,6 +174,7 @@ class _RunFile:
 
     def close(self) -> None:
         self._file.close()
+        self._source.close()
 
 
 def _join_section(files: Sequence[_RunFile], key: SectionKey) -> Ints:
@@ -188,20 +190,20 @@ def _name_unreadable(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise LedgerError(f"{path} cannot be read: {error!s:.300}") from error
+        raise describe_unreadable(path, error) from error
 
 
 def _write_sections(
     keys: Sequence[SectionKey], tables: Iterable[Ints], scratch: str
-) -> tuple[Path, int]:
+) -> tuple[str, int]:
     """Write rows of (segment, microseconds, count) of each section; return path and rows."""
     named = json.dumps([list(key) for key in keys]).encode()
     schema = RUN_SCHEMA.with_metadata({SECTIONS_KEY: named})
     written = 0
     with (
-        scratch_file(scratch, "latencies") as path,
+        scratch_file(scratch, "latencies") as file,
         pq.ParquetWriter(
-            path,
+            file.sink,
             schema,
             compression="zstd",
             compression_level=1,
@@ -213,7 +215,7 @@ def _write_sections(
         for key, rows in zip(keys, tables, strict=True):
             writer.write_table(_section_table(key, rows, schema), row_group_size=len(rows))
             written += len(rows)
-    return path, written
+    return file.place, written
 
 
 def _section_table(key: SectionKey, rows: Ints, schema: pa.Schema) -> pa.Table:
@@ -345,10 +347,10 @@ class KnownLatencies:
             self.runs.append(FileRun(path, is_apart))
             self.rows += int(part.values[0])
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[str]:
         """Return the files of all runs, without those of replication latencies."""
         files = [run for run in self.runs if isinstance(run, FileRun) and not run.is_apart]
-        return [Path(run.path) for run in files]
+        return [run.path for run in files]
 
     def summary(
         self, group: str | None, name: str, segments: Collection[int] | None = None

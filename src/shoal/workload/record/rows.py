@@ -14,7 +14,6 @@ other numbers by their differences (`DELTA_BINARY_PACKED`), zstd. A row of regul
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from shoal.model.ledger import (
     columns_of,
     read_format,
 )
+from shoal.storage.parquet import describe_unreadable_segment, open_parquet
 
 _FIRST_CAPACITY = 1024
 # Small enough that reading a range of sequences reads little else.
@@ -174,18 +174,16 @@ def _in_new_format(rows: pa.Table, table: str) -> pa.Table:
     return rows.cast(arrow_schema(table))
 
 
-def read_segment(path: Path, table: str) -> pa.Table:
+def read_segment(place: str, table: str) -> pa.Table:
     """Read the rows of one segment; `LedgerError` if it is truncated or has other columns."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table_format = read_format(
-                (file.schema_arrow.metadata or {}).get(FORMAT_KEY), str(path)
-            )
+        with open_parquet(place) as file:
+            table_format = read_format((file.schema_arrow.metadata or {}).get(FORMAT_KEY), place)
             rows = file.read()
             if table in ORDERED and POSITION in rows.column_names:  # a compacted segment
                 rows = rows.sort_by(POSITION).drop_columns(POSITION)
             if not rows.schema.equals(arrow_schema(table, table_format)):
-                raise LedgerError(f"{path} does not have the columns of table {table}")
+                raise LedgerError(f"{place} does not have the columns of table {table}")
             return _in_new_format(rows, table)
     except (OSError, pa.ArrowException) as error:
-        raise LedgerError(f"{path} cannot be read as a segment: {error}") from error
+        raise describe_unreadable_segment(place, error) from error
