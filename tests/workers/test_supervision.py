@@ -316,6 +316,6 @@ def test_names_that_are_no_file_names_are_refused(name: str) -> None:
 
 
 def test_an_assignment_survives_json_and_hides_its_token() -> None:
-    assignment = Assignment("p0", 1, Role.SCAN, {"x": 1}, "r", "d", "h", 9, "secret")
+    assignment = Assignment("p0", 1, Role.SCAN, {"x": 1}, "r", "d", "", "h", 9, "secret")
     assert Assignment.from_json(assignment.to_json()) == assignment
     assert "secret" not in repr(assignment)

@@ -12,13 +12,15 @@ from shoal.cli.shared import console
 from shoal.cli.shared.browser import open_file, open_option
 from shoal.cli.shared.complete import complete_experiment
 from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
-from shoal.cli.shared.options import COUNT, SIZE, output_option, runs_dir_option
+from shoal.cli.shared.options import COUNT, LOCAL_RUNS, SIZE, output_option, runs_place_option
 from shoal.cli.shared.placement import placement_option, placement_sets
 from shoal.cli.shared.progress import new_run_dir, show_progress
 from shoal.cli.shared.signals import answers_signals
 from shoal.model.exit_codes import ExitCode
+from shoal.model.run_folder import read_url
 from shoal.model.units import format_bytes
 from shoal.runtime.interrupts import explain_interrupt
+from shoal.storage.places import join_place
 
 if TYPE_CHECKING:
     from shoal.experiment.faults.fault_injection import Environment
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
 @click.option("--list", "is_list", is_flag=True, help="Show the presets.")
 @click.option("--dry-run", is_flag=True, help="Check the file, show what would happen, and exit.")
 @open_option
-@runs_dir_option
+@runs_place_option
 @output_option
 @console.survive_closed_pipe()
 @answers_signals()
@@ -87,7 +89,7 @@ def run(
     is_list: bool,
     dry_run: bool,
     is_opening: bool,
-    runs_dir: Path,
+    runs_dir: Path | str,
     output: str,
     **allowed: Any,
 ) -> ExitCode:
@@ -154,7 +156,7 @@ def _permissions(
 
 def _run_all(
     specs: "list[ExperimentSpec]",
-    runs_dir: Path,
+    runs_dir: Path | str,
     metrics: "RunMetrics",
     *,
     output: str,
@@ -178,7 +180,7 @@ def _run_all(
         for group in group_by_clusters(specs):
             with prepare_environment(group[0], report=_report_start) as environment:
                 for spec in group:
-                    run_dir = new_run_dir(runs_dir, spec.title).absolute()
+                    run_dir = _prepare_folder(runs_dir, spec.title)
                     metrics.begin(run_dir.name)
                     with following(run_dir, is_wanted=follow):
                         result = run_one(spec, environment, session, run_dir, metrics=metrics)
@@ -197,6 +199,17 @@ def _run_all(
         show_side_by_side(run_dirs, page)
         return done, page
     return done, run_dirs[-1] / REPORT_FILE
+
+
+def _prepare_folder(runs_dir: Path | str, title: str) -> Path:
+    """Choose the folder of a run; if its ledgers go to another file system, it names the URL."""
+    if isinstance(runs_dir, Path):
+        return new_run_dir(runs_dir, title).absolute()
+    from shoal.experiment.remote_run import prepare_remote_run
+
+    run_dir = new_run_dir(LOCAL_RUNS, title).absolute()
+    prepare_remote_run(run_dir, join_place(runs_dir, run_dir.name))
+    return run_dir
 
 
 def _keep_page(session: "SessionFuture") -> None:
@@ -269,6 +282,8 @@ def _show(result: "Result", spec: "ExperimentSpec", *, output: str, run_dir: Pat
         console.out.print()
         console.print_line((spec.variant, "bold"))
     show_verdict(result, run_dir)
+    if url := read_url(run_dir):
+        console.print_line(f"  ledgers       {url}")
     if len(result.groups) > 1:
         _show_groups(result)
     used = (result.mirror or {}).get("usage")

@@ -11,6 +11,7 @@ from shoal.audit.read.folder import Ledger, open_ledger
 from shoal.audit.result.thresholds import hold, parse
 from shoal.audit.usage import DriverUsage
 from shoal.experiment.plan import Addresses
+from shoal.experiment.remote_run import storing_run
 from shoal.experiment.run import (
     NOTHING_SENT,
     FaultHooks,
@@ -60,7 +61,7 @@ def judge_ledger(
     watch: Watch = no_watch,
 ) -> Result:
     """Audit ledgers, on Spark or without a session in this process; the first folder gets the
-    results.
+    results, and so does the place of its segments, if they are elsewhere.
 
     The result is checked against the thresholds in the `run.json` of every folder, and against
     `thresholds`. `usage`, if given, counts what the driver receives. `watch` gets the progress.
@@ -72,6 +73,11 @@ def judge_ledger(
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
     write_report_files(home, result, read_excerpt(home))
+    if url := ledger.folders[0].url:
+        from shoal.audit.read.remote import store_results
+        from shoal.pipeline.tables import SCHEMAS
+
+        store_results(home, url, SCHEMAS)
     return result
 
 
@@ -133,9 +139,15 @@ def run_experiment(
 
     with explain_interrupt(NOTHING_SENT):
         location = find_location(spec, session, watch)
-    run_workload(
-        spec, addresses=addresses, run_dir=run_dir, watch=watch, location=location, faults=faults
-    )
+    with storing_run(run_dir):
+        run_workload(
+            spec,
+            addresses=addresses,
+            run_dir=run_dir,
+            watch=watch,
+            location=location,
+            faults=faults,
+        )
     with explain_interrupt(f"the ledgers are complete; judge them with: shoal audit {run_dir}"):
         if spec.workers.on_spark:
             _compact_many_streams(run_dir, lambda: session, watch)

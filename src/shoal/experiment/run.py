@@ -32,7 +32,7 @@ from shoal.experiment.topics import prepare_topics, resolve_existing_topics
 from shoal.mirror.offsets.positions import read_positions, read_rebatched
 from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.errors import ShoalError, SystemFailure
-from shoal.model.run_folder import read_plan
+from shoal.model.run_folder import read_plan, read_url
 from shoal.runtime.interrupts import drain_first, explain_interrupt
 from shoal.runtime.processes import machine_clock
 from shoal.systems.metadata_events import MetadataEvents
@@ -537,7 +537,7 @@ def _record_re_encoded(workers: WorkerSupervisor, run_dir: Path, spec: Experimen
 
 def _open_driver_ledger(workers: WorkerSupervisor, run_dir: Path, table: str) -> LedgerWriter:
     return LedgerWriter(
-        run_dir,
+        read_url(run_dir) or run_dir,
         worker="driver",
         epoch=1,
         table=table,

@@ -138,9 +138,12 @@ def _work(assignments: Iterable[str]) -> Iterator[str]:
             yield _REFUSED
             return
         writes_ledgers = assignment.role is not Role.MIRROR
-        if writes_ledgers:
+        has_folder = writes_ledgers
+        if assignment.ledgers:  # segments do not need the folder; logs go there if it is seen
+            has_folder = writes_ledgers and Path(assignment.run_dir).is_dir()
+        elif writes_ledgers:
             require_run_folder(Path(assignment.run_dir))
-        with _log_to_file(log_path(assignment) if writes_ledgers else None):
+        with _log_to_file(log_path(assignment) if has_folder else None):
             asyncio.run(run_worker(assignment))
         yield assignment.worker
 

@@ -21,11 +21,13 @@ from pyspark.sql import SparkSession
 
 from shoal.client.client import Client
 from shoal.model.errors import ShoalError, SystemFailure
+from shoal.model.run_folder import read_url
 from shoal.model.topics import TopicPartition
 from shoal.pipeline.failures import translate_failures
 from shoal.pipeline.jobs import start_in_thread
 from shoal.pipeline.slots import count_slots
 from shoal.pipeline.source.offset_ranges import Range, split
+from shoal.storage.places import is_url
 from shoal.workers.specs import WorkerSpec
 from shoal.workload.receive.scan import (
     Bounds,
@@ -73,6 +75,7 @@ class SparkScanner:
         report: Callable[[int, int], None],
     ) -> None:
         """Read all logs; `report` gets how many tasks have ended, and of how many."""
+        segments = read_url(run_dir) or str(run_dir)
         planned = [found for spec in scans if (found := asyncio.run(_plan_scan(spec, commit)))]
         tasks = []
         for place, scan in enumerate(planned):
@@ -82,11 +85,11 @@ class SparkScanner:
             for number, ranges in enumerate(pieces):
                 described = _describe_task(scan, ranges)
                 place_of = {"scan": place, "name": f"{scan.name}-part-{number:0{width}}"}
-                tasks.append({**described, **place_of, "run_dir": str(run_dir)})
+                tasks.append({**described, **place_of, "place": segments})
         answers = self._run(f"{run_dir.name} scans", tasks, report) if tasks else []
         for place, scan in enumerate(planned):
             mine = [answer for answer in answers if answer["scan"] == place]
-            asyncio.run(_commit_scan(scan, mine, run_dir, commit))
+            asyncio.run(_commit_scan(scan, mine, segments, commit))
 
     def _count_tasks(self, scans: int) -> int:
         return max(1, count_slots(self._session) * TASKS_PER_SLOT // scans)
@@ -163,7 +166,7 @@ def _describe_task(scan: _Scan, ranges: Sequence[Range]) -> Json:
     }
 
 
-async def _commit_scan(scan: _Scan, answers: Sequence[Json], run_dir: Path, commit: Commit) -> None:
+async def _commit_scan(scan: _Scan, answers: Sequence[Json], segments: str, commit: Commit) -> None:
     """Commit what the tasks of one scan have written, then the ranges of complete logs."""
     starts: dict[TopicPartition, int] = {}
     incomplete: set[TopicPartition] = set()
@@ -180,7 +183,7 @@ async def _commit_scan(scan: _Scan, answers: Sequence[Json], run_dir: Path, comm
             first = scan.bounds[tp].start
             starts[tp] = max(starts.get(tp, first), start if start > planned else first)
     complete = {tp: start for tp, start in starts.items() if tp not in incomplete}
-    recorder = Recorder(run_dir, worker=scan.name, epoch=1, commit=commit)
+    recorder = Recorder(segments, worker=scan.name, epoch=1, commit=commit)
     foreign = sum(answer["foreign"] for answer in answers)
     await record_scan(scan.spec, recorder, scan.bounds, starts=complete, foreign=foreign)
 
@@ -197,13 +200,14 @@ def _scan_logs(tasks: Iterable[str]) -> Iterator[str]:
 
 
 async def _scan_parts(task: Json) -> Json:
-    run_dir = Path(task["run_dir"])
-    require_run_folder(run_dir)
+    segments = task["place"]
+    if not is_url(segments):
+        require_run_folder(Path(segments))
     context = TaskContext.get()
     lines: list[Json] = []
     # Each try has an epoch of its own: names of files are never used twice.
     epoch = 1 if context is None else 1 + context.taskAttemptId()
-    recorder = Recorder(run_dir, worker=task["name"], epoch=epoch, commit=lines.append)
+    recorder = Recorder(segments, worker=task["name"], epoch=epoch, commit=lines.append)
     parts = {
         TopicPartition(topic, partition): LogPart(start, end, log_end)
         for topic, partition, start, end, log_end in task["parts"]

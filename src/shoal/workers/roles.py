@@ -123,7 +123,7 @@ async def _open_recorder(
     from shoal.workload.record.recorder import Recorder
 
     recorder = Recorder(
-        Path(assignment.run_dir),
+        assignment.ledgers or assignment.run_dir,
         worker=assignment.worker,
         epoch=assignment.epoch,
         commit=control.commit,

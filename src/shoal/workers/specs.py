@@ -18,7 +18,7 @@ from shoal.model.serialised import FormatMismatch, check_version, from_plain, to
 
 Json = dict[str, Any]
 # Of an assignment and the specs in it.
-VERSION: Final = 2
+VERSION: Final = 3
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -89,6 +89,7 @@ class Assignment:
     task: Annotated[Json, "task"]
     run: Annotated[str, "run"]
     run_dir: Annotated[str, "run_dir"]
+    ledgers: Annotated[str, "ledgers"]  # the URL of the segments, if they are not in `run_dir`
     driver_host: Annotated[str, "driver_host"]
     driver_port: Annotated[int, "driver_port"]
     token: Annotated[str, "token"] = field(repr=False)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
+from shoal.model.run_folder import read_url
 from shoal.net.control import ControlServer, clock_us
 from shoal.net.loops import call_in
 from shoal.net.messages import WorkerMessage
@@ -100,6 +101,7 @@ class WorkerSupervisor(StopsOnExit):
         """`address`: where workers connect to this driver; port 0 is any free port."""
         self._run = run
         self._run_dir = run_dir
+        self._ledgers = read_url(run_dir) or ""
         self._placement = placement
         self._groups = tuple(groups)
         self._limits = limits or WorkerTimeouts()
@@ -316,6 +318,7 @@ class WorkerSupervisor(StopsOnExit):
             task=spec.task,
             run=self._run,
             run_dir=str(self._run_dir),
+            ledgers=self._ledgers,
             driver_host=host,
             driver_port=port,
             token=self._token,

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import rich_click as click
 
 from shoal.model.errors import UsageError
 from shoal.model.units import parse_bytes, parse_count
+from shoal.storage.places import is_url, read_place
 
 Command = Callable[..., Any]
+LOCAL_RUNS: Final = Path("runs")
 
 
 class Quantity(click.ParamType[int]):
@@ -42,15 +44,47 @@ def output_option(command: Command) -> Command:
     )(command)
 
 
+class RunsPlace(click.Path):
+    """A folder of runs, as a `Path`; of a command that takes URLs it may be one, as text."""
+
+    def __init__(self, *, takes_urls: bool = False) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+        self._takes_urls = takes_urls
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or not is_url(value):
+            return super().convert(value, param, ctx)
+        place = read_place(value)
+        if not is_url(place):
+            return super().convert(place, param, ctx)
+        if not self._takes_urls:
+            raise UsageError(
+                f"{value} is on another file system, and this command keeps runs in a folder",
+                remedy=f"give a folder (--runs-dir, SHOAL_RUNS_DIR); {LOCAL_RUNS} has the local"
+                " part of runs whose ledgers are elsewhere",
+            )
+        return place
+
+
 def runs_dir_option(command: Command) -> Command:
     """`--runs-dir`: where runs are kept."""
+    return _runs_dir_option(command, RunsPlace(), "Folder of the runs.")
+
+
+def runs_place_option(command: Command) -> Command:
+    """`--runs-dir`: where runs are kept, or the URL of a folder for their ledgers."""
+    text = "Folder of the runs, or a URL for their ledgers (s3a://, s3://, hdfs://)."
+    return _runs_dir_option(command, RunsPlace(takes_urls=True), text)
+
+
+def _runs_dir_option(command: Command, kind: RunsPlace, text: str) -> Command:
     return click.option(
         "--runs-dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=Path("runs"),
+        type=kind,
+        default=LOCAL_RUNS,
         show_default=True,
         envvar="SHOAL_RUNS_DIR",
-        help="Folder of the runs.",
+        help=text,
     )(command)
 
 

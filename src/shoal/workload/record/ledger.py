@@ -34,7 +34,9 @@ from shoal.model.run_folder import (
     RunFolder,
     read_commits,
     read_plan,
+    read_url,
 )
+from shoal.storage.places import is_url, join_place
 from shoal.workload.control import Commit, CommitLine, await_commit
 
 if TYPE_CHECKING:
@@ -104,13 +106,14 @@ class LedgerWriter:
     """
 
     def __init__(
-        self, run_dir: Path, *, worker: str, epoch: int, table: str, commit: Commit
+        self, place: Path | str, *, worker: str, epoch: int, table: str, commit: Commit
     ) -> None:
+        """`place` is the run's folder, or the URL of its segments."""
         from shoal.workload.record.rows import LedgerRows
 
         if _WORKER.fullmatch(worker) is None:
             raise UsageError(f"{worker!r:.80} is not a valid name for a worker")
-        self._run_dir = run_dir
+        self._place = str(place)
         self._stem = f"{worker}-{epoch}"
         self._table = table
         self._commit = commit
@@ -135,14 +138,20 @@ class LedgerWriter:
             number, self._number = self._number, self._number + 1
             path = PurePosixPath(LEDGER_FOLDER, self._table, f"{self._stem}-{number}.parquet")
             # In a thread, because a slow disk must not delay messages.
-            await asyncio.to_thread(_write_segment, self._run_dir / path, rows)
+            await asyncio.to_thread(_write_segment, join_place(self._place, str(path)), rows)
             line = {"kind": "segment", "table": self._table, "number": number}
             await await_commit(self._commit({**line, "path": str(path), "rows": len(rows)}))
 
 
-def _write_segment(path: Path, rows: "LedgerRows") -> None:
+def _write_segment(place: str, rows: "LedgerRows") -> None:
     from shoal.workload.record.rows import to_parquet
 
+    if is_url(place):
+        from shoal.storage.files import write_bytes
+
+        write_bytes(place, to_parquet(rows))
+        return
+    path = Path(place)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = to_parquet(rows)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -221,11 +230,14 @@ class LedgerFolder(RunFolder):
 
 
 def create_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
-    """Create the folder and its `run.json`, which must not exist."""
+    """Create the folder and its `run.json`, which must not exist.
+
+    If `ledger.url` is there already, the segments will be elsewhere.
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / RUN_FILE).exists():
         raise UsageError(f"{run_dir} already contains a run", remedy="choose another folder")
-    for table in TABLES:
+    for table in TABLES if read_url(run_dir) is None else ():
         (run_dir / LEDGER_FOLDER / table).mkdir(parents=True, exist_ok=True)
     update_run(run_dir, {**plan, "format": FORMAT})
 

@@ -44,13 +44,14 @@ class Recorder:
 
     def __init__(
         self,
-        run_dir: Path,
+        place: Path | str,
         *,
         worker: str,
         epoch: int,
         commit: Commit,
         seal_interval_s: float = 1.0,
     ) -> None:
+        """`place` is the run's folder, or the URL of its segments."""
         self.worker = worker
         self.epoch = epoch
         self._commit = commit
@@ -58,7 +59,7 @@ class Recorder:
         self._sealed_at_s = time.monotonic()
         self._writers = {
             table: LedgerWriter(
-                run_dir, worker=worker, epoch=epoch, table=table, commit=self._commit_as_worker
+                place, worker=worker, epoch=epoch, table=table, commit=self._commit_as_worker
             )
             for table in _SEAL_ORDER
         }
