@@ -16,7 +16,7 @@ from shoal.audit.context import AuditContext
 from shoal.audit.parts import TaskPart
 from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.regroup import STREAM_TABLES
-from shoal.experiment.compaction import compact_run, is_worth_compacting
+from shoal.experiment.ledgers.compaction import compact_run, is_worth_compacting
 from shoal.model.commit_chain import START, chain_line
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.run_folder import RunFolder

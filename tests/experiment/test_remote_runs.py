@@ -18,8 +18,8 @@ from shoal.audit.read.folder import open_ledger
 from shoal.audit.read.remote import open_remote_run
 from shoal.cli.audit import audit as audit_command
 from shoal.cli.bench import bench
-from shoal.experiment.compaction import compact_run
-from shoal.experiment.remote_run import prepare_remote_run, storing_run
+from shoal.experiment.ledgers.compaction import compact_run
+from shoal.experiment.ledgers.remote_run import prepare_remote_run, storing_run
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.run_folder import URL_FILE, RunFolder
@@ -50,11 +50,13 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         yield server
 
 
-def start_run(tmp_path: Path, duration: str) -> subprocess.Popen[str]:
+def start_run(
+    tmp_path: Path, duration: str, place: str = "s3a://runs/of/us/"
+) -> subprocess.Popen[str]:
     file = tmp_path / "small.toml"
     file.write_text(EXPERIMENT.format(duration=duration))
     command = [sys.executable, "-m", "shoal", "run", str(file), "--placement", "processes"]
-    command += ["--runs-dir", "s3a://runs/of/us/"]
+    command += ["--runs-dir", place]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     pipe = subprocess.PIPE
     return subprocess.Popen(
@@ -183,9 +185,12 @@ def test_a_run_that_cannot_be_stored_says_what_to_do(s3: S3Server, tmp_path: Pat
 
 
 def test_nothing_begins_where_nothing_can_be_written(s3: S3Server, tmp_path: Path) -> None:
-    with pytest.raises(SystemFailure, match="bucket none does not exist"):
-        prepare_remote_run(tmp_path / "one", "s3a://none/one")
-    assert not (tmp_path / "one").exists()
+    with start_run(tmp_path, "2s", "s3a://none/one") as process:
+        _, err = process.communicate()
+    assert process.returncode == ExitCode.UNEXPECTED
+    assert "bucket none does not exist" in " ".join(err.split())
+    assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
     s3.upload(busy_run().write(tmp_path / "run"), "used")
     with pytest.raises(UsageError, match="already contains files"):
         prepare_remote_run(tmp_path / "one", "s3a://runs/used")

@@ -176,6 +176,10 @@ def _run_all(
 
     done: list[Result] = []
     run_dirs: list[Path] = []
+    if isinstance(runs_dir, str):
+        from shoal.experiment.ledgers.remote_run import require_writable
+
+        require_writable(runs_dir)
     with plan_session(specs) as session:
         for group in group_by_clusters(specs):
             with prepare_environment(group[0], report=_report_start) as environment:
@@ -205,7 +209,7 @@ def _prepare_folder(runs_dir: Path | str, title: str) -> Path:
     """Choose the folder of a run; if its ledgers go to another file system, it names the URL."""
     if isinstance(runs_dir, Path):
         return new_run_dir(runs_dir, title).absolute()
-    from shoal.experiment.remote_run import prepare_remote_run
+    from shoal.experiment.ledgers.remote_run import prepare_remote_run
 
     run_dir = new_run_dir(LOCAL_RUNS, title).absolute()
     prepare_remote_run(run_dir, join_place(runs_dir, run_dir.name))

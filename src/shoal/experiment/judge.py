@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from shoal.audit.read.folder import Ledger, open_ledger
 from shoal.audit.result.thresholds import hold, parse
 from shoal.audit.usage import DriverUsage
+from shoal.experiment.ledgers.remote_run import storing_run
 from shoal.experiment.plan import Addresses
-from shoal.experiment.remote_run import storing_run
 from shoal.experiment.run import (
     NOTHING_SENT,
     FaultHooks,
@@ -110,7 +110,7 @@ def _compact_many_streams(run_dir: Path, start_spark: "StartSpark", watch: Watch
 
 def compact_ledgers(run_dir: Path, start_spark: "StartSpark", watch: Watch) -> int:
     """Compact ledgers if audits read less then; return how many files were written."""
-    from shoal.experiment.compaction import compact_run, is_worth_compacting
+    from shoal.experiment.ledgers.compaction import compact_run, is_worth_compacting
     from shoal.pipeline.cells import run_on
 
     if not is_worth_compacting(run_dir):

@@ -29,8 +29,8 @@ PRODUCER_NUMBER = "producer_number"
 _PRODUCER: Final = ("producer", "incarnation")
 _LONGEST_SURE_NAME = 64
 # Of another file system: files that are read at once, and row groups of each.
-_READ_AHEAD: Final = 4
-_MOST_TOGETHER: Final = 4
+_READ_AHEAD: Final = 8
+_MOST_TOGETHER: Final = 2
 
 NUMPY_TYPES: Final[dict[str, type[np.generic]]] = {
     "dictionary": np.int32,

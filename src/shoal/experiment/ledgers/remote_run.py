@@ -13,9 +13,11 @@ Rules:
 """
 
 import logging
+import sys
 import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -29,18 +31,23 @@ from shoal.storage.places import join_place
 
 STORE_EVERY_S: Final = 1.0
 END_LIMIT_S: Final = 120.0
+INTERRUPTED_LIMIT_S: Final = 1.0  # Ctrl-C ends a run at once
 _NUMBER: Final = "{:08}.jsonl"
 
 _log = logging.getLogger(__name__)
 
 
-def prepare_remote_run(run_dir: Path, url: str) -> None:
-    """Make the folder of a run whose segments will be at the URL, if they can be written there."""
-    if list_files(url):
-        raise UsageError(f"{url} already contains files", remedy="choose another --runs-dir")
-    probe = join_place(url, "begun")
+def require_writable(url: str) -> None:
+    """Fail if no file can be written to the folder of this URL."""
+    probe = join_place(url, f"probe-{uuid.uuid4().hex}")
     write_bytes(probe, b"\n")
     remove_file(probe)
+
+
+def prepare_remote_run(run_dir: Path, url: str) -> None:
+    """Make the folder of a run whose segments will be at the URL, if nothing is there."""
+    if list_files(url):
+        raise UsageError(f"{url} already contains files", remedy="choose another --runs-dir")
     run_dir.mkdir(parents=True)
     (run_dir / URL_FILE).write_text(f"{url}\n", encoding="utf-8")
 
@@ -53,56 +60,78 @@ def storing_run(run_dir: Path, *, every_s: float = STORE_EVERY_S) -> Iterator[No
         yield
         return
     copy = _Copy(run_dir, url)
-    is_over = threading.Event()
-    thread = start_thread("store-run", lambda: copy.repeat(is_over, every_s), on_failure=log_only)
+    thread = start_thread("store-run", lambda: copy.repeat(every_s), on_failure=log_only)
+    limit_s = INTERRUPTED_LIMIT_S
     try:
         yield
+        limit_s = END_LIMIT_S
+    except Exception:
+        limit_s = END_LIMIT_S
+        raise
     finally:
-        is_over.set()
-        thread.join(END_LIMIT_S)
-        _finish(copy, run_dir, url)
+        copy.is_over.set()
+        thread.join(limit_s)
+        if not copy.is_stored:
+            _report_unstored(copy, run_dir, is_raised=sys.exception() is not None)
 
 
-def _finish(copy: "_Copy", run_dir: Path, url: str) -> None:
-    """Store the whole commit log, then how the run has ended."""
-    if not (run_dir / RUN_FILE).exists():
-        return
-    try:
-        if (run_dir / COMMITS_FILE).exists():
-            store_commit_log(run_dir)
-        copy.store_plan()
-        parts = join_place(url, COMMIT_PARTS)
-        map_in_threads(remove_file, [join_place(parts, each.name) for each in list_files(parts)])
-    except ShoalError as error:
-        raise SystemFailure(
-            f"the commit log of the run could not be stored: {error.message}",
-            remedy=f"nothing is lost; judge the run by its folder: shoal audit {run_dir}",
-        ) from error
+def _report_unstored(copy: "_Copy", run_dir: Path, *, is_raised: bool) -> None:
+    """Raise that the end of the run is not stored; log it if another error is on its way."""
+    why = copy.problem or "it takes too long"
+    error = SystemFailure(
+        f"the commit log of the run could not be stored: {why}",
+        remedy=f"nothing is lost; judge the run by its folder: shoal audit {run_dir}",
+    )
+    if not is_raised:
+        raise error
+    _log.warning("%s", error)
 
 
 class _Copy:
     """What was copied so far."""
 
     def __init__(self, run_dir: Path, url: str) -> None:
+        self.is_over = threading.Event()
+        self.is_stored = False  # to the end
+        self.problem = ""  # of the last try
         self._run_dir = run_dir
         self._url = url
         self._size = 0  # of the commit log that is copied
         self._parts = 0
         self._plan = b""
-        self._is_failing = False
 
-    def repeat(self, is_over: threading.Event, every_s: float) -> None:
-        while not is_over.is_set():
+    def repeat(self, every_s: float) -> None:
+        """Copy what is new until the run has ended, then the whole commit log."""
+        while not self.is_over.is_set():
             began_s = time.monotonic()
-            try:
-                self.store_new_lines()
-                self.store_plan()
-                self._is_failing = False
-            except ShoalError as error:
-                if not self._is_failing:
-                    _log.warning("%s", error)
-                self._is_failing = True
-            is_over.wait(max(every_s - (time.monotonic() - began_s), 0.0))
+            self._try(self._store_new)
+            self.is_over.wait(max(every_s - (time.monotonic() - began_s), 0.0))
+        self.is_stored = self._try(self._store_end)
+
+    def _try(self, store: Callable[[], None]) -> bool:
+        try:
+            store()
+        except ShoalError as error:
+            if not self.problem:
+                _log.warning("%s", error)
+            self.problem = error.message
+            return False
+        self.problem = ""
+        return True
+
+    def _store_new(self) -> None:
+        self.store_new_lines()
+        self.store_plan()
+
+    def _store_end(self) -> None:
+        """Store the whole commit log, then how the run has ended."""
+        if not (self._run_dir / RUN_FILE).exists():
+            return
+        if (self._run_dir / COMMITS_FILE).exists():
+            store_commit_log(self._run_dir)
+        self.store_plan()
+        parts = join_place(self._url, COMMIT_PARTS)
+        map_in_threads(remove_file, [join_place(parts, each.name) for each in list_files(parts)])
 
     def store_new_lines(self) -> None:
         """Store the complete lines of the commit log since the last part."""
