@@ -15,6 +15,7 @@ from pyarrow import fs
 from shoal.net.ports import free_ports
 
 BUCKET = "runs"
+PATIENCE_S = 120  # of a busy machine
 _REQUEST = re.compile(r'"(GET|HEAD|PUT|POST|DELETE) /([^ ?"]*)')
 
 
@@ -46,6 +47,8 @@ class S3Server:
             scheme="http",
             region="us-east-1",
             allow_bucket_creation=True,
+            connect_timeout=PATIENCE_S,
+            request_timeout=PATIENCE_S,
         )
 
     def list_requests(self) -> list[tuple[str, str]]:
@@ -94,7 +97,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
 
 
 def _await_port(port: int, server: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
             return
