@@ -36,7 +36,7 @@ rate = 500
 duration = "{duration}"
 drain_timeout = "5s"
 """
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0  # of a busy machine
 DIVIDED = Sizes(5, 4, 2, shares=4, rows_per_file=7, reads_per_row=0, rows_read_here=0)
 
 
