@@ -350,7 +350,8 @@ class Replicas:
             raise error
         if error is not None:
             self.offline[key] = f"{key} is offline: {error}"
-            _logger.error("cannot open the log of %s", key, exc_info=error)
+            unexpected = None if isinstance(error, FILE_ERRORS) else error
+            _logger.error("cannot open the log of %s: %s", key, error, exc_info=unexpected)
             self._reports.report_failure(record.key)
         return job.log
 
