@@ -6,7 +6,8 @@ Behaviour
 - The response is sent when the offsets are on all in-sync replicas. Below `min.insync.replicas`
   and after `offsets.commit.timeout.ms`: COORDINATOR_NOT_AVAILABLE.
 - UNKNOWN_TOPIC_OR_PARTITION for topics and partitions that do not exist (UNKNOWN_TOPIC_ID for an
-  unknown id), OFFSET_METADATA_TOO_LARGE above `offset.metadata.max.bytes`; the other partitions are committed.
+  unknown id), OFFSET_METADATA_TOO_LARGE above `offset.metadata.max.bytes`; the other partitions
+  are committed.
 - An offset is stored with the id of its topic: a topic that is created again under the same name
   begins without offsets.
 - Versions 2 to 4 may set a retention time for the offsets.

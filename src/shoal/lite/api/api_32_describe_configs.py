@@ -2,7 +2,8 @@
 
 Behaviour
 - Every config of a topic or a broker with its value, its source and, on request, its synonyms: all
-  places that set it. No names, or an empty list of them, means all. For all brokers at once (an empty name) only the dynamic configs are returned.
+  places that set it. No names, or an empty list of them, means all. For all brokers at once (an
+  empty resource name) only the dynamic configs are returned.
 - Passwords, and configs that Kafka Lite does not know, have no value.
 
 Versions

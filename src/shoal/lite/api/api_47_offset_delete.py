@@ -53,7 +53,7 @@ async def handle(
 
 
 def _topics_in_use(group_id: str, group: ClassicGroup | None) -> set[str] | None:
-    """The topics that members are subscribed to, None for all; `ApiError` if none can be deleted."""
+    """The topics that members subscribe to, None for all; `ApiError` if nothing can be deleted."""
     if group is None or group.state is ClassicGroupState.DEAD:
         raise ApiError(Code.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
     if group.state is ClassicGroupState.EMPTY:
