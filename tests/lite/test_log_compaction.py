@@ -65,9 +65,15 @@ def write(
     return append(log, batch).is_duplicate
 
 
-def end_transaction(log: PartitionLog, producer_id: int, kind: ControlType) -> None:
+def end_transaction(
+    log: PartitionLog, producer_id: int, kind: ControlType, producer_epoch: int = 0
+) -> None:
     marker = encode_control_batch(
-        kind, timestamp=NOW_MS, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0
+        kind,
+        timestamp=NOW_MS,
+        coordinator_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
     )
     append_marker(log, marker)
 
@@ -189,6 +195,44 @@ def test_what_was_aborted_goes_and_what_was_committed_stays(tmp_path: Path) -> N
     again = open_log(tmp_path)
     assert latest(records_of(again))[b"c"] == (2, b"committed")
     again.close()
+
+
+def test_what_was_aborted_in_a_later_segment_supersedes_nothing(tmp_path: Path) -> None:
+    """The segment with the aborted records is compacted, that with their marker is active."""
+    log = open_log(tmp_path)
+    write(log, [(b"k", b"committed")])
+    write(log, [(b"k", b"aborted")], producer=(7, 0, 0), is_transactional=True)
+    fill(log)
+    log.roll()
+    end_transaction(log, 7, ControlType.ABORT)
+    for number in range(3):
+        compact(log, NOW_MS + number)
+        assert latest(records_of(log))[b"k"] == (0, b"committed")
+        fill(log)
+    log.close()
+    again = open_log(tmp_path)
+    assert latest(records_of(again))[b"k"] == (0, b"committed")
+    again.close()
+
+
+def test_what_is_left_of_an_aborted_transaction_aborts_no_later_one(tmp_path: Path) -> None:
+    """In the second protocol a marker has the next epoch, and is the producer's last batch."""
+    log = open_log(tmp_path)
+    write(log, [(b"k", b"aborted")], producer=(7, 0, 0), is_transactional=True)
+    end_transaction(log, 7, ControlType.ABORT, producer_epoch=1)
+    for now_ms in (NOW_MS, NOW_MS + 5, NOW_MS + 5000, NOW_MS + 9000):
+        fill(log)
+        compact(log, now_ms)
+    committed = log.end_offset
+    write(log, [(b"k", b"committed")], producer=(7, 1, 0), is_transactional=True)
+    end_transaction(log, 7, ControlType.COMMIT, producer_epoch=2)
+    found = log.read(0, 1 << 20, upper_offset=log.end_offset)
+    assert log.find_aborted(0, found, log.end_offset) == []
+    for now_ms in (NOW_MS + 9001, NOW_MS + 9002):
+        fill(log)
+        compact(log, now_ms)
+        assert latest(records_of(log))[b"k"] == (committed, b"committed")
+    log.close()
 
 
 def test_an_open_transaction_holds_compaction_up(tmp_path: Path) -> None:
