@@ -68,20 +68,22 @@ class CleanJob:
     until: int
     # See `compaction.last_batches`.
     last: dict[int, tuple[int | None, int]]
-    # The aborted transactions with records in the segments. The entry of a transaction is in the
-    # segment of its marker, which may be a later one.
-    aborted: Sequence[EndedTransaction]
+    # The aborted transactions with records in these segments and their marker in a later one, where
+    # their index entry is.
+    aborted_later: Sequence[EndedTransaction]
     now_ms: int
     swaps: list[Swap] = field(default_factory=list)
 
     def run(self) -> None:
         """Write the new files; `OSError` if the disk fails, `DamagedLog` if the log is damaged."""
-        keys = self._keys()
+        aborted = [entry for segment in self.segments for entry in segment.transactions]
+        aborted += self.aborted_later
+        keys = self._keys(aborted)
         self.until = keys.until
         chosen = [segment for segment in self.segments if segment.base_offset < self.until]
         batch_filter = BatchFilter(
             keys,
-            TransactionOutcomes(self.aborted),
+            TransactionOutcomes(aborted),
             self.last,
             self.now_ms,
             self.settings.delete_retention_ms,
@@ -91,9 +93,9 @@ class CleanJob:
                 self._write_cleaned([chosen[index] for index in indexes], batch_filter)
             )
 
-    def _keys(self) -> KeyMap:
+    def _keys(self, aborted: Sequence[EndedTransaction]) -> KeyMap:
         keys = KeyMap(self.first_dirty, MOST_KEYS)
-        outcomes = TransactionOutcomes(e for e in self.aborted if e.last_offset >= self.first_dirty)
+        outcomes = TransactionOutcomes(e for e in aborted if e.last_offset >= self.first_dirty)
         for segment in self.segments:
             found = segment.locate(self.first_dirty)
             for position, header in segment.batches(found[0]) if found is not None else ():
@@ -210,6 +212,7 @@ def cleanable_segments(segments: Sequence[Segment], end_offset: int) -> list[Cle
     ]
 
 
+@offline_on_error("compacted")
 def due_cleaning(log: LogState, now_ms: int, *, stable_offset: int) -> CleanJob | None:
     """A compaction job, or None if not due. Run it in any thread, then call `on_cleaned`."""
     log.require_online()
@@ -234,9 +237,9 @@ def due_cleaning(log: LogState, now_ms: int, *, stable_offset: int) -> CleanJob 
         first_dirty,
         until,
         last=last_batches(log.producers),
-        aborted=[
+        aborted_later=[
             entry
-            for segment in log.segments
+            for segment in log.segments[len(chosen) :]
             for entry in segment.transactions
             if entry.first_offset < until
         ],
