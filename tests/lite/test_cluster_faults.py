@@ -135,6 +135,9 @@ def test_a_failed_disk_costs_the_leadership_and_nothing_else(own: LiteCluster, e
         eventually(lambda: in_sync(own, "t") == EVERYONE)
     load.check(own)
     eventually(lambda: replicas_are_equal(own, "t"))
+    log = (own.log_dirs()[leader].parent / f"broker-{leader}.log").read_text()
+    assert "cannot close the log" in log
+    assert "Traceback" not in log
 
 
 def test_a_slow_disk_makes_everything_slow(three: LiteCluster, topic: str) -> None:

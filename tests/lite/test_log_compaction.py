@@ -4,10 +4,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.lite.base.log_settings import LogSettings
@@ -20,6 +21,7 @@ from shoal.wire.batch import iter_batches
 from shoal.wire.records.records import (
     ControlType,
     Record,
+    decode_control,
     decode_records,
     encode_batch,
     encode_control_batch,
@@ -65,9 +67,15 @@ def write(
     return append(log, batch).is_duplicate
 
 
-def end_transaction(log: PartitionLog, producer_id: int, kind: ControlType) -> None:
+def end_transaction(
+    log: PartitionLog, producer_id: int, kind: ControlType, producer_epoch: int = 0
+) -> None:
     marker = encode_control_batch(
-        kind, timestamp=NOW_MS, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0
+        kind,
+        timestamp=NOW_MS,
+        coordinator_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
     )
     append_marker(log, marker)
 
@@ -189,6 +197,117 @@ def test_what_was_aborted_goes_and_what_was_committed_stays(tmp_path: Path) -> N
     again = open_log(tmp_path)
     assert latest(records_of(again))[b"c"] == (2, b"committed")
     again.close()
+
+
+def test_what_was_aborted_in_a_later_segment_supersedes_nothing(tmp_path: Path) -> None:
+    """The segment with the aborted records is compacted, that with their marker is active."""
+    log = open_log(tmp_path)
+    write(log, [(b"k", b"committed")])
+    write(log, [(b"k", b"aborted")], producer=(7, 0, 0), is_transactional=True)
+    fill(log)
+    log.roll()
+    end_transaction(log, 7, ControlType.ABORT)
+    for number in range(3):
+        compact(log, NOW_MS + number)
+        assert latest(records_of(log))[b"k"] == (0, b"committed")
+        fill(log)
+    log.close()
+    again = open_log(tmp_path)
+    assert latest(records_of(again))[b"k"] == (0, b"committed")
+    again.close()
+
+
+def test_what_is_left_of_an_aborted_transaction_aborts_no_later_one(tmp_path: Path) -> None:
+    """In the second protocol a marker has the next epoch, and is the producer's last batch."""
+    log = open_log(tmp_path)
+    write(log, [(b"k", b"aborted")], producer=(7, 0, 0), is_transactional=True)
+    end_transaction(log, 7, ControlType.ABORT, producer_epoch=1)
+    for now_ms in (NOW_MS, NOW_MS + 5, NOW_MS + 5000, NOW_MS + 9000):
+        fill(log)
+        compact(log, now_ms)
+    committed = log.end_offset
+    write(log, [(b"k", b"committed")], producer=(7, 1, 0), is_transactional=True)
+    end_transaction(log, 7, ControlType.COMMIT, producer_epoch=2)
+    found = log.read(0, 1 << 20, upper_offset=log.end_offset)
+    assert log.find_aborted(0, found, log.end_offset) == []
+    for now_ms in (NOW_MS + 9001, NOW_MS + 9002):
+        fill(log)
+        compact(log, now_ms)
+        assert latest(records_of(log))[b"k"] == (committed, b"committed")
+    log.close()
+
+
+def read_committed(log: PartitionLog) -> dict[bytes | None, bytes | None]:
+    """The last value of each key for a consumer, which drops aborted records itself."""
+    found: dict[bytes | None, bytes | None] = {}
+    offset = 0
+    while offset < log.end_offset:
+        piece = log.read(offset, 500, upper_offset=log.end_offset)
+        ahead = log.find_aborted(offset, piece, log.end_offset)
+        aborted: set[int] = set()
+        for batch in iter_batches(memoryview(bytes(piece))):
+            records = decode_records(batch)
+            aborted |= {e.producer_id for e in ahead if e.first_offset < batch.next_offset}
+            ahead = [e for e in ahead if e.first_offset >= batch.next_offset]
+            if batch.is_control:
+                if records and decode_control(records[0]).type == ControlType.ABORT:
+                    aborted.discard(batch.producer_id)
+            elif batch.producer_id not in aborted:
+                found |= {record.key: record.value for record in records}
+            offset = batch.next_offset
+    return found
+
+
+class Step(NamedTuple):
+    """One transaction, and what happens during it and after it."""
+
+    producer_id: int
+    keys: list[bytes]
+    commits: bool
+    rolls_before_marker: bool
+    rolls_after_marker: bool
+    # How much later the log is compacted, each time.
+    compactions_ms: list[int]
+
+
+few_keys = st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=2)
+times = st.lists(st.sampled_from([1, 2000]), max_size=3)
+transactions = st.builds(
+    Step, st.sampled_from([7, 8]), few_keys, st.booleans(), st.booleans(), st.booleans(), times
+)
+
+
+@pytest.mark.parametrize("is_bumped", [False, True])
+@settings(max_examples=settings().max_examples // 4)
+@given(steps=st.lists(transactions, max_size=8))
+def test_consumers_find_the_last_committed_record_of_each_key(
+    is_bumped: bool, steps: list[Step], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With markers of either protocol, which have the epoch of the transaction or the next one."""
+    log = open_log(tmp_path_factory.mktemp("log"))
+    epochs, sequences, now_ms = {7: 0, 8: 0}, {7: 0, 8: 0}, NOW_MS
+    committed: dict[bytes, bytes] = {}
+    for step in steps:
+        producer_id = step.producer_id
+        for key in step.keys:
+            value = b"%d" % log.end_offset
+            identity = producer_id, epochs[producer_id], sequences[producer_id]
+            write(log, [(key, value)], producer=identity, is_transactional=True)
+            sequences[producer_id] += 1
+            committed |= {key: value} if step.commits else {}
+        if step.rolls_before_marker:
+            log.roll()
+        if is_bumped:
+            epochs[producer_id], sequences[producer_id] = epochs[producer_id] + 1, 0
+        kind = ControlType.COMMIT if step.commits else ControlType.ABORT
+        end_transaction(log, producer_id, kind, producer_epoch=epochs[producer_id])
+        if step.rolls_after_marker:
+            log.roll()
+        for later_ms in step.compactions_ms:
+            now_ms += later_ms
+            compact(log, now_ms)
+            assert read_committed(log) == committed
+    log.close()
 
 
 def test_an_open_transaction_holds_compaction_up(tmp_path: Path) -> None:

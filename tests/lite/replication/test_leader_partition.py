@@ -205,6 +205,26 @@ def test_the_high_watermark_waits_for_followers_about_to_join() -> None:
     assert leader.next_deadline_ms() is None
 
 
+def test_nothing_waits_for_a_replica_whose_log_failed() -> None:
+    """It left the in-sync set a moment ago, so by time alone it is still caught up."""
+    log = log_of(5)
+    leader = leader_of(log, high_watermark=1)
+    for replica_id in (2, 3):
+        fetch_as_follower(leader, replica_id, 1)
+    append(leader, 2, now_ms=10)
+    fetch_as_follower(leader, 3, 3, now_ms=10)
+    leader.on_assignment(20, assignment(isr=(1, 3), partition_epoch=1, failed=(2,)))
+    assert leader.high_watermark == 3
+    log.delete_before(2)
+    leader.on_follower_fetch(20, 3, fetch_at(3, log_start_offset=2), broker_epoch=LIVE[3])
+    assert leader.low_watermark == 2
+    # Its broker has restarted: the replica counts again.
+    leader.on_assignment(30, assignment(isr=(1, 3), partition_epoch=2))
+    assert leader.low_watermark == 0
+    fetch_as_follower(leader, 2, 3, now_ms=30)
+    assert take_only_proposal(leader).members == {1, 2, 3}
+
+
 def test_a_topic_cannot_ask_for_more_replicas_than_it_has() -> None:
     leader = leader_of(log_of(), min_insync_replicas=9)
     leader.check_acks(-1)

@@ -21,8 +21,9 @@ def assignment(
     leader: int = 1,
     leader_epoch: int = 5,
     partition_epoch: int = 0,
+    failed: tuple[int, ...] = (),
 ) -> PartitionState:
-    return PartitionState((1, 2, 3), isr, leader, leader_epoch, partition_epoch)
+    return PartitionState((1, 2, 3), isr, leader, leader_epoch, partition_epoch, failed)
 
 
 def leader_of(

@@ -7,6 +7,7 @@ Behaviour
   record is.
 - A lookup by time decodes one batch to find the record.
 - Records at or above the offset that -1 returns are not found.
+- A partition that is named twice gets INVALID_REQUEST.
 - Leader epochs of clients are checked (KIP-320); the response has the epoch of the found record.
 
 Versions
@@ -15,6 +16,7 @@ Versions
   log start offset, and nothing is in remote storage (-5) or waits to be uploaded (-6).
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.lite.base.codes import ApiError, Code
@@ -71,6 +73,9 @@ def handle(
     body = request.body()
     isolation = body.isolation_level if request.version >= _FIRST_WITH_ISOLATION else 0
     options = _LookupOptions(request.version, isolation == READ_COMMITTED)
+    mentions = Counter(
+        (topic.name, item.partition_index) for topic in body.topics for item in topic.partitions
+    )
     return request.answer(
         {
             "topics": [
@@ -78,6 +83,8 @@ def handle(
                     "name": topic.name,
                     "partitions": [
                         _find_partition_offset(core, options, topic.name, item)
+                        if mentions[topic.name, item.partition_index] == 1
+                        else _error_answer(item, Code.INVALID_REQUEST)
                         for item in topic.partitions
                     ],
                 }
@@ -97,7 +104,7 @@ def _find_partition_offset(
         partition.log.require_online()
         result = _find_offset(partition, item.timestamp, options)
     except ApiError as error:
-        return {"partition_index": item.partition_index, "error_code": error.code}
+        return _error_answer(item, error.code)
     return {
         "partition_index": item.partition_index,
         "error_code": 0,
@@ -105,6 +112,12 @@ def _find_partition_offset(
         "timestamp": result.timestamp,
         "leader_epoch": result.leader_epoch,
     }
+
+
+def _error_answer(
+    item: "ListOffsetsRequestPartition", code: Code
+) -> "ListOffsetsResponsePartition":
+    return {"partition_index": item.partition_index, "error_code": code}
 
 
 def _latest_offset(partition: Partition, options: _LookupOptions) -> int:

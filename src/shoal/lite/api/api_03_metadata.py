@@ -57,9 +57,11 @@ async def handle(
     else:
         may_create = version < 4 or body.allow_auto_topic_creation
         topics = []
-        for item in wanted:
-            topic_id = item.topic_id if version >= 10 else None
-            answer = await _find_or_create_topic(core, item.name, topic_id, may_create=may_create)
+        # A topic that is named twice is described once.
+        for name, topic_id in dict.fromkeys(
+            (item.name, item.topic_id if version >= 10 else None) for item in wanted
+        ):
+            answer = await _find_or_create_topic(core, name, topic_id, may_create=may_create)
             if isinstance(answer, Topic):
                 answer = _describe_topic(core.state, answer, with_operations=with_operations)
             topics.append(answer)

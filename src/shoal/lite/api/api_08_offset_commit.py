@@ -5,8 +5,9 @@ Behaviour
   without one (-1) while the group has no members; otherwise they get UNKNOWN_MEMBER_ID.
 - The response is sent when the offsets are on all in-sync replicas. Below `min.insync.replicas`
   and after `offsets.commit.timeout.ms`: COORDINATOR_NOT_AVAILABLE.
-- UNKNOWN_TOPIC_OR_PARTITION for topics that do not exist (UNKNOWN_TOPIC_ID by id),
-  OFFSET_METADATA_TOO_LARGE above `offset.metadata.max.bytes`; the other partitions are committed.
+- UNKNOWN_TOPIC_OR_PARTITION for topics and partitions that do not exist (UNKNOWN_TOPIC_ID for an
+  unknown id), OFFSET_METADATA_TOO_LARGE above `offset.metadata.max.bytes`; the other partitions
+  are committed.
 - An offset is stored with the id of its topic: a topic that is created again under the same name
   begins without offsets.
 - Versions 2 to 4 may set a retention time for the offsets.
@@ -119,9 +120,12 @@ def check_offsets(
     for place, (name, topic_id, partitions) in enumerate(topics):
         for inner, partition in enumerate(partitions):
             metadata = partition.committed_metadata or ""
-            if name is None or name not in core.state.topics:
+            topic = None if name is None else core.state.topics.get(name)
+            if name is None or topic is None:
                 unknown_name, unknown_id = Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID
                 codes[place, inner] = unknown_name if topic_id is None else unknown_id
+            elif partition.partition_index not in topic.partitions:
+                codes[place, inner] = Code.UNKNOWN_TOPIC_OR_PARTITION
             elif len(metadata) > most_bytes:
                 codes[place, inner] = Code.OFFSET_METADATA_TOO_LARGE
             else:
@@ -131,7 +135,7 @@ def check_offsets(
                     metadata,
                     now_ms,
                     now_ms + kept_ms if kept_ms >= 0 else None,
-                    core.state.topics[name].topic_id,
+                    topic.topic_id,
                 )
     return commits, codes
 

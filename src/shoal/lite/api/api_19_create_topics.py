@@ -94,6 +94,9 @@ def _parse_new_topic(
 ) -> NewTopicSpec:
     partitions, factor = requested.num_partitions, requested.replication_factor
     assignments = {item.partition_index: item.broker_ids for item in requested.assignments}
+    if len(assignments) < len(requested.assignments):
+        message = "a partition has several assignments of replicas"
+        raise ApiError(Code.INVALID_REPLICA_ASSIGNMENT, message)
     if assignments and (partitions, factor) != (_DEFAULT, _DEFAULT):
         message = "partitions and replication factor must both be -1 if replicas are assigned"
         raise ApiError(Code.INVALID_REQUEST, message)

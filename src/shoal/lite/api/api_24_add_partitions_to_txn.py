@@ -2,8 +2,8 @@
 
 Behaviour
 - A client (versions 0 to 3) adds the partitions that its transaction will write to, all or none:
-  a partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION and the others
-  OPERATION_NOT_ATTEMPTED.
+  a partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, one of an internal topic
+  TOPIC_AUTHORIZATION_FAILED, and the others OPERATION_NOT_ATTEMPTED.
 - A broker (from version 4 on; many transactions at once) verifies that its client has added a
   partition (`verify_only`), or adds it for the client (KIP-890).
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
+from shoal.lite.coordinator.topics import INTERNAL_TOPICS
 from shoal.lite.coordinator.transactions.markers import group_by_topic
 from shoal.lite.coordinator.transactions.model import (
     FIRST_PROTOCOL,
@@ -99,13 +100,14 @@ async def _add_partitions(
     *,
     protocol: int,
 ) -> Codes:
-    missing = {partition for partition in wanted if not _exists(core, partition)}
-    if missing:
+    refused = {
+        partition: code
+        for partition in wanted
+        if (code := _check_partition(core, partition, protocol)) != Code.NONE
+    }
+    if refused:
         return {
-            partition: Code.UNKNOWN_TOPIC_OR_PARTITION
-            if partition in missing
-            else Code.OPERATION_NOT_ATTEMPTED
-            for partition in wanted
+            partition: refused.get(partition, Code.OPERATION_NOT_ATTEMPTED) for partition in wanted
         }
     if not transactional_id:
         return dict.fromkeys(wanted, Code.INVALID_REQUEST)
@@ -117,9 +119,13 @@ async def _add_partitions(
     return dict.fromkeys(wanted, code)
 
 
-def _exists(core: BrokerCore, partition: TopicPartition) -> bool:
+def _check_partition(core: BrokerCore, partition: TopicPartition, protocol: int) -> Code:
+    """Return why a partition cannot be added, or NONE. Only brokers add internal topics."""
+    if protocol == FIRST_PROTOCOL and partition.topic in INTERNAL_TOPICS:
+        return Code.TOPIC_AUTHORIZATION_FAILED
     topic = core.state.topics.get(partition.topic)
-    return topic is not None and partition.partition in topic.partitions
+    is_known = topic is not None and partition.partition in topic.partitions
+    return Code.NONE if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _topics(codes: Codes) -> "list[AddPartitionsToTxnResponseTopic]":

@@ -2,7 +2,8 @@
 
 Behaviour
 - Every config of a topic or a broker with its value, its source and, on request, its synonyms: all
-  places that set it. For all brokers at once (an empty name) only the dynamic configs are returned.
+  places that set it. No names, or an empty list of them, means all. For all brokers at once (an
+  empty resource name) only the dynamic configs are returned.
 - Passwords, and configs that Kafka Lite does not know, have no value.
 
 Versions
@@ -89,7 +90,7 @@ def _describe_resource(
     layers = core.layers
     overrides = core.state.topic_configs(resource.name) if resource.kind == TOPIC else None
     for setting in _settings(core, resource):
-        if keys is None or setting.name in keys:
+        if not keys or setting.name in keys:
             if overrides is None:
                 description = _describe_broker_setting(
                     layers, setting, is_all=resource.name == ALL_BROKERS

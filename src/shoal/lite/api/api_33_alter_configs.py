@@ -11,7 +11,12 @@ Versions
 
 from typing import TYPE_CHECKING
 
-from shoal.lite.api.config_resources import change_settings, find_resource
+from shoal.lite.api.config_resources import (
+    change_settings,
+    check_repeated,
+    find_resource,
+    repeated_resources,
+)
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
@@ -32,15 +37,22 @@ async def handle(
     core: BrokerCore, request: "ApiRequest[AlterConfigsRequest, AlterConfigsResponse]"
 ) -> Answer:
     body = request.body()
+    repeated = repeated_resources(
+        (item.resource_type, item.resource_name) for item in body.resources
+    )
     responses = [
-        await _replace_settings(core, item, validate_only=body.validate_only)
+        await _replace_settings(core, item, repeated, validate_only=body.validate_only)
         for item in body.resources
     ]
     return request.answer({"responses": responses})
 
 
 async def _replace_settings(
-    core: BrokerCore, item: "AlterConfigsRequestResource", *, validate_only: bool
+    core: BrokerCore,
+    item: "AlterConfigsRequestResource",
+    repeated: set[tuple[int, str]],
+    *,
+    validate_only: bool,
 ) -> "AlterConfigsResponseResource":
     answer: AlterConfigsResponseResource = {
         "error_code": Code.NONE,
@@ -49,6 +61,7 @@ async def _replace_settings(
         "resource_name": item.resource_name,
     }
     try:
+        check_repeated((item.resource_type, item.resource_name), repeated)
         resource = find_resource(core, item.resource_type, item.resource_name)
         state = core.state
         of = state.topic_configs if resource.kind == TOPIC else state.broker_configs

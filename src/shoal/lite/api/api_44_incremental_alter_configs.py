@@ -11,7 +11,12 @@ Versions
 
 from typing import TYPE_CHECKING
 
-from shoal.lite.api.config_resources import change_settings, find_resource
+from shoal.lite.api.config_resources import (
+    change_settings,
+    check_repeated,
+    find_resource,
+    repeated_resources,
+)
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
 from shoal.lite.broker.registry import Answer, ApiRequest, register
@@ -32,15 +37,22 @@ async def handle(
     request: "ApiRequest[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]",
 ) -> Answer:
     body = request.body()
+    repeated = repeated_resources(
+        (item.resource_type, item.resource_name) for item in body.resources
+    )
     responses = [
-        await _alter_settings(core, item, validate_only=body.validate_only)
+        await _alter_settings(core, item, repeated, validate_only=body.validate_only)
         for item in body.resources
     ]
     return request.answer({"responses": responses})
 
 
 async def _alter_settings(
-    core: BrokerCore, item: "IncrementalAlterConfigsRequestResource", *, validate_only: bool
+    core: BrokerCore,
+    item: "IncrementalAlterConfigsRequestResource",
+    repeated: set[tuple[int, str]],
+    *,
+    validate_only: bool,
 ) -> "IncrementalAlterConfigsResponseResource":
     answer: IncrementalAlterConfigsResponseResource = {
         "error_code": Code.NONE,
@@ -52,6 +64,7 @@ async def _alter_settings(
         ConfigEdit(config.name, config.config_operation, config.value) for config in item.configs
     ]
     try:
+        check_repeated((item.resource_type, item.resource_name), repeated)
         resource = find_resource(core, item.resource_type, item.resource_name)
         await change_settings(core, resource, changes, validate_only=validate_only)
     except ApiError as error:

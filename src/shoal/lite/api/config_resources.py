@@ -1,6 +1,7 @@
 """Shared by the config APIs: find the resource that a request names, and change its configs."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shoal.lite.base.codes import ApiError, Code
@@ -41,6 +42,17 @@ def find_resource(core: BrokerCore, resource_type: int, name: str) -> ConfigReso
         return ConfigResource(BROKER, str(broker_id))
     message = f"resource type {resource_type} is not supported: use 2 (topic) or 4 (broker)"
     raise ApiError(Code.INVALID_REQUEST, message)
+
+
+def repeated_resources(keys: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
+    """The resources, by type and name, that a request names more than once."""
+    return {key for key, count in Counter(keys).items() if count > 1}
+
+
+def check_repeated(key: tuple[int, str], repeated: set[tuple[int, str]]) -> None:
+    """Raise `ApiError` if a resource is one of `repeated_resources`."""
+    if key in repeated:
+        raise ApiError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 async def change_settings(

@@ -110,7 +110,8 @@ def resolve_topic_config(layers: Layers, overrides: Mapping[str, str]) -> TopicC
         return layers.topic_value(name, overrides)[0]
 
     codec, level = _codec(value)
-    is_compacted = "compact" in value("cleanup.policy").split(",")
+    policies = {policy.strip() for policy in value("cleanup.policy").split(",")}
+    is_compacted = "compact" in policies
     segment_ms = int(value("segment.ms"))
     if is_compacted:
         # The active segment is not compacted, so it must be rolled within that time.
@@ -128,7 +129,7 @@ def resolve_topic_config(layers: Layers, overrides: Mapping[str, str]) -> TopicC
             index_interval_bytes=int(value("index.interval.bytes")),
             retention_ms=int(value("retention.ms")),
             retention_bytes=int(value("retention.bytes")),
-            deletes="delete" in value("cleanup.policy").split(","),
+            deletes="delete" in policies,
             compacts=is_compacted,
             min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
             min_compaction_lag_ms=int(value("min.compaction.lag.ms")),

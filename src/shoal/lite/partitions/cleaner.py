@@ -83,7 +83,11 @@ class LogCleaner:
         log = partition.log
         if not log.settings.compacts or log.offline_reason is not None or log in self._uncleanable:
             return False
-        job = log.due_cleaning(wall_ms(), stable_offset=partition.last_stable_offset)
+        try:
+            job = log.due_cleaning(wall_ms(), stable_offset=partition.last_stable_offset)
+        except LogOffline:
+            self._report_if_offline(partition)
+            return False
         if job is None:
             return False
         _logger.info("%r: compacting from %d to %d", partition, job.first_dirty, job.until)

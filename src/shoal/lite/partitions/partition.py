@@ -242,6 +242,7 @@ class PartitionShell(Generic[LogT]):
             record.leader,
             record.leader_epoch,
             record.partition_epoch,
+            record.failed,
         )
         was, was_epoch = self.replica.role, self.replica.role.leader_epoch
         try:

@@ -350,7 +350,8 @@ class Replicas:
             raise error
         if error is not None:
             self.offline[key] = f"{key} is offline: {error}"
-            _logger.error("cannot open the log of %s", key, exc_info=error)
+            unexpected = None if isinstance(error, FILE_ERRORS) else error
+            _logger.error("cannot open the log of %s: %s", key, error, exc_info=unexpected)
             self._reports.report_failure(record.key)
         return job.log
 
@@ -521,15 +522,15 @@ class Replicas:
             try:
                 partition.log.flush()
                 partition.log.close()
-            except (LogOffline, *FILE_ERRORS):
+            except (LogOffline, *FILE_ERRORS) as error:
                 is_clean = False
-                _logger.exception("cannot close the log of %r cleanly", partition)
+                _logger.warning("cannot close the log of %r cleanly: %s", partition, error)
             await asyncio.sleep(0)
         try:
             self._end_marks.close()
-        except OSError:
+        except OSError as error:
             is_clean = False
-            _logger.exception("cannot write the log end marks to the disk")
+            _logger.warning("cannot write the log end marks to the disk: %s", error)
         return is_clean
 
     def offline_reasons(self) -> dict[str, str]:

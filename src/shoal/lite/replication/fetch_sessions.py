@@ -16,6 +16,7 @@ import random
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from shoal.lite.base.codes import ApiError, Code
 from shoal.wire.fetch import (
@@ -28,6 +29,9 @@ from shoal.wire.fetch import (
     PartitionAnswer,
 )
 from shoal.wire.framing import PieceT
+
+# Answers the id of a client that sent none.
+_ZERO_ID = UUID(int=0)
 
 FULL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -221,7 +225,7 @@ def error_answer(
     """Return the answer of a partition that cannot be read."""
     return PartitionAnswer(
         item.topic,
-        item.topic_id,
+        item.topic_id or _ZERO_ID,
         item.partition,
         error_code=code,
         high_watermark=NO_OFFSET,

@@ -74,6 +74,7 @@ class LeaderPartition:
         self._live_epochs = live_epochs
         self._now_ms = now_ms
         self._replicas = assignment.replicas
+        self._failed = assignment.failed
         self._followers: dict[int, FollowerProgress] = {}
         self._in_sync = InSyncSet(assignment.partition_epoch, frozenset(assignment.isr), settings)
         self._proposals = 0
@@ -240,6 +241,7 @@ class LeaderPartition:
             self._settings = self._in_sync.settings = settings
         self._in_sync.confirm(assignment.partition_epoch, frozenset(assignment.isr))
         self._replicas = assignment.replicas
+        self._failed = assignment.failed
         if assignment.leader_epoch > self.leader_epoch:
             self._now_ms = now_ms
             self._begin_epoch(assignment)
@@ -423,11 +425,14 @@ class LeaderPartition:
         return FetchVerdict(self.high_watermark, self.log.start_offset, code, diverging)
 
     def _is_live(self, follower: FollowerProgress) -> bool:
-        return follower.broker_id in self._live_epochs
+        """Return whether its broker is unfenced and its log has not failed."""
+        broker_id = follower.broker_id
+        return broker_id in self._live_epochs and broker_id not in self._failed
 
     def _is_eligible(self, follower: FollowerProgress) -> bool:
-        """Return whether it is unfenced and its broker epoch is the registered one."""
-        return self._live_epochs.get(follower.broker_id) == follower.broker_epoch
+        """Return whether it is live and its broker epoch is the registered one."""
+        is_current = self._live_epochs.get(follower.broker_id) == follower.broker_epoch
+        return is_current and self._is_live(follower)
 
     # The ISR
 

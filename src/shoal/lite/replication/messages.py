@@ -57,6 +57,8 @@ class PartitionState:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    # Replicas whose log failed: they fetch nothing until their broker restarts.
+    failed: tuple[int, ...] = ()
 
 
 class EpochEndOffset(NamedTuple):

@@ -164,8 +164,10 @@ class ClassicGroup:
         """Return the topics to which the members subscribe; None if they are unknown."""
         if self.protocol_type != CONSUMER:
             return None
-        if not self.members or self.protocol is None:
+        if not self.members:
             return set()
+        if self.protocol is None:
+            return None
         wanted: set[str] = set()
         for member in self.members.values():
             topics = decode_subscribed_topics(member.metadata(self.protocol))

@@ -217,8 +217,8 @@ def _edit_list(setting: ConfigSetting, change: ConfigEdit, present: Mapping[str,
         message = f"Can't {verb} key {setting.name} because its type is not LIST."
         raise ApiError(Code.INVALID_CONFIG, message)
     text = present.get(setting.name, setting.default) or ""
-    items = [item for item in text.split(",") if item]
-    named = (change.value or "").split(",")
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    named = [item.strip() for item in (change.value or "").split(",")]
     if change.operation == APPEND:
         return ",".join(items + [item for item in named if item not in items])
     return ",".join(item for item in items if item not in named)

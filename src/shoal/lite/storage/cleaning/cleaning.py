@@ -32,7 +32,7 @@ from shoal.lite.storage.cleaning.compaction import (
 )
 from shoal.lite.storage.disk import sync, write_whole
 from shoal.lite.storage.files import sync_folder, write_offset
-from shoal.lite.storage.header import BatchHeader
+from shoal.lite.storage.header import HEADER_SIZE, BatchHeader
 from shoal.lite.storage.offline import offline_on_error
 from shoal.lite.storage.scan import headers
 from shoal.lite.storage.segment import LOG_SUFFIX, Segment
@@ -68,12 +68,16 @@ class CleanJob:
     until: int
     # See `compaction.last_batches`.
     last: dict[int, tuple[int | None, int]]
+    # The aborted transactions with records in these segments and their marker in a later one, where
+    # their index entry is.
+    aborted_later: Sequence[EndedTransaction]
     now_ms: int
     swaps: list[Swap] = field(default_factory=list)
 
     def run(self) -> None:
         """Write the new files; `OSError` if the disk fails, `DamagedLog` if the log is damaged."""
         aborted = [entry for segment in self.segments for entry in segment.transactions]
+        aborted += self.aborted_later
         keys = self._keys(aborted)
         self.until = keys.until
         chosen = [segment for segment in self.segments if segment.base_offset < self.until]
@@ -89,7 +93,7 @@ class CleanJob:
                 self._write_cleaned([chosen[index] for index in indexes], batch_filter)
             )
 
-    def _keys(self, aborted: list[EndedTransaction]) -> KeyMap:
+    def _keys(self, aborted: Sequence[EndedTransaction]) -> KeyMap:
         keys = KeyMap(self.first_dirty, MOST_KEYS)
         outcomes = TransactionOutcomes(e for e in aborted if e.last_offset >= self.first_dirty)
         for segment in self.segments:
@@ -116,7 +120,7 @@ class CleanJob:
                     if kept is None:
                         continue
                     pending += kept
-                    if header.is_control:
+                    if header.is_control and len(kept) > HEADER_SIZE:
                         ends.add(header.last_offset)
                     if len(pending) >= _WRITE_BYTES:
                         write_whole(descriptor, pending, size)
@@ -208,6 +212,7 @@ def cleanable_segments(segments: Sequence[Segment], end_offset: int) -> list[Cle
     ]
 
 
+@offline_on_error("compacted")
 def due_cleaning(log: LogState, now_ms: int, *, stable_offset: int) -> CleanJob | None:
     """A compaction job, or None if not due. Run it in any thread, then call `on_cleaned`."""
     log.require_online()
@@ -225,8 +230,21 @@ def due_cleaning(log: LogState, now_ms: int, *, stable_offset: int) -> CleanJob 
     if until is None:
         return None
     chosen = [segment for segment in sealed if segment.base_offset < until]
-    last = last_batches(log.producers)
-    return CleanJob(log.folder, chosen, log.settings, first_dirty, until, last=last, now_ms=now_ms)
+    return CleanJob(
+        log.folder,
+        chosen,
+        log.settings,
+        first_dirty,
+        until,
+        last=last_batches(log.producers),
+        aborted_later=[
+            entry
+            for segment in log.segments[len(chosen) :]
+            for entry in segment.transactions
+            if entry.first_offset < until
+        ],
+        now_ms=now_ms,
+    )
 
 
 @offline_on_error("compacted")

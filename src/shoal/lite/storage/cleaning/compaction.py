@@ -130,9 +130,15 @@ class TransactionOutcomes:
         self._committed.add(header.producer_id)
         return False
 
-    def had_no_batches(self, header: BatchHeader, kind: int) -> bool:
-        """Whether the transaction that a marker ends has no batches left."""
+    def had_no_batches(self, header: BatchHeader, kind: int | None) -> bool:
+        """Whether the transaction that a marker ends has no batches left.
+
+        `kind` is None if compaction has emptied the marker, which it does only then.
+        """
         self._advance(header)
+        if kind is None:
+            self._aborted.pop(header.producer_id, None)
+            return True
         if kind == ControlType.ABORT:
             return not self._aborted.pop(header.producer_id, False)
         had_batches = header.producer_id in self._committed
@@ -159,8 +165,7 @@ class KeyMap:
     def add(self, view: memoryview, header: BatchHeader, outcomes: TransactionOutcomes) -> None:
         """Add the keys of a batch, unless its transaction was aborted."""
         if header.is_control:
-            if header.record_count:
-                outcomes.had_no_batches(header, decode_control(decode_records(Batch(view))[0]).type)
+            outcomes.had_no_batches(header, _kind_of(decode_records(Batch(view))))
         elif not outcomes.is_aborted(header):
             for record in decode_records(Batch(view)):
                 if record.key is not None and record.offset >= self.until:
@@ -190,9 +195,7 @@ class BatchFilter:
         is_over = horizon_ms is not None and horizon_ms <= self.now_ms
         records = decode_records(batch)
         if header.is_control:
-            had_no_batches = not records or self.outcomes.had_no_batches(
-                header, decode_control(records[0]).type
-            )
+            had_no_batches = self.outcomes.had_no_batches(header, _kind_of(records))
             keeps = [] if had_no_batches and is_over else records
             needs_horizon = had_no_batches and horizon_ms is None
         else:
@@ -221,6 +224,11 @@ class BatchFilter:
         if last_offset is not None:
             return header.last_offset == last_offset
         return header.is_control and header.producer_epoch == epoch
+
+
+def _kind_of(records: Sequence[Record]) -> int | None:
+    """Whether a marker commits or aborts; None if compaction has emptied it."""
+    return decode_control(records[0]).type if records else None
 
 
 def _rebuild_batch(header: BatchHeader, records: list[Record], horizon_ms: int | None) -> bytearray:
