@@ -31,6 +31,7 @@ from shoal.audit.read.regroup import ROWS_PER_FILE, STREAM_TABLES, Regroup
 from shoal.audit.read.regrouping import needs_regrouping
 from shoal.model.ledger import COMPACTED
 from shoal.model.run_folder import COMPACTED_SUFFIX, LEDGER_FOLDER, LedgerSegment, RunFolder
+from shoal.model.segment_footer import read_footer_check
 from shoal.pipeline.audit_job import scratch_folder
 from shoal.workload.record.ledger import CommitLog, flush_folder
 
@@ -57,7 +58,8 @@ class _JoinedSegments:
         path = PurePosixPath(Path(str(self.task.path)).relative_to(directory))
         numbers = {"number": first.number, "last": last.number}
         name = {"worker": first.worker, "epoch": first.epoch, "table": self.task.table}
-        rows = {"path": str(path), "rows": self.rows}
+        check = read_footer_check(Path(str(self.task.path)))
+        rows = {"path": str(path), "rows": self.rows, "footer": check}
         return {"kind": COMPACTED, "at_us": at_us, **name, **numbers, **rows}
 
 

@@ -33,6 +33,7 @@ from shoal.model.ledger import (
     read_format,
 )
 from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES, PROMISES
+from shoal.model.segment_footer import is_footer_check
 
 Json = dict[str, Any]
 Problem = tuple[str, str]  # the entry, and what is wrong with its value
@@ -63,6 +64,7 @@ class LedgerSegment:
     path: Path
     rows: int
     table_format: int
+    footer_check: str | None = None  # earlier versions did not record it
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,10 @@ class RunFolder:
         try:
             worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
             place, rows = self.directory / path, int(line["rows"])
-            return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"])
+            check = line.get("footer")
+            if check is not None and not is_footer_check(check):
+                raise ValueError(check)
+            return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"], check)
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
 

@@ -41,6 +41,7 @@ from shoal.model.ledger import (
 from shoal.model.promises import PROMISED_DELIVERIES
 from shoal.model.run_folder import RUN_FILE, LedgerSegment, RunFolder, describe_malformed_plan
 from shoal.model.runs import is_by_hash, run_hash
+from shoal.model.segment_footer import read_footer_check
 
 Json = Mapping[str, Any]
 
@@ -348,9 +349,10 @@ def read_footer(
     """
     path, rows = segment.path, segment.rows
     try:
+        check = segment.footer_check and read_footer_check(path)
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise LedgerError(
             f"{path} cannot be read as a segment: {error!s:.300}", remedy=REMEDY
         ) from error
@@ -369,6 +371,12 @@ def read_footer(
     if metadata.num_rows != rows:
         raise LedgerError(
             f"{path} has {metadata.num_rows} rows; {rows} were committed", remedy=REMEDY
+        )
+    if check != segment.footer_check:
+        raise LedgerError(
+            f"{path} is not the file that was committed under this name, or was changed:"
+            f" its footer has the checksum {check}; {segment.footer_check} was committed",
+            remedy=REMEDY,
         )
     places = {name: schema.names.index(name) for name in RANGED if name in schema.names}
     stored = (schema.metadata or {}).get(BUCKETS_KEY)

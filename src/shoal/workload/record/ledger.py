@@ -35,6 +35,7 @@ from shoal.model.run_folder import (
     read_commits,
     read_plan,
 )
+from shoal.model.segment_footer import check_footer
 from shoal.workload.control import Commit, CommitLine, await_commit
 
 if TYPE_CHECKING:
@@ -135,12 +136,14 @@ class LedgerWriter:
             number, self._number = self._number, self._number + 1
             path = PurePosixPath(LEDGER_FOLDER, self._table, f"{self._stem}-{number}.parquet")
             # In a thread, because a slow disk must not delay messages.
-            await asyncio.to_thread(_write_segment, self._run_dir / path, rows)
+            check = await asyncio.to_thread(_write_segment, self._run_dir / path, rows)
             line = {"kind": "segment", "table": self._table, "number": number}
-            await await_commit(self._commit({**line, "path": str(path), "rows": len(rows)}))
+            content = {"path": str(path), "rows": len(rows), "footer": check}
+            await await_commit(self._commit({**line, **content}))
 
 
-def _write_segment(path: Path, rows: "LedgerRows") -> None:
+def _write_segment(path: Path, rows: "LedgerRows") -> str:
+    """Write a durable segment; return the checksum of its footer."""
     from shoal.workload.record.rows import to_parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,6 +155,7 @@ def _write_segment(path: Path, rows: "LedgerRows") -> None:
     finally:
         os.close(file)
     flush_folder(path.parent)
+    return check_footer(content)
 
 
 def _write_all(file: int, content: Any) -> None:
