@@ -102,8 +102,10 @@ OUTCOMES = [
     ),
     Case(
         "also where the answer to the commit was lost and a delivery shows that it was committed",
-        [member(0, "ok", "open"), member(1, "failed", "open"), receive(0), send(2), receive(2)]
-        + [DRAINED],
+        [
+            [member(0, "ok", "open"), member(1, "failed", "open"), receive(0)],
+            [send(2), receive(2), DRAINED],
+        ],
         "proven",
         {},
     ),

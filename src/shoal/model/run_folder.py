@@ -135,11 +135,11 @@ class RunFolder:
             worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
             place, rows = self.directory / path, int(line["rows"])
             check = line.get("footer")
-            if check is not None and not is_footer_check(check):
-                raise ValueError(check)
-            return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"], check)
+            if check is None or is_footer_check(check):
+                return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"], check)
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
+        raise LedgerError(f"{self.directory}: bad footer in the segment line {line!r:.200}")
 
 
 def read_plan(run_dir: Path) -> Json:

@@ -63,9 +63,7 @@ _OTHER_FORMATS: Final = (
     (b"\xff\xfe", "is UTF-16 or UTF-32, not UTF-8", _CONVERT),
     (b"\xfe\xff", "is UTF-16, not UTF-8", _CONVERT),
 )
-_CUT: Final = (
-    "the last line of the file was cut: remove it, and leave out `end` if it was the end"
-)
+_CUT: Final = "the last line of the file was cut: remove it, and leave out `end` if it was the end"
 
 
 def _whole(low: int, high: int) -> Check:
