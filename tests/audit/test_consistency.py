@@ -169,3 +169,45 @@ def test_lines_that_follow_the_end_are_read(run: Path) -> None:
     change_log(run, lambda lines: lines[:-1])
     with pytest.raises(LedgerError, match="its end is missing"):
         open_run(run)
+
+
+def segments_of(run: Path, table: str) -> list[Path]:
+    return sorted((run / "ledger" / table).iterdir(), key=lambda path: int(path.stem.split("-")[2]))
+
+
+@pytest.mark.parametrize("table", ["attempts", "receipts", "log"])
+@pytest.mark.parametrize("what", ["swapped", "copied", "of another run"])
+def test_a_segment_in_the_place_of_another_is_refused(
+    what: str, table: str, run: Path, tmp_path: Path
+) -> None:
+    """All segments but the last have the same number of rows."""
+    first, second = segments_of(run, table)[:2]
+    content = first.read_bytes(), second.read_bytes()
+    if what == "of another run":
+        other = clean_run(lanes=1, count=44).write(tmp_path / "other", rows_per_segment=4)
+        second.write_bytes(segments_of(other, table)[3].read_bytes())
+    else:
+        second.write_bytes(content[0])
+        first.write_bytes(content[1] if what == "swapped" else content[0])
+    with pytest.raises(LedgerError, match="is not the file that was committed under this name"):
+        open_ledger([run])
+
+
+def test_a_changed_footer_is_refused(run: Path) -> None:
+    """Row groups are chosen by the statistics of the footer, which has no checksum of its own."""
+    segment = segments_of(run, "receipts")[1]
+    content = segment.read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for place in range(begin, len(content), 7):
+        changed = bytearray(content)
+        changed[place] ^= 4
+        segment.write_bytes(bytes(changed))
+        with pytest.raises(LedgerError, match=segment.name):
+            open_ledger([run])
+
+
+def test_a_segment_of_an_earlier_version_names_no_footer(run: Path) -> None:
+    log = (run / "commits.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in log]
+    write_commits(run, [{n: v for n, v in line.items() if n != "footer"} for line in lines])
+    assert audit(open_ledger([run])).verdict is Verdict.VIOLATED

@@ -1,5 +1,6 @@
 """The history format, sentence by sentence: meaning, tolerated and malformed lines."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,12 @@ MALFORMED = [
     (json.dumps({**send(3), "fate": "lost"}), "`fate` .* is not one of"),
     (json.dumps(send(3))[:-1] + ', "seq": 4}', "the field `seq` is present twice"),
     (json.dumps(send(0))[:-1] + ', "note": 1, "note": 2}', None),
+    (json.dumps({**send(3), "note": float("nan")}), "not JSON: NaN is not a number"),
+    (json.dumps({**send(3), "note": -float("inf")}), "not JSON: -Infinity is not a number"),
+    (json.dumps({**send(0), "note": "NaN, Infinity"}), None),
+    (json.dumps({**send(3), "sent_us": 2.0**53 + 2}), "`sent_us` .* is too large to be exact"),
+    (json.dumps({**send(3), "seq": 1e30}), "`seq` .* is not between"),
+    (json.dumps({**send(3, offset=0), "seq": 0.0, "sent_us": 2.0**53}), None),
     (json.dumps(scan("middle", 0, 1)), "`cluster` .* is not one of source, target"),
     (json.dumps(scan("source", 5, 1)), "`end` is below its `start`"),
 ]
@@ -263,6 +270,16 @@ def test_other_encodings_other_formats_and_files_that_are_not_there(tmp_path: Pa
     path.write_bytes(b'{"kind": "end", "drained": \xff}')
     with pytest.raises(UsageError, match="line 1 is not UTF-8"):
         judge_history(path)
+    for content, reason, remedy in (
+        (gzip.compress(b"{}"), "line 1 is compressed with gzip", "unpack the file"),
+        ('{"kind": "run"}\n'.encode("utf-16"), "line 1 is UTF-16", "convert the file to UTF-8"),
+        (b'{"kind": "run"}\n{"kind": "end", "dra', "line 2 is not JSON", "leave out `end`"),
+        (b'{"kind": "end", "dra\n', "line 1 is not JSON", "correct the line"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=reason) as caught:
+            judge_history(path)
+        assert remedy in str(caught.value.remedy)
     path.write_text('{"kind": "run", "format": 2}')
     with pytest.raises(UsageError, match="`format`"):
         judge_history(path)

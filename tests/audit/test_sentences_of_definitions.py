@@ -101,6 +101,33 @@ OUTCOMES = [
         {"aborted read": 1},
     ),
     Case(
+        "also where the answer to the commit was lost and a delivery shows that it was committed",
+        [
+            [member(0, "ok", "open"), member(1, "failed", "open"), receive(0)],
+            [send(2), receive(2), DRAINED],
+        ],
+        "proven",
+        {},
+    ),
+    Case(
+        "nobody is owed it there, whoever received it",
+        [UNCOMMITTED, send(0), member(1, "failed", "open"), receive(0), DRAINED],
+        "proven",
+        {},
+    ),
+    Case(
+        "and if it is delivered there, that is an aborted read",
+        [send(0), member(1, "failed", "open"), receive(0, 1), DRAINED],
+        "violated",
+        {"aborted read": 1},
+    ),
+    Case(
+        "the same, read-uncommitted",
+        [UNCOMMITTED, send(0), member(1, "failed", "open"), receive(0, 1), DRAINED],
+        "violated",
+        {"aborted read": 1},
+    ),
+    Case(
         "in an aborted transaction too, if the attempt itself failed",
         [UNCOMMITTED, send(0), member(1, "failed", "aborted"), receive(0, 1), DRAINED],
         "violated",

@@ -68,6 +68,7 @@ SEGMENT = {
     "number": 0,
     "path": "ledger/attempts/p0-1-0.parquet",
     "rows": 10,
+    "footer": "0c68f974",
 }
 
 

@@ -35,6 +35,7 @@ from shoal.model.ledger import (
     read_format,
 )
 from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES, PROMISES
+from shoal.model.segment_footer import is_footer_check
 
 Json = dict[str, Any]
 Problem = tuple[str, str]  # the entry, and what is wrong with its value
@@ -66,6 +67,7 @@ class LedgerSegment:
     path: str  # or URL
     rows: int
     table_format: int
+    footer_check: str | None = None  # earlier versions did not record it
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,13 @@ class RunFolder:
             )
         try:
             worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
-            rows = int(line["rows"])
-            place = self.place_of(str(path))
-            return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"])
+            place, rows = self.place_of(str(path)), int(line["rows"])
+            check = line.get("footer")
+            if check is None or is_footer_check(check):
+                return LedgerSegment(worker, epoch, number, place, rows, self.plan["format"], check)
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
+        raise LedgerError(f"{self.directory}: bad footer in the segment line {line!r:.200}")
 
 
 def read_url(run_dir: Path) -> str | None:

@@ -8,13 +8,14 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from shoal.model.ledger import TABLES
+from shoal.model.segment_footer import is_footer_check
 from shoal.net.control_port import ControlError, Json
 
 ENDINGS: Final = ("finished", "stopped", "failed")
 
 _FIELDS: Final[dict[str, dict[str, type]]] = {
     "reserve": {"producer": str, "incarnation": int, "topic": str, "lane": int, "until": int},
-    "segment": {"table": str, "number": int, "path": str, "rows": int},
+    "segment": {"table": str, "number": int, "path": str, "rows": int, "footer": str},
     "drained": {"producer": str, "incarnation": int, "topic": str, "lane": int, "group": str},
     "foreign": {"cluster": str, "count": int},
     "ended": {"reason": str, "error": str, "retriable": bool},
@@ -48,6 +49,8 @@ def _check_values(values: dict[str, Any], *, kind: str, worker: str, epoch: int)
 
 
 def _check_segment(values: dict[str, Any], *, worker: str, epoch: int) -> None:
+    if not is_footer_check(values["footer"]):
+        raise ControlError(f"worker {worker} has the footer {values['footer']!r:.40}")
     path = PurePosixPath(values["path"])
     name = f"{worker}-{epoch}-{values['number']}.parquet"
     if values["table"] not in TABLES or path != PurePosixPath("ledger", values["table"], name):

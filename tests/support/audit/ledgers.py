@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from shoal.model.commit_chain import START, chain_line
 from shoal.model.ledger import FORMAT, FORMAT_KEY, OK, TABLES
+from shoal.model.segment_footer import read_footer_check
 
 Row = dict[str, Any]
 
@@ -148,6 +149,7 @@ def remove_chain(folder: Path, table_format: int) -> Path:
     lines = [json.loads(line) for line in (folder / "commits.jsonl").read_text().splitlines()]
     for line in lines:
         del line["line"], line["check"]
+        line.pop("footer", None)
     (folder / "commits.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -164,7 +166,9 @@ def write_segment(
     content = pa.table(columns, schema=ledger_schema(table))
     pq.write_table(content, folder / path, row_group_size=8 if len(listed) < 256 else 1 << 20)
     details = {"worker": worker, "epoch": 1, "table": table, "number": number, "rows": len(listed)}
-    return {"kind": "segment", "at_us": 0, "path": path, **details}
+    with (folder / path).open("rb") as file:
+        check = read_footer_check(file)
+    return {"kind": "segment", "at_us": 0, "path": path, **details, "footer": check}
 
 
 def ledger_schema(table: str) -> pa.Schema:

@@ -167,6 +167,8 @@ def _table(text: bytes) -> Any:
         text.decode()
     except UnicodeDecodeError as error:
         raise _NotBulkReadable from error
+    if b"NaN" in text or b"Infinity" in text:
+        raise _NotBulkReadable  # no JSON, but Arrow skips them in fields that it does not know
     table = pj.read_json(
         pa.BufferReader(text),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),

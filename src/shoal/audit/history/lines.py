@@ -27,6 +27,7 @@ TIME_SHIFT_US: Final = 1 << 60
 
 # No real log or run comes near these limits. Larger numbers could not be packed into 64 bits.
 LARGEST_OFFSET: Final = (1 << 44) - 2
+LARGEST_EXACT_FLOAT: Final = 1 << 53
 LARGEST_PARTITION: Final = (1 << 18) - 1
 LARGEST_ASSIGNMENT: Final = (1 << 22) - 1
 LARGEST_SEQUENCE: Final = (1 << 62) - 1
@@ -38,10 +39,38 @@ Check = Callable[[Any], Any]
 class MalformedLine(Exception):
     """A value that its field does not allow; the text is the end of a sentence."""
 
+    remedy = "correct the line; docs/reference/history-format.md has the fields of each kind"
+
+    def __init__(self, reason: str, remedy: str | None = None) -> None:
+        super().__init__(reason)
+        self.remedy = remedy or self.remedy
+
+
+class _NotJson(MalformedLine):
+    """The line is not JSON, perhaps because it was cut."""
+
+
+# How files begin that are no text in UTF-8: what the first line is instead, and what to do.
+_UNPACK: Final = "unpack the file first"
+_CONVERT: Final = "convert the file to UTF-8"
+_OTHER_FORMATS: Final = (
+    (b"\x1f\x8b", "is compressed with gzip", _UNPACK),
+    (b"BZh", "is compressed with bzip2", _UNPACK),
+    (b"\xfd7zXZ", "is compressed with xz", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd", _UNPACK),
+    (b"\x04\x22\x4d\x18", "is compressed with LZ4", _UNPACK),
+    (b"PK\x03\x04", "is an archive (zip)", _UNPACK),
+    (b"\xff\xfe", "is UTF-16 or UTF-32, not UTF-8", _CONVERT),
+    (b"\xfe\xff", "is UTF-16, not UTF-8", _CONVERT),
+)
+_CUT: Final = "the last line of the file was cut: remove it, and leave out `end` if it was the end"
+
 
 def _whole(low: int, high: int) -> Check:
     def check(value: Any) -> int:
         if type(value) is float and value.is_integer():
+            if LARGEST_EXACT_FLOAT < abs(value) <= high:
+                raise MalformedLine("is too large to be exact with a point or an exponent")
             value = int(value)
         if type(value) is not int:
             raise MalformedLine("is not a whole number")
@@ -194,25 +223,24 @@ def read_lines(file: BinaryIO, path: Path, *, first_line: int = 1) -> Iterator[t
                 is_first = False
                 yield kind, values
     except MalformedLine as bad:
-        raise _usage_error(path, number, bad) from None
+        is_cut = isinstance(bad, _NotJson) and not text.endswith(b"\n")
+        raise UsageError(
+            f"{path}: line {number} {bad}", remedy=_CUT if is_cut else bad.remedy
+        ) from None
 
 
 def _parse(text: bytes, is_first: bool) -> tuple[str, Values]:
     if len(text) > LONGEST_LINE_BYTES:
         raise MalformedLine(f"is longer than {LONGEST_LINE_BYTES} bytes")
     if is_first:
+        for magic, what, remedy in _OTHER_FORMATS:
+            if text.startswith(magic):
+                raise MalformedLine(what, remedy)
         return parse_line(text.removeprefix(_BYTE_ORDER_MARK))
     kind, values = parse_line(text)
     if kind == "run":
         raise MalformedLine("is a `run` line, but only the first line of a history may be one")
     return kind, values
-
-
-def _usage_error(path: Path, number: int, bad: MalformedLine) -> UsageError:
-    return UsageError(
-        f"{path}: line {number} {bad}",
-        remedy="correct the line; docs/reference/history-format.md has the fields of each kind",
-    )
 
 
 def parse_line(text: bytes) -> tuple[str, Values]:
@@ -222,7 +250,7 @@ def parse_line(text: bytes) -> tuple[str, Values]:
     except UnicodeDecodeError as error:
         raise MalformedLine("is not UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise MalformedLine(f"is not JSON: {_reason(error)}") from error
+        raise _NotJson(f"is not JSON: {_reason(error)}") from error
     if type(line) is not dict:
         raise MalformedLine("is not a JSON object")
     kind = line.get("kind")

@@ -39,8 +39,9 @@ from shoal.model.ledger import (
 from shoal.model.promises import PROMISED_DELIVERIES
 from shoal.model.run_folder import RUN_FILE, LedgerSegment, RunFolder, describe_malformed_plan
 from shoal.model.runs import is_by_hash, run_hash
-from shoal.storage.files import map_in_threads
-from shoal.storage.parquet import describe_unreadable_segment, open_parquet
+from shoal.model.segment_footer import read_footer_check
+from shoal.storage.files import map_in_threads, open_to_read
+from shoal.storage.parquet import describe_unreadable_segment, parse_parquet
 
 Json = Mapping[str, Any]
 
@@ -372,9 +373,11 @@ def read_footer(
     """
     path, rows = segment.path, segment.rows
     try:
-        with open_parquet(path) as file:
-            metadata, schema = file.metadata, file.schema_arrow
-    except (OSError, pa.ArrowException) as error:
+        with open_to_read(path) as source:
+            check = segment.footer_check and read_footer_check(source)
+            with parse_parquet(source, path) as file:
+                metadata, schema = file.metadata, file.schema_arrow
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise describe_unreadable_segment(path, error) from error
     ledger_format = read_format((schema.metadata or {}).get(FORMAT_KEY), path)
     if ledger_format != segment.table_format:
@@ -391,6 +394,12 @@ def read_footer(
     if metadata.num_rows != rows:
         raise LedgerError(
             f"{path} has {metadata.num_rows} rows; {rows} were committed", remedy=REMEDY
+        )
+    if check != segment.footer_check:
+        raise LedgerError(
+            f"{path} is not the file that was committed under this name, or was changed:"
+            f" its footer has the checksum {check}; {segment.footer_check} was committed",
+            remedy=REMEDY,
         )
     places = {name: schema.names.index(name) for name in RANGED if name in schema.names}
     stored = (schema.metadata or {}).get(BUCKETS_KEY)

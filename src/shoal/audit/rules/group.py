@@ -116,10 +116,9 @@ class GroupJudge:
 
     def _is_aborted_read(self) -> Bools:
         """Which deliveries are of a failed attempt or of a transaction to be withheld."""
-        failed: Bools = self.delivered & (self.outcome == FAILED)
-        if not failed.any():
-            return failed
-        return failed & (self.view.refused | self._is_withheld())
+        failed = (self.outcome == FAILED) & self._is_withheld()
+        found: Bools = self.delivered & (failed | self.view.refused)
+        return found
 
     def _is_withheld(self) -> Bools:
         """Which slots belong to aborted transactions that this group must not receive."""
@@ -323,7 +322,8 @@ class GroupJudge:
 
     def _judge_missing(self) -> None:
         view, outcome, recorder, group = self.view, self.outcome, self.recorder, self.group
-        committed = (outcome == OK) | ((outcome == UNKNOWN) & view.delivered_to_anyone)
+        possible = (outcome == UNKNOWN) & ~view.refused
+        committed = (outcome == OK) | (possible & view.delivered_to_anyone)
         committed |= self._is_committed_by_others(committed)
         owed = committed | ((view.in_source | view.in_target) & ~view.hidden)
         slots = np.flatnonzero(owed & ~self.delivered)
@@ -353,9 +353,8 @@ class GroupJudge:
         found = np.zeros(view.size, dtype=np.bool_)
         if members is None or not view.context.reads_committed(self.group):
             return found
-        waiting = np.flatnonzero(
-            (self.outcome == UNKNOWN) & ~committed & (members.transaction != NONE)
-        )
+        possible = (self.outcome == UNKNOWN) & ~view.refused
+        waiting = np.flatnonzero(possible & ~committed & (members.transaction != NONE))
         if view.cell.knowledge is None:
             self.is_undecided |= bool(len(waiting))
             wanted = distinct(members.transaction[waiting])

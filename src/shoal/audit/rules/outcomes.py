@@ -3,7 +3,8 @@
 Rules, as in the definitions:
 - The outcome of an attempt in a transaction is the transaction's: committed, `ok`, also where
   its own answer was lost; aborted, `failed`; not known to have ended, `unknown`. An attempt that
-  the client itself reported as `failed` stays `failed` in a committed transaction.
+  the client itself reported as `failed` stays `failed` in a committed transaction. So it is never
+  committed, however its transaction ended: nobody is owed it, and nobody may receive it.
 - The offset that an `unknown` attempt has is evidence only if its answer arrived (`acked_us`
   is set) or the attempt is committed: it, or a message of its transaction, was delivered.
 - The offset of a send that the client reported as `failed` is never evidence.
@@ -44,10 +45,12 @@ def is_unproven_offset(rows: Rows, outcome: Array, committed: Bools) -> Bools:
 def is_refused(reported: Array, members: Memberships | None, refused_by_error: Bools) -> Bools:
     """Which attempts failed on their own, not only because their transaction was aborted.
 
-    Producers of Shoal record `failed` for every attempt of an aborted transaction; the error
-    code (`refused_by_error`) shows which of them were refused.
+    Producers of Shoal record `failed` for every attempt of an aborted transaction, and one that
+    died may not have recorded the abort; the error code (`refused_by_error`) shows which of them
+    were refused.
     """
     refused: Bools = reported == FAILED
     if members is not None:
-        refused = refused & ((members.fate != ABORTED) | refused_by_error)
+        has_withdrawn = (members.fate == ABORTED) | (members.fate == OPEN)
+        refused = refused & (~has_withdrawn | refused_by_error)
     return np.asarray(refused)

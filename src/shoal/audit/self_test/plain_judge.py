@@ -149,7 +149,7 @@ class PlainJudge:
         return name is not None and self.fate.get(name, "open") != "committed"
 
     def is_committed(self, m: Message) -> bool:
-        if self.outcome.get(m) != "unknown":
+        if self.outcome.get(m) != "unknown" or self.raw.get(m) == "failed":
             return self.outcome.get(m) == "ok"
         seen = self.read_committed and self.transaction.get(m) in self.delivered_transactions
         return m in self.delivered or seen
@@ -416,9 +416,9 @@ class PlainJudge:
             "aborted read": [
                 m
                 for m in self.delivered
-                if self.outcome.get(m) == "failed"
                 # The attempt failed itself, or only because its transaction was aborted.
-                and (self.raw[m] == "failed" or self.read_committed)
+                if self.raw.get(m) == "failed"
+                or (self.outcome.get(m) == "failed" and self.read_committed)
             ]
         }
         if self.read_committed:

@@ -34,8 +34,9 @@ from shoal.audit.read.remote import store_commit_log
 from shoal.model.errors import UsageError
 from shoal.model.ledger import COMPACTED
 from shoal.model.run_folder import COMPACTED_SUFFIX, LEDGER_FOLDER, LedgerSegment, RunFolder
+from shoal.model.segment_footer import read_footer_check
 from shoal.pipeline.audit_job import scratch_folder
-from shoal.storage.files import map_places, remove_file
+from shoal.storage.files import map_places, open_to_read, remove_file
 from shoal.storage.places import is_url, join_place
 from shoal.workload.record.ledger import CommitLog, flush_folder
 
@@ -63,7 +64,9 @@ class _JoinedSegments:
         path = str(self.task.path).removeprefix(f"{place}/")
         numbers = {"number": first.number, "last": last.number}
         name = {"worker": first.worker, "epoch": first.epoch, "table": self.task.table}
-        rows = {"path": path, "rows": self.rows}
+        with open_to_read(str(self.task.path)) as source:
+            check = read_footer_check(source)
+        rows = {"path": path, "rows": self.rows, "footer": check}
         return {"kind": COMPACTED, "at_us": at_us, **name, **numbers, **rows}
 
 

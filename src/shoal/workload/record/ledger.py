@@ -36,6 +36,7 @@ from shoal.model.run_folder import (
     read_plan,
     read_url,
 )
+from shoal.model.segment_footer import check_footer
 from shoal.storage.places import is_url, join_place
 from shoal.workload.control import Commit, CommitLine, await_commit
 
@@ -138,19 +139,23 @@ class LedgerWriter:
             number, self._number = self._number, self._number + 1
             path = PurePosixPath(LEDGER_FOLDER, self._table, f"{self._stem}-{number}.parquet")
             # In a thread, because a slow disk must not delay messages.
-            await asyncio.to_thread(_write_segment, join_place(self._place, str(path)), rows)
+            place = join_place(self._place, str(path))
+            check = await asyncio.to_thread(_write_segment, place, rows)
             line = {"kind": "segment", "table": self._table, "number": number}
-            await await_commit(self._commit({**line, "path": str(path), "rows": len(rows)}))
+            content = {"path": str(path), "rows": len(rows), "footer": check}
+            await await_commit(self._commit({**line, **content}))
 
 
-def _write_segment(place: str, rows: "LedgerRows") -> None:
+def _write_segment(place: str, rows: "LedgerRows") -> str:
+    """Write a durable segment; return the checksum of its footer."""
     from shoal.workload.record.rows import to_parquet
 
     if is_url(place):
         from shoal.storage.files import write_bytes
 
-        write_bytes(place, to_parquet(rows))
-        return
+        content = to_parquet(rows)
+        write_bytes(place, content)
+        return check_footer(content)
     path = Path(place)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = to_parquet(rows)
@@ -161,6 +166,7 @@ def _write_segment(place: str, rows: "LedgerRows") -> None:
     finally:
         os.close(file)
     flush_folder(path.parent)
+    return check_footer(content)
 
 
 def _write_all(file: int, content: Any) -> None:
