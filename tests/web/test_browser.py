@@ -251,6 +251,25 @@ def test_an_address_that_names_nothing_falls_back_with_a_sentence(
         assert page.locator("main img").count() == 0, place
 
 
+def test_data_that_cannot_be_drawn_is_said(browser: Browser, served: Served) -> None:
+    # Apart from the others: what was caught is written to the console.
+    context = browser.new_context()
+    name, _, value = served.cookie.partition("=")
+    context.add_cookies([{"name": name, "value": value, "url": f"http://{served.host}"}])
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.route(
+        "**/violated-run/page", lambda route: route.fulfill(json={"groups": {"consumers": 1}})
+    )
+    page.goto(f"http://{served.host}/#/run/violated-run")
+    expect(page.get_by_role("alert")).to_contain_text("This cannot be shown:")
+    page.get_by_role("link", name="All runs").click()
+    expect(page.get_by_role("heading", name="Verdicts")).to_be_visible()
+    context.close()
+    assert problems == []
+
+
 def test_an_address_of_nothing_says_so(browser: Browser, served: Served) -> None:
     # Apart from the others: a browser writes an answer of 404 to its console.
     context = browser.new_context()

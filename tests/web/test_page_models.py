@@ -469,3 +469,15 @@ def test_labels_stand_above_below_or_beside(
     events = [{"lane": "producer", "x": x, "label": "acknowledged"} for x in places]
     placed = modules.call("lifemodel", "placeLabels", events, 880)
     assert [label["side"] for label in placed] == sides
+
+
+@pytest.mark.parametrize("time_us", [None, 1e19, -1e19, 10**30])
+def test_a_time_that_no_calendar_has_is_unknown(modules: Modules, time_us: Any) -> None:
+    assert modules.call("format", "formatTime", time_us) == "\u2013"
+    assert modules.call("format", "formatClock", time_us or 1e19) == "\u2013"
+
+
+def test_a_sweep_whose_plan_is_unreadable_claims_no_total(modules: Modules) -> None:
+    sweep = {"parameters": {}, "planned": 0, "done": 1, "verdicts": {}}
+    said = modules.call("runs", "describeSweep", sweep)
+    assert said == "What it varies is not known; 1 run is judged."

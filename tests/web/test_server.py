@@ -237,17 +237,16 @@ def test_a_reader_that_reads_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) 
         config = uvicorn.Config(app, log_config=None)
         config.load()
         protocol = connections.LimitedProtocol(config, uvicorn.server.ServerState(), {}, loop)
-        closed: list[bool] = []
+        closed = asyncio.Event()
         transport = Mock(get_extra_info=lambda _name: None)
-        transport.abort = lambda: closed.append(True)
+        transport.abort = closed.set
         protocol.connection_made(transport)
         protocol.pause_writing()
         protocol.resume_writing()
         await asyncio.sleep(0)
-        assert closed == []
+        assert not closed.is_set()
         protocol.pause_writing()
-        while not closed:
-            await asyncio.sleep(0)
+        await closed.wait()
         protocol.connection_lost(None)
         return True
 

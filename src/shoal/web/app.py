@@ -222,11 +222,10 @@ async def _show_run(site: Site, request: Request) -> Response:
     folder = site.find_run(request)
 
     def read() -> dict[str, Any]:
-        return {
-            "summary": site.runs.summarise(folder),
-            "manifest": read_manifest(folder),
-            "result": read_result(folder),
-        }
+        summary = site.runs.summarise(folder)
+        # Without a verdict there is no result that this version can read.
+        result = read_result(folder) if summary["verdict"] else None
+        return {"summary": summary, "manifest": read_manifest(folder), "result": result}
 
     return _answer_json(await run_in_threadpool(read))
 

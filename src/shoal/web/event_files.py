@@ -1,8 +1,8 @@
 """Reads event files from a position, while they grow.
 
 A position is the inode of a file and an offset, as text: a file that was thinned is another file,
-and is read again from its start. Only complete lines are read, at most `CHUNK_BYTES` at a time. A line
-longer than that is no event, and neither is one whose fields have other types than readers expect.
+and is read again from its start. Only complete lines are read, at most `CHUNK_BYTES` at a time.
+A longer line is no event, and neither is one whose fields have other types than readers expect.
 """
 
 import json

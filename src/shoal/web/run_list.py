@@ -132,7 +132,7 @@ def _summarise(folder: Path, name: str) -> Json:
         "state": run.state,
         "started_us": int(run.started.timestamp() * 1e6),
         "verdict": run.verdict,
-        "sentence": run.sentence,
+        "sentence": run.sentence or run.problem or None,
         "thresholds": run.thresholds,
         "missed": list(run.missed),
         "numbers": read_numbers(folder),
