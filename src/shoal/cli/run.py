@@ -14,7 +14,7 @@ from shoal.cli.shared.complete import complete_experiment
 from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
 from shoal.cli.shared.options import COUNT, SIZE, output_option, runs_dir_option
 from shoal.cli.shared.placement import placement_option, placement_sets
-from shoal.cli.shared.progress import new_run_dir, show_progress
+from shoal.cli.shared.progress import make_runs_dir, new_run_dir, show_progress
 from shoal.cli.shared.signals import answers_signals
 from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
@@ -174,6 +174,7 @@ def _run_all(
 
     done: list[Result] = []
     run_dirs: list[Path] = []
+    make_runs_dir(runs_dir)
     with plan_session(specs) as session:
         for group in group_by_clusters(specs):
             with prepare_environment(group[0], report=_report_start) as environment:
