@@ -75,6 +75,13 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
 
 
 SWEEP = "sweep-x"
+# A hidden page closes its stream, and opens another one when it is shown again.
+HIDE_AND_SHOW = """() => {
+  for (const hidden of [true, false]) {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }
+}"""
 LIFE = "#/life/traced-run?topic=t&producer=p0&lane=1&sequence=7"
 # In the order of the looks that they have in `make test`: a desk's, a phone's, and so on.
 PLACES = {
@@ -374,26 +381,27 @@ def test_only_a_running_run_can_be_stopped_and_only_if_allowed(
             driver.kill()
 
 
-def test_a_page_says_when_the_server_is_gone(browser: Browser, runs_dir: Path) -> None:
+def test_an_empty_folder_shows_three_ways_to_begin_and_when_the_server_is_gone(
+    browser: Browser, tmp_path: Path
+) -> None:
     context = browser.new_context()
-    with serve_runs(runs_dir, state=runs_dir.parent / "state") as served:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(served.address)
-        expect(page.get_by_text("Nothing runs now.")).to_be_visible()
-        assert "token" not in page.url
-    expect(page.get_by_text("Disconnected: shoal serve does not answer.")).to_be_visible()
-    context.close()
-
-
-def test_an_empty_folder_shows_three_ways_to_begin(browser: Browser, tmp_path: Path) -> None:
-    context = browser.new_context()
-    with serve_runs(tmp_path / "none", state=tmp_path / "state") as served:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(served.address)
-        expect(page.get_by_text("shoal run mirror-correctness")).to_be_visible()
-        expect(page.get_by_role("button", name="Copy the command")).to_have_count(3)
-        found = Axe().run(page)
+    with serve_runs(tmp_path / "none", state=tmp_path / "state") as own:
+        empty = context.new_page()
+        empty.set_default_timeout(PATIENCE_MS)
+        empty.goto(own.address)
+        expect(empty.get_by_text("shoal run mirror-correctness")).to_be_visible()
+        expect(empty.get_by_role("button", name="Copy the command")).to_have_count(3)
+        assert "token" not in empty.url
+        found = Axe().run(empty)
         assert found.violations_count == 0, found.generate_report()
+    expect(empty.get_by_text("Disconnected: shoal serve does not answer.")).to_be_visible()
     context.close()
+
+
+def test_a_list_of_runs_says_when_the_server_is_gone(page: Page, served: Served) -> None:
+    open_place(page, served, "#/", "Shoal")
+    expect(page.get_by_text("Nothing runs now.")).to_be_visible()
+    # What it follows is refused from now on, as by a server that has ended.
+    page.route("**/api/v1/stream*", lambda route: route.fulfill(status=204))
+    page.evaluate(HIDE_AND_SHOW)
+    expect(page.get_by_text("Disconnected: shoal serve does not answer.")).to_be_visible()

@@ -305,12 +305,11 @@ def test_nothing_can_be_stopped_that_the_page_did_not_start(served: Served) -> N
     assert served.post("/api/v1/starts/stop", b"{}").status == 400
 
 
-def test_an_action_needs_permission(runs_dir: Path) -> None:
-    with serve_runs(runs_dir, state=runs_dir.parent / "state") as served:
-        served.log_in()
-        for path in ("starts", "starts/stop", "actions"):
-            assert served.post(f"/api/v1/{path}", b"{}").status == 403
-        assert json.loads(served.request("/api/v1/starts").body)["allow_actions"] is False
+def test_an_action_needs_permission(spoilt: Served) -> None:
+    """The server of the bad runs was started without it."""
+    for path in ("starts", "starts/stop", "actions"):
+        assert spoilt.post(f"/api/v1/{path}", b"{}").status == 403
+    assert json.loads(spoilt.request("/api/v1/starts").body)["allow_actions"] is False
 
 
 def test_idle_connections_do_not_keep_others_out(served: Served) -> None:

@@ -235,6 +235,7 @@ function addEvents(log, events, isStart) {
 
 const MOST_LANES = 20;
 const LONGEST_GAP_S = 5;
+const MOST_FAULT_ROWS = 12;
 
 // {from, to, times, due, acknowledged, received, latency, never}: rates for each bin.
 function binsOfPage(bins) {
@@ -310,6 +311,25 @@ function faultSpans(resultFaults, events, end, windows) {
     else if (event.phase !== "begin") span.phases.push([event.phase, event.t / 1e6]);
   }
   return [...found.values()].map((span) => ({ ...span, to: span.to ?? end }));
+}
+
+// A row for each fault; if there are many, one for each kind, without when they were detected.
+function faultRows(faults) {
+  const kindOf = (fault) => fault.what.split(" ")[0];
+  const drawn = (fault) => ({ ...fault, color: "--span-strong", text: fault.what });
+  if (faults.length <= MOST_FAULT_ROWS) return faults.map((fault) => ({ label: kindOf(fault), spans: [drawn(fault)], phases: fault.phases }));
+  const kinds = [...new Set(faults.map(kindOf))].slice(0, MOST_FAULT_ROWS);
+  return kinds.map((kind) => ({ label: kind, spans: faults.filter((fault) => kindOf(fault) === kind).map(drawn) }));
+}
+
+// Of usage the processes that took the most CPU and memory at any time, in their old order.
+function busiest(usage, most) {
+  const peak = (values) => values.reduce((high, value) => Math.max(high, value ?? 0), 0);
+  const ranks = usage.names.map((_, row) => ({ row, cpu: peak(usage.cpu[row]), memory: peak(usage.memory[row]) }));
+  ranks.sort((a, b) => b.cpu - a.cpu || b.memory - a.memory);
+  const kept = new Set(ranks.slice(0, most).map((each) => each.row));
+  const keep = (rows) => rows.filter((_, row) => kept.has(row));
+  return { ...usage, names: keep(usage.names), cpu: keep(usage.cpu), memory: keep(usage.memory) };
 }
 
 // When a fault was detected and the system recovered, from its begin, and had drained, from its end.
@@ -688,11 +708,14 @@ function onMessage(old, kind, content) {
 function NowCards({ state }) {
   const whole = state.things.filter((thing) => partOf(thing.id) === "run");
   if (state.isConnected === false) {
-    return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. The cards below are old; this page tries again.</p>
-      <${Cards} things=${whole} state=${state} />`;
+    return html`<${Disconnected} /><${Cards} things=${whole} state=${state} />`;
   }
   if (!whole.length) return html`<p class="quiet">Nothing runs now.</p>`;
   return html`<${Cards} things=${whole} state=${state} />`;
+}
+
+function Disconnected() {
+  return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. What you see is old; this page tries again.</p>`;
 }
 
 function Cards({ things, state }) {
@@ -1560,9 +1583,10 @@ function wholeRange(bins, logs) {
 }
 
 function FaultTrack({ faults, shared }) {
-  const rows = faults.map((fault) => ({ label: fault.what.split(" ")[0], spans: [{ ...fault, color: "--span-strong", text: fault.what }], phases: fault.phases }));
+  const rows = faultRows(faults);
+  const isWhole = rows.length === faults.length;
   const cells = () => faults.map((fault) => [fault.what, formatClock(fault.from * 1e6), formatClock(fault.to * 1e6), fault.phases.map(([phase, t]) => `${phase} ${describePhase(fault, phase, t)}`).join(", ") || "–"]);
-  return html`<${Track} ...${shared} title="Faults; triangles: detected, recovered, drained" height=${24 + 40 * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
+  return html`<${Track} ...${shared} title=${isWhole ? "Faults; triangles: detected, recovered, drained" : `Faults: ${formatCount(faults.length)}, a row for each kind; the table has each, and when it was detected`} height=${24 + (isWhole ? 40 : 24) * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
     <${DataTable} caption="faults" columns=${["fault", "began", "ended", "phases"]} rows=${cells} />`;
 }
 
@@ -1674,12 +1698,15 @@ function StateTrack({ rows, elections, shared, isLast }) {
 
 function UsageTracks({ usage, shared, inRange }) {
   if (!usage.names.length) return html`<p class="quiet">No CPU and memory of processes here.</p>`;
-  const series = (format) => usage.names.map((label, place) => ({ label, color: LINES[place % LINES.length], format }));
+  // More lines would repeat colours.
+  const drawn = busiest(usage, LINES.length);
+  const which = drawn.names.length < usage.names.length ? `the ${drawn.names.length} busiest of ${formatCount(usage.names.length)} processes` : "each process";
+  const series = (format) => drawn.names.map((label, place) => ({ label, color: LINES[place], format }));
   const cores = (value) => `${value.toFixed(2)} cores`;
   const bytes = (u, splits) => splits.map((value) => (value === null ? "" : formatBytes(value)));
   const rows = () => usage.times.flatMap((t, place) => (inRange(t) ? usage.names.map((name, row) => [formatClock(t * 1e6), name, usage.cpu[row][place], usage.memory[row][place]]) : []));
-  return html`<${Track} ...${shared} title="CPU of each process (cores)" height=${130} series=${series(cores)} columns=${[usage.times, ...usage.cpu]} />
-    <${Track} ...${shared} title="Memory of each process" height=${150} series=${series(formatBytes)} columns=${[usage.times, ...usage.memory]} yLabels=${bytes} isLast=${true} />
+  return html`<${Track} ...${shared} title=${`CPU of ${which} (cores)`} height=${130} series=${series(cores)} columns=${[usage.times, ...drawn.cpu]} />
+    <${Track} ...${shared} title=${`Memory of ${which}`} height=${150} series=${series(formatBytes)} columns=${[usage.times, ...drawn.memory]} yLabels=${bytes} isLast=${true} />
     <${DataTable} caption="CPU and memory" columns=${["time (UTC)", "process", "cores", "memory"]} rows=${() => rows().filter(([, , cpu, memory]) => cpu !== null || memory !== null).map(([t, name, cpu, memory]) => [t, name, cpu === null ? "–" : cpu.toFixed(2), formatBytes(memory)])} />`;
 }
 
@@ -2249,6 +2276,7 @@ function Home({ address }) {
   return html`<main>
     <h1>Shoal</h1>
     ${problem ? html`<${Problem} text=${problem} />` : null}
+    ${isEmpty && now.isConnected === false ? html`<${Disconnected} />` : null}
     ${isEmpty ? html`<${Empty} starts=${starts} folder=${list.folder} level="h2" />` : html`
       <section aria-labelledby="now"><h2 id="now">Now</h2><${NowCards} state=${now} /></section>
       <section aria-labelledby="verdicts"><h2 id="verdicts">Verdicts</h2>
