@@ -497,6 +497,19 @@ def test_of_many_processes_the_busiest_are_drawn(modules: Modules) -> None:
     assert modules.call("model", "busiest", usage, 8)["names"] == list("abcde")
 
 
+def test_a_clock_that_is_set_back_leaves_charts_in_order(modules: Modules) -> None:
+    times = [5, 6, 7, 2, 3, 4]
+    ticks = [
+        {"t": t * 1_000_000, "counters": {"received": 10 * n}, "histograms": {}}
+        for n, t in enumerate(times)
+    ]
+    drawn = modules.call("model", "binsOfTicks", ticks)["times"]
+    assert drawn == sorted(drawn)
+    assert [tick["t"] for tick in modules.call("series", "sortByTime", ticks)] == sorted(
+        t * 1_000_000 for t in times
+    )
+
+
 def test_a_sweep_whose_plan_is_unreadable_claims_no_total(modules: Modules) -> None:
     sweep = {"parameters": {}, "planned": 0, "done": 1, "verdicts": {}}
     said = modules.call("runs", "describeSweep", sweep)

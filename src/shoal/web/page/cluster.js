@@ -7,7 +7,7 @@ import { stateColor, stateRows, electionTimes, usageSeries } from "./model.js";
 import { activeFaults, describeThing, kindOf } from "./now.js";
 import { Notes, Problem, WayBack } from "./parts.js";
 import { replaceQuery } from "./router.js";
-import { rates } from "./series.js";
+import { rates, sortByTime } from "./series.js";
 import { ClusterTrace } from "./stories.js";
 import { LiveTail } from "./tail.js";
 import { ActionButton, DataAge, PAGE_ROWS, compareNames, currentStates, useActions, useThing } from "./things.js";
@@ -121,13 +121,14 @@ function ClusterTracks({ log, window, query, set }) {
   const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const shared = { range, onZoom: zoom, spans: [] };
   const inRange = (t) => t >= range[0] && t <= range[1];
-  const times = log.ticks.map((tick) => tick.t / 1e6);
+  const ticks = sortByTime(log.ticks);
+  const times = ticks.map((tick) => tick.t / 1e6);
   const perSecond = (value) => `${formatCount(value)}/s`;
   const logs = { run: log };
   const usage = usageSeries(logs);
   return html`<section aria-labelledby="time"><h2 id="time">Over time</h2>
     <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${window.isChosen ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
-    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(log.ticks, "records_in")]} />
+    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(ticks, "records_in")]} />
     <${StateTrack} rows=${stateRows(logs, whole[1])} elections=${electionTimes(logs)} shared=${shared} isLast=${!usage.names.length} />
     <${UsageTracks} usage=${usage} shared=${shared} inRange=${inRange} /></section>`;
 }

@@ -8,7 +8,7 @@ import { formatAge, formatClock, formatCount, formatRate, formatUs, plural } fro
 import { describeThing } from "./now.js";
 import { DataTable, Notes, Problem, WayBack } from "./parts.js";
 import { buildAddress, replaceQuery } from "./router.js";
-import { rates } from "./series.js";
+import { rates, sortByTime } from "./series.js";
 import { ActionButton, DataAge, PAGE_ROWS, compareNames, useActions, useThing } from "./things.js";
 import { SidesView } from "./sides.js";
 
@@ -39,7 +39,7 @@ export function Mirror({ address }) {
     ${address.query.differs ? html`<${SidesView} id=${id} row=${rows.find((row) => row.partition === address.query.differs)} onClose=${() => set({ differs: "" })} />` : null}
     <${PartitionBars} rows=${rows} query=${address.query} set=${set} />
     <${TopicTable} rows=${rows} />
-    <${LagTracks} ticks=${state.log.ticks} query=${address.query} set=${set} />
+    <${LagTracks} ticks=${sortByTime(state.log.ticks)} query=${address.query} set=${set} />
     <${Remarks} logs=${state.log.logs} />
   </main>`;
 }

@@ -1,7 +1,7 @@
 // One model of a run for its page, from the stored page data of a finished run or from the events
 // of a running one. Pure. Times are seconds since the Unix epoch.
 
-import { addBuckets, bucketEnd, percentile } from "./series.js";
+import { addBuckets, bucketEnd, percentile, sortByTime } from "./series.js";
 
 const MOST_LANES = 20;
 const LONGEST_GAP_S = 5;
@@ -36,7 +36,8 @@ export function smoothRates(values, seconds, leastS) {
 
 const NAMES = { due: ["due", "sent"], acknowledged: ["acknowledged"], received: ["received"] };
 
-export function binsOfTicks(ticks) {
+export function binsOfTicks(written) {
+  const ticks = sortByTime(written);
   const pairs = ticks.slice(1).map((tick, place) => [ticks[place], tick]).filter(([before, tick]) => tick.t > before.t);
   const rate = (names) => pairs.map(([before, tick]) => {
     const name = names.find((each) => tick.counters[each] !== undefined && before.counters[each] !== undefined);

@@ -27,7 +27,7 @@ export function Run({ address }) {
   return html`<main>
     <${WayBack} name=${address.name} />
     <h1>${run.summary.run}</h1>
-    ${problem ? html`<${Problem} text=${problem} />` : null}
+    ${problem ? html`<${Problem} text=${`${problem}: what you see is old`} />` : null}
     ${isConnected === false ? html`<${Problem} text="Disconnected: shoal serve does not answer. What you see is old; this page tries again." />` : null}
     <${PartLinks} name=${address.name} logs=${logs} />
     ${mayAct && run.summary.state === "running" ? html`<p class="actions"><${ActionButton} body=${{ thing: `run:${address.name}`, action: "stop" }} label="Stop" title="stop this run: it drains and is judged" done="It drains and is judged." /></p>` : null}

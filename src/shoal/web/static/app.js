@@ -184,6 +184,12 @@ function percentile(buckets, percent, never = 0) {
   return "never";
 }
 
+// Ticks in the order of their times, as charts need them: a clock that was set back writes earlier
+// times later. The last one that was written stays the newest for everything else.
+function sortByTime(ticks) {
+  return ticks.every((tick, place) => !place || ticks[place - 1].t <= tick.t) ? ticks : [...ticks].sort((a, b) => a.t - b.t);
+}
+
 // The rate of a counter between successive ticks; null where a tick lacks it or it was reset.
 function rates(ticks, name) {
   return ticks.map((tick, place) => {
@@ -266,7 +272,8 @@ function smoothRates(values, seconds, leastS) {
 
 const NAMES = { due: ["due", "sent"], acknowledged: ["acknowledged"], received: ["received"] };
 
-function binsOfTicks(ticks) {
+function binsOfTicks(written) {
+  const ticks = sortByTime(written);
   const pairs = ticks.slice(1).map((tick, place) => [ticks[place], tick]).filter(([before, tick]) => tick.t > before.t);
   const rate = (names) => pairs.map(([before, tick]) => {
     const name = names.find((each) => tick.counters[each] !== undefined && before.counters[each] !== undefined);
@@ -1821,13 +1828,14 @@ function ClusterTracks({ log, window, query, set }) {
   const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const shared = { range, onZoom: zoom, spans: [] };
   const inRange = (t) => t >= range[0] && t <= range[1];
-  const times = log.ticks.map((tick) => tick.t / 1e6);
+  const ticks = sortByTime(log.ticks);
+  const times = ticks.map((tick) => tick.t / 1e6);
   const perSecond = (value) => `${formatCount(value)}/s`;
   const logs = { run: log };
   const usage = usageSeries(logs);
   return html`<section aria-labelledby="time"><h2 id="time">Over time</h2>
     <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${window.isChosen ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
-    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(log.ticks, "records_in")]} />
+    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(ticks, "records_in")]} />
     <${StateTrack} rows=${stateRows(logs, whole[1])} elections=${electionTimes(logs)} shared=${shared} isLast=${!usage.names.length} />
     <${UsageTracks} usage=${usage} shared=${shared} inRange=${inRange} /></section>`;
 }
@@ -2657,7 +2665,7 @@ function Mirror({ address }) {
     ${address.query.differs ? html`<${SidesView} id=${id} row=${rows.find((row) => row.partition === address.query.differs)} onClose=${() => set({ differs: "" })} />` : null}
     <${PartitionBars} rows=${rows} query=${address.query} set=${set} />
     <${TopicTable} rows=${rows} />
-    <${LagTracks} ticks=${state.log.ticks} query=${address.query} set=${set} />
+    <${LagTracks} ticks=${sortByTime(state.log.ticks)} query=${address.query} set=${set} />
     <${Remarks} logs=${state.log.logs} />
   </main>`;
 }
@@ -3095,7 +3103,7 @@ function Run({ address }) {
   return html`<main>
     <${WayBack} name=${address.name} />
     <h1>${run.summary.run}</h1>
-    ${problem ? html`<${Problem} text=${problem} />` : null}
+    ${problem ? html`<${Problem} text=${`${problem}: what you see is old`} />` : null}
     ${isConnected === false ? html`<${Problem} text="Disconnected: shoal serve does not answer. What you see is old; this page tries again." />` : null}
     <${PartLinks} name=${address.name} logs=${logs} />
     ${mayAct && run.summary.state === "running" ? html`<p class="actions"><${ActionButton} body=${{ thing: `run:${address.name}`, action: "stop" }} label="Stop" title="stop this run: it drains and is judged" done="It drains and is judged." /></p>` : null}
