@@ -294,27 +294,39 @@ def _show_groups(result: "Result") -> None:
     console.print_table(table)
 
 
+def format_count(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def _in_words(key: str, value: object) -> object:
+    """A setting of producers as users write it in a file."""
+    if key == "acks" and value in (-1, "-1"):
+        return "all"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
 def outline(spec: "ExperimentSpec") -> list[str]:
     """What a run would do, one line for each part of it."""
     from shoal.experiment import plan
 
     lines = [f"{spec.name}: {spec.description}" if spec.description else spec.name]
     for role, cluster in spec.clusters.items():
-        what = cluster.bootstrap or f"{cluster.brokers} brokers"
+        what = cluster.bootstrap or format_count(cluster.brokers, "broker")
         version = f" {cluster.version}" if cluster.version else ""
         lines.append(f"  {role:<9} {cluster.engine}{version}, {what}")
     if spec.target:
         lines.append(f"  mirror    {spec.mirror.kind}, {spec.mirror.mode}, {spec.mirror.delivery}")
     topics, settings = spec.topics, plan.apply_caps(spec)
     lines.append(
-        f"  topics    {', '.join(topics.names)}: {topics.partitions} partitions, "
-        f"{topics.replication_factor} replicas"
+        f"  topics    {', '.join(topics.names)}: {format_count(topics.partitions, 'partition')}, "
+        f"{format_count(topics.replication_factor, 'replica')}"
     )
     lasting = f"about {plan.send_duration_s(spec):.0f} s"
-    sent = ", ".join(f"{key} {value}" for key, value in sorted(settings.items()))
+    sent = ", ".join(f"{key} {_in_words(key, value)}" for key, value in sorted(settings.items()))
     lines.append(f"  producers {spec.producers.count}, {lasting}: {sent}")
     lines.append(
-        f"  consumers {spec.consumers.count} in each of {len(spec.consumers.groups)} groups"
+        f"  consumers {spec.consumers.count} in each of "
+        f"{format_count(len(spec.consumers.groups), 'group')}"
     )
     where = f"tasks of Spark on {spec.workers.master or 'this machine'}"
     lines.append(f"  workers   {where if spec.workers.on_spark else 'processes'}")
