@@ -78,9 +78,9 @@ def test_a_jvm_that_ends_while_it_connects_prints_no_traceback(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     session._log_failed_updates()
-    server = accumulators._start_update_server("token", is_unix_domain_sock=False)  # type: ignore[no-untyped-call]
+    server = accumulators._start_update_server("token", is_unix_domain_sock=False)
     try:
-        with socket.create_connection(server.server_address) as connection:
+        with socket.create_connection(("localhost", server.socket.getsockname()[1])) as connection:
             connection.shutdown(socket.SHUT_WR)
             # The server has answered a connection that sent no token when it is closed.
             assert connection.recv(100) == b""

@@ -112,7 +112,7 @@ def _log_failed_updates() -> None:
         _log.debug("no accumulator updates from %s", peer, exc_info=True)
 
     for kind in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
-        kind.handle_error = log  # type: ignore[method-assign]
+        kind.handle_error = log  # type: ignore[method-assign, assignment]
 
 
 def _count_local_slots(slots: int) -> int:
