@@ -167,6 +167,30 @@ def test_the_doctor_keeps_brackets(
     assert "nothing is missing" in shown.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "mirror-correctness", "--runs-dir", "{folder}/file/runs"),
+        ("demo", "--no-page", "--runs-dir", "{folder}/file/runs"),
+        ("bench", "--runs-dir", "{folder}/file/runs"),
+        ("sweep", "consistency", "--vary", "acks=1,all", "--runs-dir", "{folder}/file/runs"),
+        ("cluster", "up", "--dir", "{folder}/file/data"),
+        (*CONTROLLER[:3], "--dir", "{folder}/file/data", *CONTROLLER[5:]),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_folder_that_cannot_be_made_is_one_message_at_once(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Nothing is started first: neither clusters nor Spark."""
+    (tmp_path / "file").touch()
+    filled = [word.format(folder=tmp_path, port=1) for word in command]
+    done = call(*filled, XDG_STATE_HOME=str(tmp_path / "state"))
+    check_one_message(done, ExitCode.UNEXPECTED, "file/", "what to do: choose a folder")
+    assert "waiting for" not in done.stderr
+    assert "Errno" not in done.stderr
+
+
 def test_unknown_errors_of_the_system_point_to_the_traceback() -> None:
     found = describe_os_error(OSError(5, "Input/output error", "/data/x"))
     assert found.message == "/data/x: input/output error"

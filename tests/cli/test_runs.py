@@ -11,6 +11,7 @@ from shoal.cli.main import execute
 from shoal.experiment.runs import driver_identity, find_run, find_run_id
 from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
+from support.audit.ledgers import clean_run
 
 
 def make_run(runs_dir: Path, name: str, *, started_us: int = 1_000_000, **manifest: object) -> Path:
@@ -311,3 +312,15 @@ def test_a_sweep_is_removed_whole(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert execute(["runs", "rm", "live", *where]) == ExitCode.USAGE
     assert "still running" in capsys.readouterr().err
     assert live.exists()
+
+
+def test_a_message_that_no_ledger_has_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean_run(lanes=1, count=3).write(tmp_path / "runs" / "r1")
+    words = ["runs", "message", "r1", "t", "p0", "0", "{}", "--runs-dir", str(tmp_path / "runs")]
+    assert execute([word.format(1) for word in words]) == ExitCode.PROVEN
+    assert execute([word.format(99) for word in words]) == ExitCode.USAGE
+    shown = capsys.readouterr().err.replace("\n", " ")
+    assert "No ledger of this run has message 99 of lane 0" in shown
+    assert "shoal runs show r1" in shown

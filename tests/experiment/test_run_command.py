@@ -19,7 +19,10 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.cli.run import outline
+from shoal.experiment.presets import find, presets
 from shoal.experiment.runs import summarise
+from shoal.experiment.spec import load_variants
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -217,3 +220,11 @@ def commands_below(pid: int) -> Iterator[str]:
         for child in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
                 yield " ".join(child.cmdline())
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_an_outline_is_written_as_people_write(name: str) -> None:
+    for spec in load_variants(find(name), []):
+        text = "\n".join(outline(spec))
+        assert not re.search(r"\b1 (brokers|partitions|replicas|groups)\b", text), text
+        assert not re.search(r"acks -1|True|False", text), text

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,11 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+import pytest
+from pyspark import accumulators
+
+from shoal.pipeline import session
 
 # Starts a session twice, on the Java of the wheel: stops the first, and dies with the second.
 SCRIPT = """
 import os, sys, time, threading
 import psutil
+import pytest
+from pyspark import accumulators
+
+from shoal.pipeline import session
 from shoal.pipeline.session import SessionFuture, start_session, stop_session
 
 def children():
@@ -63,3 +72,18 @@ def test_a_session_leaves_nothing_behind_when_stopped_or_killed() -> None:
         while alive := [p.pid for p in processes if p.is_running()]:
             assert time.monotonic() < deadline, f"still there: {alive}"
             time.sleep(0.1)
+
+
+def test_a_jvm_that_ends_while_it_connects_prints_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    session._log_failed_updates()
+    server = accumulators._start_update_server("token", is_unix_domain_sock=False)
+    try:
+        with socket.create_connection(("localhost", server.socket.getsockname()[1])) as connection:
+            connection.shutdown(socket.SHUT_WR)
+            # The server has answered a connection that sent no token when it is closed.
+            assert connection.recv(100) == b""
+    finally:
+        server.shutdown()
+    assert capfd.readouterr().err == ""

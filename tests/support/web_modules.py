@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, Route
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "src" / "shoal" / "web" / "page"
 ORIGIN = "http://modules.invalid"
-_LIBRARY_NAMES = "h, html, render, useState, useEffect, useRef, uPlot"
+_LIBRARY_NAMES = "h, html, render, useState, useEffect, useRef, useErrorBoundary, uPlot"
 
 
 class Modules:

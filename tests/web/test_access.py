@@ -75,6 +75,8 @@ def test_pages_of_other_origins_may_not_use_the_api(site: str | None, status: in
         ({"cookie": None}, 401),
         ({"cookie": "shoal-8080=guessed"}, 401),
         ({"cookie": "shoal-8081=x"}, 401),
+        ({"transfer_encoding": "chunked"}, 413),
+        ({"x_any": "a" * 20_000}, 431),
     ],
 )
 def test_an_action_needs_origin_header_length_and_cookie(
@@ -128,3 +130,24 @@ def test_a_repeated_header_counts_as_missing() -> None:
     refusal = access.find_refusal(RequestFacts("GET", "/api/v1/now", twice))
     assert refusal is not None
     assert refusal.status == 421
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [
+        "{own}",
+        "a=1; {own}",
+        "x[]=1; {own}",
+        'settings={{"a":1}}; {own}',
+        "path=/; {own}; other",
+        'a="not closed; {own}',
+        "shoal-8080=of another server; {own}",
+        "{own}; shoal-8080=of another server",
+    ],
+)
+def test_cookies_of_other_servers_of_this_machine_log_nobody_out(cookie: str) -> None:
+    access = Access(8080)
+    given = cookie.format(own=log_in(access))
+    assert status_of(access, "GET", "/api/v1/now", host=HOST, cookie=given) == 200
+    for wrong in (given.replace("shoal-8080=", "shoal-8080=x"), given.replace("8080", "80801")):
+        assert status_of(access, "GET", "/api/v1/now", host=HOST, cookie=wrong) == 401

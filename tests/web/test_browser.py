@@ -75,6 +75,13 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
 
 
 SWEEP = "sweep-x"
+# A hidden page closes its stream, and opens another one when it is shown again.
+HIDE_AND_SHOW = """() => {
+  for (const hidden of [true, false]) {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }
+}"""
 LIFE = "#/life/traced-run?topic=t&producer=p0&lane=1&sequence=7"
 # In the order of the looks that they have in `make test`: a desk's, a phone's, and so on.
 PLACES = {
@@ -251,6 +258,25 @@ def test_an_address_that_names_nothing_falls_back_with_a_sentence(
         assert page.locator("main img").count() == 0, place
 
 
+def test_data_that_cannot_be_drawn_is_said(browser: Browser, served: Served) -> None:
+    # Apart from the others: what was caught is written to the console.
+    context = browser.new_context()
+    name, _, value = served.cookie.partition("=")
+    context.add_cookies([{"name": name, "value": value, "url": f"http://{served.host}"}])
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.route(
+        "**/violated-run/page", lambda route: route.fulfill(json={"groups": {"consumers": 1}})
+    )
+    page.goto(f"http://{served.host}/#/run/violated-run")
+    expect(page.get_by_role("alert")).to_contain_text("This cannot be shown:")
+    page.get_by_role("link", name="All runs").click()
+    expect(page.get_by_role("heading", name="Verdicts")).to_be_visible()
+    context.close()
+    assert problems == []
+
+
 def test_an_address_of_nothing_says_so(browser: Browser, served: Served) -> None:
     # Apart from the others: a browser writes an answer of 404 to its console.
     context = browser.new_context()
@@ -355,26 +381,27 @@ def test_only_a_running_run_can_be_stopped_and_only_if_allowed(
             driver.kill()
 
 
-def test_a_page_says_when_the_server_is_gone(browser: Browser, runs_dir: Path) -> None:
+def test_an_empty_folder_shows_three_ways_to_begin_and_when_the_server_is_gone(
+    browser: Browser, tmp_path: Path
+) -> None:
     context = browser.new_context()
-    with serve_runs(runs_dir, state=runs_dir.parent / "state") as served:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(served.address)
-        expect(page.get_by_text("Nothing runs now.")).to_be_visible()
-        assert "token" not in page.url
-    expect(page.get_by_text("Disconnected: shoal serve does not answer.")).to_be_visible()
-    context.close()
-
-
-def test_an_empty_folder_shows_three_ways_to_begin(browser: Browser, tmp_path: Path) -> None:
-    context = browser.new_context()
-    with serve_runs(tmp_path / "none", state=tmp_path / "state") as served:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(served.address)
-        expect(page.get_by_text("shoal run mirror-correctness")).to_be_visible()
-        expect(page.get_by_role("button", name="Copy the command")).to_have_count(3)
-        found = Axe().run(page)
+    with serve_runs(tmp_path / "none", state=tmp_path / "state") as own:
+        empty = context.new_page()
+        empty.set_default_timeout(PATIENCE_MS)
+        empty.goto(own.address)
+        expect(empty.get_by_text("shoal run mirror-correctness")).to_be_visible()
+        expect(empty.get_by_role("button", name="Copy the command")).to_have_count(3)
+        assert "token" not in empty.url
+        found = Axe().run(empty)
         assert found.violations_count == 0, found.generate_report()
+    expect(empty.get_by_text("Disconnected: shoal serve does not answer.")).to_be_visible()
     context.close()
+
+
+def test_a_list_of_runs_says_when_the_server_is_gone(page: Page, served: Served) -> None:
+    open_place(page, served, "#/", "Shoal")
+    expect(page.get_by_text("Nothing runs now.")).to_be_visible()
+    # What it follows is refused from now on, as by a server that has ended.
+    page.route("**/api/v1/stream*", lambda route: route.fulfill(status=204))
+    page.evaluate(HIDE_AND_SHOW)
+    expect(page.get_by_text("Disconnected: shoal serve does not answer.")).to_be_visible()

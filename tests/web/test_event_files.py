@@ -1,9 +1,12 @@
 """Event files are read from a position, while they grow and after they were replaced."""
 
+import io
 import json
 from pathlib import Path
 
-from shoal.web.event_files import CHUNK_BYTES, TAIL, read_chunk, read_meta
+import pytest
+
+from shoal.web.event_files import CHUNK_BYTES, TAIL, parse_event, read_chunk, read_lines, read_meta
 
 
 def line(t: int, kind: str = "tick", **fields: object) -> str:
@@ -85,3 +88,46 @@ def test_only_files_of_this_version_have_a_meta_event(tmp_path: Path) -> None:
     for text in (line(1, "meta", version=2), line(1), "", '{"kind": "meta", "version": 1, "t": 1}'):
         path.write_text(text)
         assert read_meta(path) is None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"t": -1},
+        {"t": 1 << 53},
+        {"t": True},
+        {"t": 1.5},
+        {"counters": None},
+        {"gauges": []},
+        {"histograms": {"e2e": None}},
+        {"histograms": {"e2e": {"buckets": {"x": 1}}}},
+        {"histograms": {"e2e": {"buckets": {"1": None}}}},
+        {"partitions": {}},
+        {"processes": [{"pid": 1}]},
+        {"kind": "state", "object": 7, "state": "dead"},
+        {"kind": "state", "object": "broker 1"},
+        {"kind": "state", "object": "broker 1", "state": "dead", "details": None},
+        {"kind": "fault", "id": "1", "phase": "begin"},
+        {"kind": "finding", "finding": None},
+        {"kind": "log"},
+        {"kind": "meta", "details": 1},
+    ],
+)
+def test_an_event_with_other_types_is_left_out(event: dict[str, object]) -> None:
+    """Pages and overviews read the fields of events without asking what they are."""
+    assert parse_event(json.dumps({"kind": "tick", "t": 1, **event}).encode()) is None
+
+
+def test_lines_longer_than_a_chunk_are_skipped_piece_by_piece() -> None:
+    long = b"x" * (2 * CHUNK_BYTES + 10) + b"\n"
+    file = io.BytesIO(b"a\n" + long + b"b\n" + long + b"not complete")
+    assert list(read_lines(file)) == [(b"a\n", 2), (b"b\n", 4 + len(long))]
+
+
+def test_a_position_of_any_length_is_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(line(1))
+    for position in ("9" * 5000 + "-1", "1-" + "9" * 5000, "²-1", "-", "tail-1"):
+        chunk = read_chunk(path, position)
+        assert chunk is not None
+        assert chunk.is_start

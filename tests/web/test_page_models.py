@@ -469,3 +469,48 @@ def test_labels_stand_above_below_or_beside(
     events = [{"lane": "producer", "x": x, "label": "acknowledged"} for x in places]
     placed = modules.call("lifemodel", "placeLabels", events, 880)
     assert [label["side"] for label in placed] == sides
+
+
+@pytest.mark.parametrize("time_us", [None, 1e19, -1e19, 10**30])
+def test_a_time_that_no_calendar_has_is_unknown(modules: Modules, time_us: Any) -> None:
+    assert modules.call("format", "formatTime", time_us) == "\u2013"
+    assert modules.call("format", "formatClock", time_us or 1e19) == "\u2013"
+
+
+@pytest.mark.parametrize(("count", "rows"), [(0, 0), (1, 1), (12, 12), (13, 2), (1000, 2)])
+def test_many_faults_share_a_row_for_each_kind(modules: Modules, count: int, rows: int) -> None:
+    what = ("kill source/1", "cut source/1<->source/2")
+    faults = [{"what": what[n % 2], "from": n, "to": n + 1, "phases": []} for n in range(count)]
+    found = modules.call("model", "faultRows", faults)
+    assert len(found) == rows
+    assert sum(len(row["spans"]) for row in found) == count
+    assert {row["label"] for row in found} <= {"kill", "cut"}
+
+
+def test_of_many_processes_the_busiest_are_drawn(modules: Modules) -> None:
+    cpu = [[0.1], [0.9], [None], [0.9], [0.2]]
+    memory = [[5], [1], [9], [2], [None]]
+    usage = {"names": list("abcde"), "times": [1], "cpu": cpu, "memory": memory}
+    found = modules.call("model", "busiest", usage, 3)
+    assert (found["names"], found["cpu"]) == (["b", "d", "e"], [[0.9], [0.9], [0.2]])
+    assert found["memory"] == [[1], [2], [None]]
+    assert modules.call("model", "busiest", usage, 8)["names"] == list("abcde")
+
+
+def test_a_clock_that_is_set_back_leaves_charts_in_order(modules: Modules) -> None:
+    times = [5, 6, 7, 2, 3, 4]
+    ticks = [
+        {"t": t * 1_000_000, "counters": {"received": 10 * n}, "histograms": {}}
+        for n, t in enumerate(times)
+    ]
+    drawn = modules.call("model", "binsOfTicks", ticks)["times"]
+    assert drawn == sorted(drawn)
+    assert [tick["t"] for tick in modules.call("series", "sortByTime", ticks)] == sorted(
+        t * 1_000_000 for t in times
+    )
+
+
+def test_a_sweep_whose_plan_is_unreadable_claims_no_total(modules: Modules) -> None:
+    sweep = {"parameters": {}, "planned": 0, "done": 1, "verdicts": {}}
+    said = modules.call("runs", "describeSweep", sweep)
+    assert said == "What it varies is not known; 1 run is judged."

@@ -153,7 +153,7 @@ def test_a_run_without_a_mirror_has_no_stage_of_one() -> None:
 
 def test_replicas_are_those_of_the_time_of_a_message(tmp_path: Path) -> None:
     states = [
-        {"kind": "state", "object": "partition t-1", "t": 10, "details": details}
+        {"kind": "state", "object": "partition t-1", "state": "led", "t": 10, "details": details}
         for details in ({"leader": 1, "in_sync": [1, 2]}, {"leader": 2})
     ]
     states[1] |= {"t": 20, "details": {"leader": 2, "in_sync": [2]}}

@@ -1,17 +1,25 @@
 """`shoal serve` as a process: security, limits, the API and the stream, with plain requests."""
 
+import asyncio
 import json
+import os
+import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import uvicorn
 
-from support.web_runs import RunningRun, write_run, write_traced_run
+from shoal.web import connections
+from shoal.web.access import Access
+from shoal.web.app import build_app
+from support.web_runs import START_US, RunningRun, write_run, write_traced_run
 from support.web_server import TIMEOUT_S, Served, serve_runs
 
 IDLE_CONNECTIONS = 1000
@@ -145,6 +153,111 @@ def test_runs_are_served_as_json(served: Served) -> None:
     assert served.request("/api/v1/runs?first=-1").status == 400
 
 
+def spoil(path: Path, name: str, value: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+
+
+# Each makes one file of a run bad; what shows that run must say so, or leave it out.
+BAD_FILES: dict[str, Callable[[Path], object]] = {
+    "deep run.json": lambda run: (run / "run.json").write_text("[" * 100_000),
+    "NaN in run.json": lambda run: spoil(run / "run.json", "rate", float("nan")),
+    "infinite start": lambda run: spoil(run / "run.json", "started_us", float("inf")),
+    "surrogate in run.json": lambda run: spoil(run / "run.json", "text", "\ud800"),
+    "clusters that are a list": lambda run: spoil(run / "run.json", "clusters", [1]),
+    "deep result": lambda run: (run / "result.json").write_text("[" * 100_000),
+    "NaN in a result": lambda run: spoil(run / "result.json", "faults", [{"x": float("nan")}]),
+    "surrogate in a result": lambda run: spoil(run / "result.json", "sentence", "\ud800"),
+    "name that is not UTF-8": lambda run: run.rename(run.with_name(os.fsdecode(b"\xff"))),
+    "NaN in an event": lambda run: append_event(run, kind="log", text="", x=float("nan")),
+    "surrogate in an event": lambda run: append_event(run, kind="log", text="\ud800"),
+    "null in a tick": lambda run: append_event(run, kind="tick", partitions=None),
+    "FIFO for events": lambda run: put_fifo(run / "events.jsonl"),
+}
+
+
+def append_event(run: Path, **fields: object) -> None:
+    with (run / "events.jsonl").open("a") as file:
+        file.write(json.dumps({"t": START_US, **fields}) + "\n")
+
+
+def put_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("spoilt") / "runs"
+    write_run(folder / "good")
+    for name, make in BAD_FILES.items():
+        make(write_run(folder / name, age_s=60))
+    with serve_runs(folder, state=folder.parent / "state") as served:
+        served.log_in()
+        yield served
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_of_a_run_is_no_error_of_the_server(spoilt: Served, name: str) -> None:
+    thing = quote(f"run:{name}", safe="")
+    paths = (f"runs/{quote(name)}", f"events?thing={thing}", f"overview?thing={thing}")
+    for path in paths:
+        answer = spoilt.request(f"/api/v1/{path}")
+        assert answer.status in (200, 404), path
+        json.loads(answer.body, parse_constant=pytest.fail)
+
+
+def test_a_bad_run_hides_no_other(spoilt: Served) -> None:
+    listed = json.loads(spoilt.request("/api/v1/runs").body, parse_constant=pytest.fail)
+    assert listed["total"] == len(BAD_FILES) + 1
+    assert [run["verdict"] for run in listed["runs"] if run["name"] == "good"] == ["violated"]
+    assert json.loads(spoilt.request("/api/v1/now").body)["things"] == []
+
+
+def test_no_link_in_a_run_leads_out_of_its_folder(served: Served, runs_dir: Path) -> None:
+    secret = runs_dir.parent / "secret.json"
+    secret.write_text('{"secret": 1}')
+    run = write_run(runs_dir / "linking", age_s=300)
+    tables = run / "tables"
+    tables.mkdir()
+    for path in (run / "result.json", run / "page.json", tables / "secret.parquet"):
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+    assert served.request("/api/v1/runs/linking/result").status == 404
+    assert json.loads(served.request("/api/v1/runs/linking/page").body) is None
+    assert json.loads(served.request("/api/v1/runs/linking/tables").body) == {"tables": []}
+    shutil.rmtree(run)
+
+
+def test_a_reader_that_reads_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "READ_TIMEOUT_S", 0.0)
+
+    async def read_nothing() -> bool:
+        app = build_app(Path("no-such-folder"), Access(1))
+        loop = asyncio.get_running_loop()
+        config = uvicorn.Config(app, log_config=None)
+        config.load()
+        protocol = connections.LimitedProtocol(config, uvicorn.server.ServerState(), {}, loop)
+        closed = asyncio.Event()
+        transport = Mock(get_extra_info=lambda _name: None)
+        transport.abort = closed.set
+        protocol.connection_made(transport)
+        protocol.pause_writing()
+        protocol.resume_writing()
+        await asyncio.sleep(0)
+        assert not closed.is_set()
+        protocol.pause_writing()
+        await closed.wait()
+        protocol.connection_lost(None)
+        return True
+
+    assert asyncio.run(read_nothing())
+
+
+def test_a_token_with_other_fields_is_no_error(served: Served) -> None:
+    for query in ("token=a&b=1&c=2&d=3", "token=%ff", "token=", "token=a;b&&&"):
+        assert served.request(f"/?{query}", with_cookie=False).status == 403, query
+
+
 def test_messages_and_tables_are_read_by_another_process(served: Served, runs_dir: Path) -> None:
     message = "/api/v1/runs/traced/life?topic=t&producer=p0&lane=1"
     lost = json.loads(served.request(f"{message}&sequence=7").body)
@@ -192,12 +305,11 @@ def test_nothing_can_be_stopped_that_the_page_did_not_start(served: Served) -> N
     assert served.post("/api/v1/starts/stop", b"{}").status == 400
 
 
-def test_an_action_needs_permission(runs_dir: Path) -> None:
-    with serve_runs(runs_dir, state=runs_dir.parent / "state") as served:
-        served.log_in()
-        for path in ("starts", "starts/stop", "actions"):
-            assert served.post(f"/api/v1/{path}", b"{}").status == 403
-        assert json.loads(served.request("/api/v1/starts").body)["allow_actions"] is False
+def test_an_action_needs_permission(spoilt: Served) -> None:
+    """The server of the bad runs was started without it."""
+    for path in ("starts", "starts/stop", "actions"):
+        assert spoilt.post(f"/api/v1/{path}", b"{}").status == 403
+    assert json.loads(spoilt.request("/api/v1/starts").body)["allow_actions"] is False
 
 
 def test_idle_connections_do_not_keep_others_out(served: Served) -> None:

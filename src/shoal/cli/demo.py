@@ -18,7 +18,7 @@ import rich_click as click
 from shoal.cli.shared import browser, console
 from shoal.cli.shared.options import runs_dir_option
 from shoal.cli.shared.placement import placement_option
-from shoal.cli.shared.progress import new_run_dir, show_progress
+from shoal.cli.shared.progress import make_runs_dir, new_run_dir, show_progress
 from shoal.cli.shared.signals import answers_signals
 from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
@@ -103,6 +103,7 @@ def demo(*, wants_page: bool | None, placement: str | None, runs_dir: Path) -> E
 
     workers = WorkersSpec(placement) if placement else WorkersSpec()
     specs = [replace(spec, workers=workers) for spec in (lossless_spec(), lossy_spec())]
+    make_runs_dir(runs_dir)
     started = time.monotonic()
     is_page_wanted = console.err.is_terminal if wants_page is None else wants_page
     has_page = is_page_wanted and _can_serve()

@@ -14,7 +14,7 @@ from shoal.cli.shared.complete import complete_experiment
 from shoal.cli.shared.metrics_options import metrics_options, take_endpoint
 from shoal.cli.shared.options import COUNT, LOCAL_RUNS, SIZE, output_option, runs_place_option
 from shoal.cli.shared.placement import placement_option, placement_sets
-from shoal.cli.shared.progress import new_run_dir, show_progress
+from shoal.cli.shared.progress import make_runs_dir, new_run_dir, show_progress
 from shoal.cli.shared.signals import answers_signals
 from shoal.model.exit_codes import ExitCode
 from shoal.model.run_folder import read_url
@@ -180,6 +180,8 @@ def _run_all(
         from shoal.experiment.ledgers.remote_run import require_writable
 
         require_writable(runs_dir)
+    else:
+        make_runs_dir(runs_dir)
     with plan_session(specs) as session:
         for group in group_by_clusters(specs):
             with prepare_environment(group[0], report=_report_start) as environment:
@@ -312,27 +314,39 @@ def _show_groups(result: "Result") -> None:
     console.print_table(table)
 
 
+def format_count(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def _in_words(key: str, value: object) -> object:
+    """A setting of producers as users write it in a file."""
+    if key == "acks" and value in (-1, "-1"):
+        return "all"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
 def outline(spec: "ExperimentSpec") -> list[str]:
     """What a run would do, one line for each part of it."""
     from shoal.experiment import plan
 
     lines = [f"{spec.name}: {spec.description}" if spec.description else spec.name]
     for role, cluster in spec.clusters.items():
-        what = cluster.bootstrap or f"{cluster.brokers} brokers"
+        what = cluster.bootstrap or format_count(cluster.brokers, "broker")
         version = f" {cluster.version}" if cluster.version else ""
         lines.append(f"  {role:<9} {cluster.engine}{version}, {what}")
     if spec.target:
         lines.append(f"  mirror    {spec.mirror.kind}, {spec.mirror.mode}, {spec.mirror.delivery}")
     topics, settings = spec.topics, plan.apply_caps(spec)
     lines.append(
-        f"  topics    {', '.join(topics.names)}: {topics.partitions} partitions, "
-        f"{topics.replication_factor} replicas"
+        f"  topics    {', '.join(topics.names)}: {format_count(topics.partitions, 'partition')}, "
+        f"{format_count(topics.replication_factor, 'replica')}"
     )
     lasting = f"about {plan.send_duration_s(spec):.0f} s"
-    sent = ", ".join(f"{key} {value}" for key, value in sorted(settings.items()))
+    sent = ", ".join(f"{key} {_in_words(key, value)}" for key, value in sorted(settings.items()))
     lines.append(f"  producers {spec.producers.count}, {lasting}: {sent}")
     lines.append(
-        f"  consumers {spec.consumers.count} in each of {len(spec.consumers.groups)} groups"
+        f"  consumers {spec.consumers.count} in each of "
+        f"{format_count(len(spec.consumers.groups), 'group')}"
     )
     where = f"tasks of Spark on {spec.workers.master or 'this machine'}"
     lines.append(f"  workers   {where if spec.workers.on_spark else 'processes'}")

@@ -267,6 +267,11 @@ def message_command(
     if output == "json":
         console.print_json(life.to_json())
         return
+    if life.last_stage == "unknown":
+        raise UsageError(
+            life.sentence.removesuffix("."),
+            remedy=f"take its topic, producer, lane and sequence from shoal runs show {run}",
+        )
     console.print_line(life.sentence)
     for near in life.neighbours:
         console.print_line(f"  {near.sequence}: {near.last_stage}")

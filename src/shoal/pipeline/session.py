@@ -23,7 +23,7 @@ from typing import Final, Self
 
 import psutil
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -96,6 +96,7 @@ def start_session(
     if archive is not None:
         os.environ["PYSPARK_PYTHON"] = INTERPRETER
         settings["spark.archives"] = f"{archive}#{FOLDER}"
+    _log_failed_updates()
     conf = SparkConf().setAppName("shoal").setMaster(master).setAll([*settings.items()])
     try:
         where = {} if archive is None else {"cwd": str(make_driver_folder())}
@@ -104,6 +105,19 @@ def start_session(
     except Exception as error:
         _forget_gateway()
         raise cause_of(error, f"start on {master}") from error
+
+
+def _log_failed_updates() -> None:
+    """Log what Spark's thread for accumulators would print with a traceback.
+
+    It fails if the JVM is killed while it connects, as at Ctrl-C during the start.
+    """
+
+    def log(_server: object, _request: object, peer: object) -> None:
+        _log.debug("no accumulator updates from %s", peer, exc_info=True)
+
+    for kind in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        kind.handle_error = log  # type: ignore[method-assign, assignment]
 
 
 def _count_local_slots(slots: int) -> int:

@@ -25,6 +25,7 @@ _REMEDIES: Final = {
     errno.EACCES: _OTHER_FOLDER,
     errno.EPERM: _OTHER_FOLDER,
     errno.ENOTDIR: _OTHER_FOLDER,
+    errno.ENOENT: f"check the path: a folder in it is missing; or {_OTHER_FOLDER}",
     errno.EFBIG: "raise the limit of the size of files (ulimit -f), or write less",
     errno.EADDRINUSE: "another process listens there: stop it, or choose another port",
     errno.EADDRNOTAVAIL: "choose an address of this machine, such as 127.0.0.1",

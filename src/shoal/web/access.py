@@ -16,11 +16,11 @@ import hmac
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
 
 HEADER: Final = "x-shoal"
 LARGEST_BODY_BYTES: Final = 16 * 1024
+LARGEST_HEADERS_BYTES: Final = 16 * 1024
 _SAFE_METHODS: Final = ("GET", "HEAD")
 _TOKEN_BYTES: Final = 32
 
@@ -52,6 +52,11 @@ class RequestFacts:
     method: str
     path: str
     headers: Mapping[str, tuple[str, ...]]
+
+    @property
+    def header_bytes(self) -> int:
+        pairs = ((name, value) for name, values in self.headers.items() for value in values)
+        return sum(len(name) + len(value) for name, value in pairs)
 
     def header(self, name: str) -> str | None:
         """The value of a header; None if it is missing or repeated."""
@@ -101,18 +106,26 @@ class Access:
 
     def has_session(self, request: RequestFacts) -> bool:
         """Whether the request has this server's cookie."""
-        try:
-            cookie = SimpleCookie(request.header("cookie") or "").get(self.cookie_name)
-        except CookieError:
-            return False
-        value = "" if cookie is None else cookie.value
-        return hmac.compare_digest(value.encode(), self._session.encode())
+        # Cookies ignore ports: those of other servers on this machine come too, in any syntax, and
+        # another one may have the same name.
+        pairs = (
+            pair.strip().partition("=") for pair in (request.header("cookie") or "").split(";")
+        )
+        session = self._session.encode()
+        return any(
+            name == self.cookie_name and hmac.compare_digest(value.encode(), session)
+            for name, _, value in pairs
+        )
 
     def find_refusal(self, request: RequestFacts) -> Refusal | None:
         """The first rule that the request breaks; None if it may be served."""
         if request.header("host") not in self.hosts:
             names = " or ".join(self.hosts)
             return Refusal(421, f"this server answers requests for {names} only")
+        if request.header_bytes > LARGEST_HEADERS_BYTES:
+            return Refusal(
+                431, f"the headers of a request have at most {LARGEST_HEADERS_BYTES:,} bytes"
+            )
         is_api = request.path.startswith("/api/")
         site = request.header("sec-fetch-site")
         if is_api and site not in (None, "same-origin", "none"):
@@ -133,6 +146,10 @@ class Access:
         if request.header(HEADER) != "1":
             return Refusal(403, "the header X-Shoal: 1 is missing")
         length = request.header("content-length") or ""
-        if not length.isdecimal() or int(length[:12]) > LARGEST_BODY_BYTES:
+        if (
+            "transfer-encoding" in request.headers
+            or not length.isdecimal()
+            or int(length[:12]) > LARGEST_BODY_BYTES
+        ):
             return Refusal(413, f"a request body needs a length, at most {LARGEST_BODY_BYTES:,}")
         return None

@@ -31,8 +31,8 @@ from typing import Any, Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -42,6 +42,7 @@ from shoal.web.access import LARGEST_BODY_BYTES, Access
 from shoal.web.children import ChildKind
 from shoal.web.event_files import read_chunk
 from shoal.web.guard import Guard
+from shoal.web.json_text import SafeJson, encode_json
 from shoal.web.ledgers import MOST_ROWS
 from shoal.web.overview import find_replicas, read_overview, read_proof
 from shoal.web.run_list import (
@@ -167,7 +168,8 @@ def build_app(
         Route(f"{api}/demo", _bind(site, _show_demo)),
         Route(DEMO_PRESS, _bind(site, _press), methods=["POST"]),
     ]
-    return Guard(Starlette(routes=routes, lifespan=lifespan), access)
+    handlers = {Exception: _answer_failure}
+    return Guard(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers), access)
 
 
 def _serve_file(name: str, media_type: str) -> Handler:
@@ -191,8 +193,13 @@ def _bind(site: Site, handle: Callable[[Site, Request], Awaitable[Response]]) ->
     return answer
 
 
+async def _answer_failure(_request: Request, _error: Exception) -> Response:
+    """The answer to a request that fails because of an error here, which is logged with it."""
+    return _answer_json({"error": "internal error; see the output of shoal serve"}, 500)
+
+
 def _answer_json(content: Any, status: int = 200) -> Response:
-    return JSONResponse(content, status, headers=_NOT_KEPT)
+    return SafeJson(content, status, headers=_NOT_KEPT)
 
 
 # What is read
@@ -215,11 +222,10 @@ async def _show_run(site: Site, request: Request) -> Response:
     folder = site.find_run(request)
 
     def read() -> dict[str, Any]:
-        return {
-            "summary": site.runs.summarise(folder),
-            "manifest": read_manifest(folder),
-            "result": read_result(folder),
-        }
+        summary = site.runs.summarise(folder)
+        # Without a verdict there is no result that this version can read.
+        result = read_result(folder) if summary["verdict"] else None
+        return {"summary": summary, "manifest": read_manifest(folder), "result": result}
 
     return _answer_json(await run_in_threadpool(read))
 
@@ -242,18 +248,24 @@ async def _show_sweep(site: Site, request: Request) -> Response:
 
 
 async def _show_result(site: Site, request: Request) -> Response:
-    path = site.find_run(request) / "result.json"
-    if not path.is_file():
+    path = _find_file(site.find_run(request), "result.json")
+    if path is None:
         raise BadRequest(404, "this run has not been judged")
     return FileResponse(path, media_type="application/json", headers=_NOT_KEPT)
 
 
 async def _show_page(site: Site, request: Request) -> Response:
-    path = site.find_run(request) / "page.json"
-    if not path.is_file() or path.stat().st_size > LARGEST_PAGE_BYTES:
+    path = _find_file(site.find_run(request), "page.json")
+    if path is None or path.stat().st_size > LARGEST_PAGE_BYTES:
         # Not an error: a run that was judged by an older version has none.
         return _answer_json(None)
     return FileResponse(path, media_type="application/json", headers=_NOT_KEPT)
+
+
+def _find_file(folder: Path, name: str) -> Path | None:
+    """A file of a run; None for one that is missing, or a link that leads out of its folder."""
+    path = folder / name
+    return path if path.is_file() and path.resolve().is_relative_to(folder.resolve()) else None
 
 
 async def _show_life(site: Site, request: Request) -> Response:
@@ -271,7 +283,8 @@ async def _show_life(site: Site, request: Request) -> Response:
 
 
 def _table_names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in (folder / "tables").glob("*.parquet"))
+    paths = (folder / "tables").glob("*.parquet")
+    return sorted(path.stem for path in paths if _find_file(folder, f"tables/{path.name}"))
 
 
 async def _list_tables(site: Site, request: Request) -> Response:
@@ -353,10 +366,10 @@ async def _open_tail(site: Site, request: Request) -> Response:
 async def _tail(site: Site, wanted: dict[str, Any]) -> AsyncIterator[dict[str, str]]:
     try:
         async for found in site.tails.follow(wanted):
-            yield {"event": "records", "data": json.dumps(found)}
+            yield {"event": "records", "data": encode_json(found)}
         yield {"event": "over", "data": "{}"}
     except ShoalError as error:
-        yield {"event": "problem", "data": json.dumps({"error": str(error)})}
+        yield {"event": "problem", "data": encode_json({"error": str(error)})}
 
 
 async def _show_trace(site: Site, request: Request) -> Response:
@@ -415,10 +428,13 @@ async def _press(site: Site, _request: Request) -> Response:
 
 async def _read_body(request: Request) -> dict[str, Any]:
     data = b""
-    async for part in request.stream():
-        data += part
-        if len(data) > LARGEST_BODY_BYTES:
-            raise BadRequest(413, "the request body is too large")
+    try:
+        async for part in request.stream():
+            data += part
+            if len(data) > LARGEST_BODY_BYTES:
+                raise BadRequest(413, "the request body is too large")
+    except ClientDisconnect as error:
+        raise BadRequest(400, "the request ended within its body") from error
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -2,11 +2,13 @@
 
 A position is the inode of a file and an offset, as text: a file that was thinned is another file,
 and is read again from its start. Only complete lines are read, at most `CHUNK_BYTES` at a time.
+A longer line is no event, and neither is one whose fields have other types than readers expect.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from shoal.model.events import VERSION
 
@@ -15,6 +17,19 @@ CHUNK_BYTES: Final = 1024 * 1024
 # How much of the end of a file is enough for a minute of ticks.
 TAIL_BYTES: Final = 256 * 1024
 TAIL: Final = "tail"
+# JavaScript has exact integers up to this one.
+_TIME_LIMIT_US: Final = 1 << 53
+# What a field is if it is there; those of `_NEEDED` must be there.
+_TYPES: Final[dict[str, dict[str, type]]] = {
+    "meta": {"details": dict},
+    "tick": dict.fromkeys(("counters", "gauges", "histograms"), dict)
+    | dict.fromkeys(("partitions", "processes"), list),
+    "state": {"object": str, "state": str, "reason": str, "details": dict},
+    "fault": {"id": str, "phase": str, "what": str, "target": str},
+    "finding": {"finding": str},
+    "log": {"text": str},
+}
+_NEEDED: Final = ("object", "state", "id", "phase", "what", "finding", "text")
 
 
 class Chunk(NamedTuple):
@@ -69,7 +84,7 @@ def _find_start(position: str, inode: int, size: int) -> int:
     if position == TAIL:
         return max(0, size - TAIL_BYTES)
     of_inode, _, offset = position.partition("-")
-    is_valid = of_inode.isdecimal() and offset.isdecimal() and len(offset) < 20
+    is_valid = all(each.isdecimal() and len(each) < 21 for each in (of_inode, offset))
     if not is_valid or int(of_inode) != inode or int(offset) > size:
         return 0
     return int(offset)
@@ -81,5 +96,45 @@ def parse_event(line: bytes) -> Json | None:
         event = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    is_event = isinstance(event, dict) and isinstance(event.get("kind"), str)
-    return event if is_event and isinstance(event.get("t"), int) else None
+    if not isinstance(event, dict) or not _is_event(event):
+        return None
+    if partitions := event.get("partitions"):
+        event["partitions"] = [each for each in partitions if isinstance(each, dict)]
+    return event
+
+
+def _is_event(event: Json) -> bool:
+    kind, t = event.get("kind"), event.get("t")
+    if not isinstance(kind, str) or type(t) is not int or not 0 <= t < _TIME_LIMIT_US:
+        return False
+    for name, type_ in _TYPES.get(kind, {}).items():
+        if not (isinstance(event[name], type_) if name in event else name not in _NEEDED):
+            return False
+    return kind != "tick" or _has_entries(event)
+
+
+def _has_entries(tick: Json) -> bool:
+    """Whether what a tick contains has the shape that readers expect."""
+    usages = tick.get("processes", [])
+    histograms = tick.get("histograms", {}).values()
+    return all(
+        isinstance(each, dict) and isinstance(each.get("name"), str) for each in usages
+    ) and all(isinstance(each, dict) and _has_buckets(each) for each in histograms)
+
+
+def _has_buckets(histogram: Json) -> bool:
+    buckets = histogram.get("buckets")
+    return isinstance(buckets, dict) and all(
+        key.isdecimal() and isinstance(count, int) for key, count in buckets.items()
+    )
+
+
+def read_lines(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Complete lines and the position behind each, without those longer than `CHUNK_BYTES`."""
+    position, is_middle = file.tell(), False
+    while part := file.readline(CHUNK_BYTES):
+        position += len(part)
+        is_end = part.endswith(b"\n")
+        if is_end and not is_middle:
+            yield part, position
+        is_middle = not is_end

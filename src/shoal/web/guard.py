@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -43,7 +42,7 @@ class Guard:
         await self._app(scope, receive, send_with_headers)
 
     async def _exchange(self, request: RequestFacts, query: bytes, send: Send) -> None:
-        token = parse_qs(query.decode("latin-1"), max_num_fields=2).get("token", [""])[0]
+        token = query.decode("latin-1").partition("&")[0].removeprefix("token=")
         cookie = self._access.exchange(token)
         if cookie is None and not self._access.has_session(request):
             text = "this address was used before; shoal serve has printed another one"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.model.events import FILE_NAME
-from shoal.web.event_files import parse_event
+from shoal.web.event_files import parse_event, read_lines
 
 Json = dict[str, Any]
 RECENT_BYTES: Final = 2 * 1024 * 1024
@@ -56,12 +56,10 @@ class _Overview:
         self._others: list[Json] = []
 
     def read(self, file: Any, size: int) -> None:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
+        for line, end in read_lines(file):
             is_recent = size - self.end < RECENT_BYTES
             is_first = self.end == 0
-            self.end += len(line)
+            self.end = end
             if is_recent or is_first or b'"state"' in line[:_HEAD_BYTES]:
                 self._take(parse_event(line))
             if self.end > size:
@@ -134,7 +132,7 @@ def _find_state(path: Path, partition: str, at_us: int) -> Json | None:
     try:
         with path.open("rb") as file:
             # Most lines are ticks, or about others: they need not be parsed.
-            for line in file:
+            for line, _ in read_lines(file):
                 event = parse_event(line) if wanted in line else None
                 if event and event.get("object") == partition and event["t"] <= at_us:
                     found = event

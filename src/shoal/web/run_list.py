@@ -3,7 +3,6 @@
 A name from a request is compared with the names of the folders; it never becomes part of a path.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -133,7 +132,7 @@ def _summarise(folder: Path, name: str) -> Json:
         "state": run.state,
         "started_us": int(run.started.timestamp() * 1e6),
         "verdict": run.verdict,
-        "sentence": run.sentence,
+        "sentence": run.sentence or run.problem or None,
         "thresholds": run.thresholds,
         "missed": list(run.missed),
         "numbers": read_numbers(folder),
@@ -225,10 +224,6 @@ def count_flow(
 
 def read_manifest(folder: Path) -> Json:
     """What the page shows of `run.json`: never the properties of clusters, which hold passwords."""
-    try:
-        manifest = json.loads((folder / "run.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(manifest, dict):
-        return {}
-    return hide_cluster_properties(manifest)
+    with suppress(LedgerError):
+        return hide_cluster_properties(read_json(folder / "run.json"))
+    return {}

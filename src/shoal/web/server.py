@@ -13,13 +13,12 @@ from starlette.types import ASGIApp
 
 from shoal.model.errors import UsageError
 from shoal.runtime.tasks import log_only, start_thread
-from shoal.web.access import Access
+from shoal.web.access import LARGEST_HEADERS_BYTES, Access
 from shoal.web.app import DEMO_PRESS, Demo, build_app
 from shoal.web.connections import LimitedProtocol
 
 ADDRESS: Final = "127.0.0.1"
 _BACKLOG: Final = 128
-_HEADER_BYTES: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def _make_server(app: ASGIApp) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
+        h11_max_incomplete_event_size=LARGEST_HEADERS_BYTES,
     )
     return uvicorn.Server(config)
 

@@ -9,7 +9,6 @@ Rules:
 """
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.web.event_files import TAIL, read_chunk
+from shoal.web.json_text import encode_json
 from shoal.web.things import Thing, find_thing, find_things
 
 PERIOD_S: Final = 1.0
@@ -94,4 +94,4 @@ def _describe(running: Sequence[Thing]) -> dict[str, Any]:
 
 
 def _encode(event: str, content: dict[str, Any]) -> Message:
-    return {"event": event, "data": json.dumps(content, separators=(",", ":"))}
+    return {"event": event, "data": encode_json(content)}

@@ -103,14 +103,14 @@ def has_ended(path: Path) -> bool:
 
 def _event_files(runs_dir: Path) -> Iterator[tuple[str, Path]]:
     for folder in (runs_dir, *list_sweep_folders(runs_dir)) if runs_dir.is_dir() else ():
-        for path in folder.glob(f"*/{FILE_NAME}"):
+        for path in filter(Path.is_file, folder.glob(f"*/{FILE_NAME}")):
             name = path.parent.relative_to(runs_dir).as_posix()
             yield f"run:{name}", path
             for part in PARTS:
                 if (of_part := path.parent / part / FILE_NAME).is_file():
                     yield f"run:{name}/{part}", of_part
     state = state_dir()
-    for path in (state / "mirrors").glob(f"*/{FILE_NAME}"):
+    for path in filter(Path.is_file, (state / "mirrors").glob(f"*/{FILE_NAME}")):
         yield f"mirror:{path.parent.name}", path
     for entry in (*(state / "clusters").glob("*.json"), *(state / "nodes").glob("*.json")):
         try:

@@ -25,6 +25,7 @@ from shoal.lite.base.spec import BrokerSpec, ControllerSpec, check_advertised
 from shoal.lite.nodes.broker import run_broker
 from shoal.lite.nodes.controller import run_controller
 from shoal.model.errors import SystemFailure, UsageError
+from shoal.runtime.os_errors import describe_os_error
 
 _NAMES = ("id", "dir", "listen", "advertise", "controllers", "cluster-id")
 _MAX_PORT = 65535
@@ -161,7 +162,8 @@ def _run(node: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(until_ended())
     except OSError as error:
-        raise SystemFailure(f"the node stopped: {error}") from error
+        found = describe_os_error(error)
+        raise SystemFailure(f"the node stopped: {found.message}", remedy=found.remedy) from error
     console.say("stopped")
 
 

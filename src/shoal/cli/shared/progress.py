@@ -4,6 +4,8 @@ On a terminal the view is redrawn in place; elsewhere it is one line every few s
 log file shows it too. `--quiet` shows nothing.
 """
 
+import errno
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ from rich.text import Text
 
 from shoal.cli.shared import console
 from shoal.model.units import format_us
+from shoal.runtime.os_errors import describe_os_error
 from shoal.telemetry.definitions import LATENCY_BOUNDS_US
 
 if TYPE_CHECKING:
@@ -198,8 +201,19 @@ def show_reports(
         yield ReportView(live, format_report, counted)
 
 
+def make_runs_dir(runs_dir: Path) -> None:
+    """Create the folder of runs: before anything starts that would only find out at its end."""
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise describe_os_error(error) from error
+    if not os.access(runs_dir, os.W_OK | os.X_OK):
+        raise describe_os_error(OSError(errno.EACCES, "", str(runs_dir)))
+
+
 def new_run_dir(runs_dir: Path, name: str) -> Path:
     """A new folder, named by the time; with a number if that folder exists."""
+    make_runs_dir(runs_dir)
     stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
     candidates = (runs_dir / (f"{stem}-{n}" if n else stem) for n in range(1000))
     return next(path for path in candidates if not path.exists())

@@ -7,6 +7,7 @@ import { Demo } from "./demo.js";
 import { Home } from "./home.js";
 import { Life } from "./life.js";
 import { Mirror } from "./mirror.js";
+import { Guarded } from "./parts.js";
 import { Report, readReport } from "./report.js";
 import { parseAddress } from "./router.js";
 import { Run } from "./run.js";
@@ -24,8 +25,8 @@ function App() {
   }, []);
   const Place = Object.hasOwn(PLACES, address.place) ? PLACES[address.place] : null;
   useEffect(() => { document.title = address.name ? `${address.name} – Shoal` : "Shoal"; }, [address.place, address.name]);
-  return Place ? html`<${Place} key=${address.place + address.name} address=${address} />` : html`<main><h1>No such page</h1><p><a href="#/">All runs</a></p></main>`;
+  return Place ? html`<${Guarded} key=${address.place + address.name} name=${address.name}><${Place} address=${address} /><//>` : html`<main><h1>No such page</h1><p><a href="#/">All runs</a></p></main>`;
 }
 
 const report = readReport();
-render(report ? html`<${Report} content=${report} />` : html`<${App} />`, document.getElementById("app"));
+render(report ? html`<${Guarded}><${Report} content=${report} /><//>` : html`<${App} />`, document.getElementById("app"));

@@ -5,9 +5,9 @@ import { chooseTime } from "./choices.js";
 import { formatBytes, formatCount, plural } from "./format.js";
 import { stateColor, stateRows, electionTimes, usageSeries } from "./model.js";
 import { activeFaults, describeThing, kindOf } from "./now.js";
-import { Notes, Problem } from "./parts.js";
+import { Notes, Problem, WayBack } from "./parts.js";
 import { replaceQuery } from "./router.js";
-import { rates } from "./series.js";
+import { rates, sortByTime } from "./series.js";
 import { ClusterTrace } from "./stories.js";
 import { LiveTail } from "./tail.js";
 import { ActionButton, DataAge, PAGE_ROWS, compareNames, currentStates, useActions, useThing } from "./things.js";
@@ -19,12 +19,12 @@ export function Cluster({ address }) {
   const state = useThing(id);
   const mayAct = useActions() && state.isAlive;
   const set = (changes) => replaceQuery(address, changes);
-  if (!state.thing) return html`<main><p><a href="#/">All runs</a></p><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
+  if (!state.thing) return html`<main><${WayBack} name=${address.name} /><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
   const { log } = state;
   const partitions = readPartitions(log);
   const window = timeWindow(log, address.query);
   return html`<main>
-    <p><a href="#/">All runs</a></p>
+    <${WayBack} name=${address.name} />
     <h1><span class="kind">${kindOf(state.thing)}</span> ${state.thing.name}</h1>
     <p class="quiet">${describeAddress(state.thing.details)}</p>
     <p class="sentence big">${describeThing(state.thing, log)}</p>
@@ -121,13 +121,14 @@ function ClusterTracks({ log, window, query, set }) {
   const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const shared = { range, onZoom: zoom, spans: [] };
   const inRange = (t) => t >= range[0] && t <= range[1];
-  const times = log.ticks.map((tick) => tick.t / 1e6);
+  const ticks = sortByTime(log.ticks);
+  const times = ticks.map((tick) => tick.t / 1e6);
   const perSecond = (value) => `${formatCount(value)}/s`;
   const logs = { run: log };
   const usage = usageSeries(logs);
   return html`<section aria-labelledby="time"><h2 id="time">Over time</h2>
     <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${window.isChosen ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
-    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(log.ticks, "records_in")]} />
+    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(ticks, "records_in")]} />
     <${StateTrack} rows=${stateRows(logs, whole[1])} elections=${electionTimes(logs)} shared=${shared} isLast=${!usage.names.length} />
     <${UsageTracks} usage=${usage} shared=${shared} inRange=${inRange} /></section>`;
 }
@@ -138,7 +139,7 @@ function Partitions({ rows, query, set }) {
   const shown = rows.filter((row) => `${row.name} ${row.problem}`.toLowerCase().includes(text));
   const troubled = rows.filter((row) => row.problem).length;
   return html`<section aria-labelledby="partitions"><h2 id="partitions">Partitions</h2>
-    ${rows.length ? html`<p>${troubled ? `${formatCount(troubled)} of ${plural(rows.length, "partition")} lack a leader or a replica in sync.` : `All ${plural(rows.length, "partition")} have a leader and all replicas in sync.`}</p>` : html`<p class="quiet">There is no topic yet.</p>`}
+    ${rows.length ? html`<p>${troubled ? `${formatCount(troubled)} of ${plural(rows.length, "partition")} ${troubled === 1 ? "lacks" : "lack"} a leader or a replica in sync.` : rows.length === 1 ? "The one partition has a leader and all replicas in sync." : `All ${plural(rows.length, "partition")} have a leader and all replicas in sync.`}</p>` : html`<p class="quiet">There is no topic yet.</p>`}
     ${rows.length > 8 ? html`<p class="filter"><label>Filter <input type="search" value=${query.filter || ""} placeholder="topic or problem" onInput=${(event) => set({ filter: event.target.value })} /></label></p>` : null}
     ${rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="table: partitions"><table>
       <thead><tr>${["partition", "leader", "epoch", "replicas", "in sync (ISR)", "eligible (ELR)", ""].map((name) => html`<th scope="col">${name || html`<span class="hidden">problem</span>`}</th>`)}</tr></thead>

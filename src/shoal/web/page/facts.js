@@ -1,7 +1,7 @@
 // The numbers of a judged run: tiles, and a table for everything that the definitions name.
 
 import { html } from "./vendor.js";
-import { formatBrief, formatBytes, formatCount, formatRate, formatRatio, formatShare, formatUs, plural } from "./format.js";
+import { formatBrief, formatBytes, formatCount, formatLinks, formatRate, formatRatio, formatShare, formatUs, plural } from "./format.js";
 import { FactTable, Verdict } from "./parts.js";
 import { isPartOf, isRowOf } from "./stages.js";
 
@@ -171,7 +171,7 @@ function faultRow(window, fault, start) {
   const time = (value, otherwise) => (value === null ? otherwise : formatUs(value));
   const seconds = (us) => `${(us / 1e6 - start).toFixed(1)} s`;
   return [
-    `${fault.fault} ${fault.name}`, String(fault.target).replaceAll("<->", " ↔ ").replaceAll("->", " → "),
+    `${fault.fault} ${fault.name}`, formatLinks(fault.target),
     fault.ended_us === null ? `from ${seconds(fault.began_us)}` : `${seconds(fault.began_us)} to ${seconds(fault.ended_us)}`,
     time(window.time_to_detect_us, "not felt"), time(window.time_to_recover_us, isFelt ? "never" : ""), time(window.time_to_drain_us, ""), ...cells,
   ];

@@ -39,6 +39,11 @@ export function formatBrief(us) {
   return `${value < 10 ? Number(value.toFixed(1)) : Math.round(value)} ${unit}`;
 }
 
+// The links of a fault, with arrows that no line begins with.
+export function formatLinks(text) {
+  return String(text).replaceAll("<->", "\u00a0↔ ").replaceAll("->", "\u00a0→ ");
+}
+
 export function formatRatio(value) {
   return value === null || value === undefined ? "unknowable" : Number(value.toPrecision(6)).toString();
 }
@@ -58,12 +63,16 @@ export function formatAge(seconds) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
+// The last moment that a date can have.
+const LAST_US = 8.64e18;
+
 export function formatTime(us) {
-  return us ? new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19) : UNKNOWN;
+  return us && Math.abs(us) <= LAST_US ? new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19) : UNKNOWN;
 }
 
 // The time of day with microseconds, as reports write it.
 export function formatClock(us) {
+  if (!(Math.abs(us) <= LAST_US)) return UNKNOWN;
   const fraction = String(Math.floor(us % 1e6)).padStart(6, "0");
   return `${new Date(us / 1000).toISOString().slice(11, 19)}.${fraction}`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor.js";
 import { getJson, postJson } from "./api.js";
-import { NowCards, useNow } from "./now.js";
+import { Disconnected, NowCards, useNow } from "./now.js";
 import { Problem } from "./parts.js";
 import { Verdicts } from "./runs.js";
 
@@ -24,6 +24,7 @@ export function Home({ address }) {
   return html`<main>
     <h1>Shoal</h1>
     ${problem ? html`<${Problem} text=${problem} />` : null}
+    ${isEmpty && now.isConnected === false ? html`<${Disconnected} />` : null}
     ${isEmpty ? html`<${Empty} starts=${starts} folder=${list.folder} level="h2" />` : html`
       <section aria-labelledby="now"><h2 id="now">Now</h2><${NowCards} state=${now} /></section>
       <section aria-labelledby="verdicts"><h2 id="verdicts">Verdicts</h2>

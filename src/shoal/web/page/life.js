@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor.js";
 import { getJson } from "./api.js";
-import { formatClock, formatCount, formatUs } from "./format.js";
+import { formatClock, formatCount, formatLinks, formatUs } from "./format.js";
 import { checkMessage } from "./choices.js";
 import { faultBands, findLastSeen, lifeEvents, lifeLanes, lifeRange, neighbourWays, placeEvents, placeLabels } from "./lifemodel.js";
 import { DataTable, Notes, Problem } from "./parts.js";
@@ -31,7 +31,7 @@ export function Life({ address }) {
     ${notes.length ? html`<${Notes} notes=${[`${notes.join(" ")} Follow a message from the findings of a run.`]} />` : html`<p class="quiet">topic ${topic}, producer ${producer}</p>`}
     ${problem ? html`<${Problem} text=${problem} />` : null}
     ${!life && !problem && !notes.length ? html`<p class="quiet" role="status">Reading the ledgers…</p>` : null}
-    ${life ? html`<p class="sentence big">${life.sentence}</p><${SwimLanes} life=${life} /><${LifeTable} life=${life} /><${Neighbours} life=${life} address=${address} />` : null}
+    ${life ? html`<p class="sentence big">${formatLinks(life.sentence)}</p><${SwimLanes} life=${life} /><${LifeTable} life=${life} /><${Neighbours} life=${life} address=${address} />` : null}
   </main>`;
 }
 
@@ -49,7 +49,7 @@ function SwimLanes({ life }) {
   const label = `${life.sentence} ${lost ? `Not seen after: ${laneName(lanes, lost.after)}.` : ""}`;
   return html`<figure class="life"><svg viewBox="0 0 ${LIFE_WIDTH} ${height}" role="img" aria-label=${label}>
     <clipPath id="life-plot"><rect x=${left - 8} y="0" width=${right - left + 16} height=${height} /></clipPath>
-    ${faultBands(life, range).map((band, place) => html`<rect class="fault" x=${x(band.from)} y="0" width=${Math.max(2, x(band.to) - x(band.from))} height=${height} /><text class="small" x=${Math.min(x(band.from) + 4, right - 90)} y=${13 + 13 * place}>${band.text}</text>`)}
+    ${faultBands(life, range).map((band, place) => html`<rect class="fault" x=${x(band.from)} y="0" width=${Math.max(2, x(band.to) - x(band.from))} height=${height} /><text class="small" x=${Math.min(x(band.from) + 4, right - 90)} y=${13 + 13 * place}>${formatLinks(band.text)}</text>`)}
     ${lanes.map((lane) => html`<line class="grid" x1=${left - 8} x2=${right + 8} y1=${y(lane.id)} y2=${y(lane.id)} /><text x="0" y=${y(lane.id) + (lane.note ? -2 : 4)}>${lane.name}</text><text class="small" x="0" y=${y(lane.id) + 13}>${shortenNote(lane.note)}</text>`)}
     <g clip-path="url(#life-plot)">${neighbourWays(life, lanes).map((way) => html`<${NeighbourWay} way=${way} x=${x} y=${y} />`)}</g>
     ${placed.filter((event) => byId.has(event.from)).map((event) => html`<line class="path" x1=${byId.get(event.from).x} y1=${y(byId.get(event.from).lane)} x2=${event.x} y2=${y(event.lane)} />`)}
@@ -94,7 +94,7 @@ function LifeTable({ life }) {
   const start = life.intended_us ?? life.sent_us;
   const lanes = lifeLanes(life);
   const rows = lifeEvents(life).map((event) => [event.lane.startsWith("group ") ? event.lane : laneName(lanes, event.lane), event.what, event.t === null ? "not recorded" : formatClock(event.t), event.t === null || start === null ? "–" : formatUs(event.t - start)]);
-  const faults = life.faults.map((fault) => [fault.name, fault.target, fault.began_us ? formatClock(fault.began_us) : "–"].filter(Boolean).join(" "));
+  const faults = life.faults.map((fault) => [fault.name, formatLinks(fault.target), fault.began_us ? formatClock(fault.began_us) : "–"].filter(Boolean).join(" "));
   return html`<${DataTable} caption="events of this message" columns=${["where", "what", "time (UTC)", "after it was due"]} rows=${rows} />
     ${faults.length ? html`<p>Faults at that time: ${faults.join("; ")}.</p>` : null}`;
 }

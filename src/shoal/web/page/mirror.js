@@ -6,9 +6,9 @@ import { Track } from "./charts.js";
 import { chooseTime } from "./choices.js";
 import { formatAge, formatClock, formatCount, formatRate, formatUs, plural } from "./format.js";
 import { describeThing } from "./now.js";
-import { DataTable, Notes, Problem } from "./parts.js";
+import { DataTable, Notes, Problem, WayBack } from "./parts.js";
 import { buildAddress, replaceQuery } from "./router.js";
-import { rates } from "./series.js";
+import { rates, sortByTime } from "./series.js";
 import { ActionButton, DataAge, PAGE_ROWS, compareNames, useActions, useThing } from "./things.js";
 import { SidesView } from "./sides.js";
 
@@ -21,13 +21,13 @@ export function Mirror({ address }) {
   const proof = useProof(id);
   const mayAct = useActions();
   const set = (changes) => replaceQuery(address, changes);
-  if (!state.thing) return html`<main><p><a href="#/">All runs</a></p><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
+  if (!state.thing) return html`<main><${WayBack} name=${address.name} /><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
   const rows = mergeProof(state.partitions, proof);
   const { details } = state.thing;
   const tick = state.log.ticks[state.log.ticks.length - 1];
   const isPaused = Boolean(tick && tick.gauges.paused);
   return html`<main>
-    <p><a href="#/">All runs</a></p>
+    <${WayBack} name=${address.name} />
     <h1><span class="kind">mirror</span> ${state.thing.name}</h1>
     <p class="quiet">${details.source} → ${details.target}${details.delivery ? `, delivery ${details.delivery}` : ""}</p>
     <p class="sentence big">${describeThing(state.thing, state.log)}</p>
@@ -39,7 +39,7 @@ export function Mirror({ address }) {
     ${address.query.differs ? html`<${SidesView} id=${id} row=${rows.find((row) => row.partition === address.query.differs)} onClose=${() => set({ differs: "" })} />` : null}
     <${PartitionBars} rows=${rows} query=${address.query} set=${set} />
     <${TopicTable} rows=${rows} />
-    <${LagTracks} ticks=${state.log.ticks} query=${address.query} set=${set} />
+    <${LagTracks} ticks=${sortByTime(state.log.ticks)} query=${address.query} set=${set} />
     <${Remarks} logs=${state.log.logs} />
   </main>`;
 }

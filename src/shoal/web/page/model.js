@@ -1,10 +1,11 @@
 // One model of a run for its page, from the stored page data of a finished run or from the events
 // of a running one. Pure. Times are seconds since the Unix epoch.
 
-import { addBuckets, bucketEnd, percentile } from "./series.js";
+import { addBuckets, bucketEnd, percentile, sortByTime } from "./series.js";
 
 const MOST_LANES = 20;
 const LONGEST_GAP_S = 5;
+const MOST_FAULT_ROWS = 12;
 
 // {from, to, times, due, acknowledged, received, latency, never}: rates for each bin.
 export function binsOfPage(bins) {
@@ -35,7 +36,8 @@ export function smoothRates(values, seconds, leastS) {
 
 const NAMES = { due: ["due", "sent"], acknowledged: ["acknowledged"], received: ["received"] };
 
-export function binsOfTicks(ticks) {
+export function binsOfTicks(written) {
+  const ticks = sortByTime(written);
   const pairs = ticks.slice(1).map((tick, place) => [ticks[place], tick]).filter(([before, tick]) => tick.t > before.t);
   const rate = (names) => pairs.map(([before, tick]) => {
     const name = names.find((each) => tick.counters[each] !== undefined && before.counters[each] !== undefined);
@@ -80,6 +82,25 @@ export function faultSpans(resultFaults, events, end, windows) {
     else if (event.phase !== "begin") span.phases.push([event.phase, event.t / 1e6]);
   }
   return [...found.values()].map((span) => ({ ...span, to: span.to ?? end }));
+}
+
+// A row for each fault; if there are many, one for each kind, without when they were detected.
+export function faultRows(faults) {
+  const kindOf = (fault) => fault.what.split(" ")[0];
+  const drawn = (fault) => ({ ...fault, color: "--span-strong", text: fault.what });
+  if (faults.length <= MOST_FAULT_ROWS) return faults.map((fault) => ({ label: kindOf(fault), spans: [drawn(fault)], phases: fault.phases }));
+  const kinds = [...new Set(faults.map(kindOf))].slice(0, MOST_FAULT_ROWS);
+  return kinds.map((kind) => ({ label: kind, spans: faults.filter((fault) => kindOf(fault) === kind).map(drawn) }));
+}
+
+// Of usage the processes that took the most CPU and memory at any time, in their old order.
+export function busiest(usage, most) {
+  const peak = (values) => values.reduce((high, value) => Math.max(high, value ?? 0), 0);
+  const ranks = usage.names.map((_, row) => ({ row, cpu: peak(usage.cpu[row]), memory: peak(usage.memory[row]) }));
+  ranks.sort((a, b) => b.cpu - a.cpu || b.memory - a.memory);
+  const kept = new Set(ranks.slice(0, most).map((each) => each.row));
+  const keep = (rows) => rows.filter((_, row) => kept.has(row));
+  return { ...usage, names: keep(usage.names), cpu: keep(usage.cpu), memory: keep(usage.memory) };
 }
 
 // When a fault was detected and the system recovered, from its begin, and had drained, from its end.

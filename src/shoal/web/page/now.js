@@ -31,11 +31,14 @@ function onMessage(old, kind, content) {
 export function NowCards({ state }) {
   const whole = state.things.filter((thing) => partOf(thing.id) === "run");
   if (state.isConnected === false) {
-    return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. The cards below are old; this page tries again.</p>
-      <${Cards} things=${whole} state=${state} />`;
+    return html`<${Disconnected} /><${Cards} things=${whole} state=${state} />`;
   }
   if (!whole.length) return html`<p class="quiet">Nothing runs now.</p>`;
   return html`<${Cards} things=${whole} state=${state} />`;
+}
+
+export function Disconnected() {
+  return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. What you see is old; this page tries again.</p>`;
 }
 
 function Cards({ things, state }) {

@@ -1,7 +1,8 @@
 // Small parts that several places use.
 
-import { html, useState } from "./vendor.js";
+import { html, useErrorBoundary, useState } from "./vendor.js";
 import { formatCount } from "./format.js";
+import { buildAddress, partOf } from "./router.js";
 
 export function Verdict({ word }) {
   return html`<span class=${`verdict ${word || "none"}`}>${word || "not judged"}</span>`;
@@ -57,9 +58,29 @@ export function Sparkline({ values, label }) {
   </svg>`;
 }
 
+// Where a page belongs: all runs, then the sweep and the run that it is a part of. Names of runs of
+// sweeps are SWEEP/RUN, of parts RUN/PART.
+export function WayBack({ name = "" }) {
+  const above = name.split("/").slice(0, -1);
+  const isPart = partOf(name) !== "run";
+  const links = above.map((word, place) => {
+    const isRun = isPart && place === above.length - 1;
+    return html` › <a href=${isRun ? buildAddress("run", above.join("/")) : buildAddress("sweep", word)}>${word}</a>`;
+  });
+  return html`<p><a href="#/">All runs</a>${links}</p>`;
+}
+
 // What an address chose and this page could not follow.
 export function Notes({ notes }) {
   return notes.map((text) => html`<p class="note" role="status">${text}</p>`);
+}
+
+// What cannot be drawn (data of another shape, a defect here) is said, instead of an empty page.
+export function Guarded({ name, children }) {
+  const [error] = useErrorBoundary((found) => console.error(found));
+  if (!error) return children;
+  return html`<main><p><a href="#/">All runs</a></p><h1>${name || "Shoal"}</h1>
+    <${Problem} text=${`This cannot be shown: ${error.message}. Its files may be damaged or of another version; if shoal audit does not help, it is a defect of this page.`} /></main>`;
 }
 
 export function Problem({ text }) {

@@ -8,7 +8,7 @@ import { FlowDiagram, PercentileCurves, STAGE_NAMES } from "./flow.js";
 import { describeValue, formatCount, formatTime, formatUs, plural } from "./format.js";
 import { binsOfPage, binsOfTicks, curveOfBins } from "./model.js";
 import { Displacement } from "./displacement.js";
-import { DataTable, Notes, Problem, Verdict } from "./parts.js";
+import { DataTable, Notes, Problem, Verdict, WayBack } from "./parts.js";
 import { Player, useReplay } from "./player.js";
 import { cutLog, flowOfLog } from "./replay.js";
 import { buildAddress, partOf, replaceQuery } from "./router.js";
@@ -27,7 +27,7 @@ export function Run({ address }) {
   return html`<main>
     <${WayBack} name=${address.name} />
     <h1>${run.summary.run}</h1>
-    ${problem ? html`<${Problem} text=${problem} />` : null}
+    ${problem ? html`<${Problem} text=${`${problem}: what you see is old`} />` : null}
     ${isConnected === false ? html`<${Problem} text="Disconnected: shoal serve does not answer. What you see is old; this page tries again." />` : null}
     <${PartLinks} name=${address.name} logs=${logs} />
     ${mayAct && run.summary.state === "running" ? html`<p class="actions"><${ActionButton} body=${{ thing: `run:${address.name}`, action: "stop" }} label="Stop" title="stop this run: it drains and is judged" done="It drains and is judged." /></p>` : null}
@@ -39,12 +39,6 @@ export function Run({ address }) {
 function PartLinks({ name, logs }) {
   const parts = [["source", "cluster"], ["target", "cluster"], ["mirror", "mirror"]].filter(([part]) => logs[part] && logs[part].meta);
   return parts.length ? html`<p class="quiet">More about its ${parts.map(([part, place], at) => html`${at ? ", " : ""}<a href=${buildAddress(place, `${name}/${part}`)}>${part}</a>`)}.</p>` : null;
-}
-
-// A run of a sweep is named SWEEP/RUN.
-function WayBack({ name }) {
-  const [sweep, ...rest] = name.split("/");
-  return html`<p><a href="#/">All runs</a>${rest.length ? html` › <a href=${buildAddress("sweep", sweep)}>${sweep}</a>` : null}</p>`;
 }
 
 // Everything about a run, from its data; the page and the report show the same. `link` returns where
@@ -127,7 +121,8 @@ function useRun(name) {
 
 async function load(name, merge) {
   const run = await getJson(`runs/${encodeURIComponent(name)}`);
-  const page = run.result ? await getJson(`runs/${encodeURIComponent(name)}/page`).catch(() => null) : null;
+  const stored = run.result ? await getJson(`runs/${encodeURIComponent(name)}/page`).catch(() => null) : null;
+  const page = stored && stored.groups ? stored : null;
   const positions = {};
   for (const part of PARTS) {
     const id = `run:${name}${part}`;

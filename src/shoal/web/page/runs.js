@@ -21,8 +21,9 @@ export function isOfVerdict(entry, verdict) {
 // One sentence on a sweep: what it varies, how far it came.
 export function describeSweep(sweep) {
   const varied = Object.entries(sweep.parameters).map(([name, values]) => `${name} ${values.join(", ")}`).join(" × ");
+  if (!sweep.planned) return `What it varies is not known; ${plural(sweep.done, "run")} ${sweep.done === 1 ? "is" : "are"} judged.`;
   const done = sweep.done >= sweep.planned ? `all ${plural(sweep.planned, "run")} are judged` : `${formatCount(sweep.done)} of ${plural(sweep.planned, "run")} are judged`;
-  return `${varied || "Varies nothing that is known"}; ${done}.`;
+  return `${varied}; ${done}.`;
 }
 
 export function Verdicts({ list, address, onMore }) {

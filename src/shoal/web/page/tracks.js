@@ -5,7 +5,7 @@ import { html } from "./vendor.js";
 import { Track, paintRows, rowAxis } from "./charts.js";
 import { heatColor, readColor } from "./colors.js";
 import { formatBytes, formatClock, formatCount, formatRate, formatUs } from "./format.js";
-import { electionTimes, faultSpans, laneRows, latencyRange, percentileSeries, smoothRates, stateRows, usageSeries } from "./model.js";
+import { busiest, electionTimes, faultRows, faultSpans, laneRows, latencyRange, percentileSeries, smoothRates, stateRows, usageSeries } from "./model.js";
 import { DataTable } from "./parts.js";
 import { cutBins, cutLogs, cutRows, cutSpans } from "./replay.js";
 import { bucketEnd, bucketStart } from "./series.js";
@@ -59,9 +59,10 @@ export function wholeRange(bins, logs) {
 }
 
 function FaultTrack({ faults, shared }) {
-  const rows = faults.map((fault) => ({ label: fault.what.split(" ")[0], spans: [{ ...fault, color: "--span-strong", text: fault.what }], phases: fault.phases }));
+  const rows = faultRows(faults);
+  const isWhole = rows.length === faults.length;
   const cells = () => faults.map((fault) => [fault.what, formatClock(fault.from * 1e6), formatClock(fault.to * 1e6), fault.phases.map(([phase, t]) => `${phase} ${describePhase(fault, phase, t)}`).join(", ") || "–"]);
-  return html`<${Track} ...${shared} title="Faults; triangles: detected, recovered, drained" height=${24 + 40 * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
+  return html`<${Track} ...${shared} title=${isWhole ? "Faults; triangles: detected, recovered, drained" : `Faults: ${formatCount(faults.length)}, a row for each kind; the table has each, and when it was detected`} height=${24 + (isWhole ? 40 : 24) * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
     <${DataTable} caption="faults" columns=${["fault", "began", "ended", "phases"]} rows=${cells} />`;
 }
 
@@ -173,11 +174,14 @@ export function StateTrack({ rows, elections, shared, isLast }) {
 
 export function UsageTracks({ usage, shared, inRange }) {
   if (!usage.names.length) return html`<p class="quiet">No CPU and memory of processes here.</p>`;
-  const series = (format) => usage.names.map((label, place) => ({ label, color: LINES[place % LINES.length], format }));
+  // More lines would repeat colours.
+  const drawn = busiest(usage, LINES.length);
+  const which = drawn.names.length < usage.names.length ? `the ${drawn.names.length} busiest of ${formatCount(usage.names.length)} processes` : "each process";
+  const series = (format) => drawn.names.map((label, place) => ({ label, color: LINES[place], format }));
   const cores = (value) => `${value.toFixed(2)} cores`;
   const bytes = (u, splits) => splits.map((value) => (value === null ? "" : formatBytes(value)));
   const rows = () => usage.times.flatMap((t, place) => (inRange(t) ? usage.names.map((name, row) => [formatClock(t * 1e6), name, usage.cpu[row][place], usage.memory[row][place]]) : []));
-  return html`<${Track} ...${shared} title="CPU of each process (cores)" height=${130} series=${series(cores)} columns=${[usage.times, ...usage.cpu]} />
-    <${Track} ...${shared} title="Memory of each process" height=${150} series=${series(formatBytes)} columns=${[usage.times, ...usage.memory]} yLabels=${bytes} isLast=${true} />
+  return html`<${Track} ...${shared} title=${`CPU of ${which} (cores)`} height=${130} series=${series(cores)} columns=${[usage.times, ...drawn.cpu]} />
+    <${Track} ...${shared} title=${`Memory of ${which}`} height=${150} series=${series(formatBytes)} columns=${[usage.times, ...drawn.memory]} yLabels=${bytes} isLast=${true} />
     <${DataTable} caption="CPU and memory" columns=${["time (UTC)", "process", "cores", "memory"]} rows=${() => rows().filter(([, , cpu, memory]) => cpu !== null || memory !== null).map(([t, name, cpu, memory]) => [t, name, cpu === null ? "–" : cpu.toFixed(2), formatBytes(memory)])} />`;
 }

@@ -96,6 +96,11 @@ function formatBrief(us) {
   return `${value < 10 ? Number(value.toFixed(1)) : Math.round(value)} ${unit}`;
 }
 
+// The links of a fault, with arrows that no line begins with.
+function formatLinks(text) {
+  return String(text).replaceAll("<->", "\u00a0↔ ").replaceAll("->", "\u00a0→ ");
+}
+
 function formatRatio(value) {
   return value === null || value === undefined ? "unknowable" : Number(value.toPrecision(6)).toString();
 }
@@ -115,12 +120,16 @@ function formatAge(seconds) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
+// The last moment that a date can have.
+const LAST_US = 8.64e18;
+
 function formatTime(us) {
-  return us ? new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19) : UNKNOWN;
+  return us && Math.abs(us) <= LAST_US ? new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19) : UNKNOWN;
 }
 
 // The time of day with microseconds, as reports write it.
 function formatClock(us) {
+  if (!(Math.abs(us) <= LAST_US)) return UNKNOWN;
   const fraction = String(Math.floor(us % 1e6)).padStart(6, "0");
   return `${new Date(us / 1000).toISOString().slice(11, 19)}.${fraction}`;
 }
@@ -175,6 +184,12 @@ function percentile(buckets, percent, never = 0) {
   return "never";
 }
 
+// Ticks in the order of their times, as charts need them: a clock that was set back writes earlier
+// times later. The last one that was written stays the newest for everything else.
+function sortByTime(ticks) {
+  return ticks.every((tick, place) => !place || ticks[place - 1].t <= tick.t) ? ticks : [...ticks].sort((a, b) => a.t - b.t);
+}
+
 // The rate of a counter between successive ticks; null where a tick lacks it or it was reset.
 function rates(ticks, name) {
   return ticks.map((tick, place) => {
@@ -226,6 +241,7 @@ function addEvents(log, events, isStart) {
 
 const MOST_LANES = 20;
 const LONGEST_GAP_S = 5;
+const MOST_FAULT_ROWS = 12;
 
 // {from, to, times, due, acknowledged, received, latency, never}: rates for each bin.
 function binsOfPage(bins) {
@@ -256,7 +272,8 @@ function smoothRates(values, seconds, leastS) {
 
 const NAMES = { due: ["due", "sent"], acknowledged: ["acknowledged"], received: ["received"] };
 
-function binsOfTicks(ticks) {
+function binsOfTicks(written) {
+  const ticks = sortByTime(written);
   const pairs = ticks.slice(1).map((tick, place) => [ticks[place], tick]).filter(([before, tick]) => tick.t > before.t);
   const rate = (names) => pairs.map(([before, tick]) => {
     const name = names.find((each) => tick.counters[each] !== undefined && before.counters[each] !== undefined);
@@ -301,6 +318,25 @@ function faultSpans(resultFaults, events, end, windows) {
     else if (event.phase !== "begin") span.phases.push([event.phase, event.t / 1e6]);
   }
   return [...found.values()].map((span) => ({ ...span, to: span.to ?? end }));
+}
+
+// A row for each fault; if there are many, one for each kind, without when they were detected.
+function faultRows(faults) {
+  const kindOf = (fault) => fault.what.split(" ")[0];
+  const drawn = (fault) => ({ ...fault, color: "--span-strong", text: fault.what });
+  if (faults.length <= MOST_FAULT_ROWS) return faults.map((fault) => ({ label: kindOf(fault), spans: [drawn(fault)], phases: fault.phases }));
+  const kinds = [...new Set(faults.map(kindOf))].slice(0, MOST_FAULT_ROWS);
+  return kinds.map((kind) => ({ label: kind, spans: faults.filter((fault) => kindOf(fault) === kind).map(drawn) }));
+}
+
+// Of usage the processes that took the most CPU and memory at any time, in their old order.
+function busiest(usage, most) {
+  const peak = (values) => values.reduce((high, value) => Math.max(high, value ?? 0), 0);
+  const ranks = usage.names.map((_, row) => ({ row, cpu: peak(usage.cpu[row]), memory: peak(usage.memory[row]) }));
+  ranks.sort((a, b) => b.cpu - a.cpu || b.memory - a.memory);
+  const kept = new Set(ranks.slice(0, most).map((each) => each.row));
+  const keep = (rows) => rows.filter((_, row) => kept.has(row));
+  return { ...usage, names: keep(usage.names), cpu: keep(usage.cpu), memory: keep(usage.memory) };
 }
 
 // When a fault was detected and the system recovered, from its begin, and had drained, from its end.
@@ -521,6 +557,49 @@ function openStream({ isNow = false, positions = {}, onMessage, onState }) {
   };
 }
 
+// router.js
+// The address of the page: "#/run/NAME?from=1&to=2". Everything that a user can choose is in it.
+
+function parseAddress(hash) {
+  const [path, query] = hash.replace(/^#\/?/, "").split("?");
+  const [place, ...rest] = path.split("/");
+  return {
+    place: place || "home",
+    name: decodeName(rest.join("/")),
+    query: Object.fromEntries(new URLSearchParams(query || "")),
+  };
+}
+
+// A name that is not validly encoded is taken as it stands: no run has it, and the page says so.
+function decodeName(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function buildAddress(place, name = "", query = {}) {
+  const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const search = new URLSearchParams(chosen).toString();
+  return `#/${place === "home" ? "" : place}${name ? `/${encodeURIComponent(name)}` : ""}${search ? `?${search}` : ""}`;
+}
+
+// Changes of a filter or a zoom replace the entry in the history; a new place adds one.
+function replaceQuery(address, changes) {
+  const next = buildAddress(address.place, address.name, { ...address.query, ...changes });
+  history.replaceState(null, "", next);
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+const PARTS_OF_RUN = ["source", "target", "mirror"];
+
+// "source" of `run:NAME/source`, "run" of a whole run, which may be one of a sweep: `run:SWEEP/NAME`.
+function partOf(id) {
+  const last = id.slice(id.lastIndexOf("/") + 1);
+  return id.includes("/") && PARTS_OF_RUN.includes(last) ? last : "run";
+}
+
 // parts.js
 // Small parts that several places use.
 
@@ -579,56 +658,33 @@ function Sparkline({ values, label }) {
   </svg>`;
 }
 
+// Where a page belongs: all runs, then the sweep and the run that it is a part of. Names of runs of
+// sweeps are SWEEP/RUN, of parts RUN/PART.
+function WayBack({ name = "" }) {
+  const above = name.split("/").slice(0, -1);
+  const isPart = partOf(name) !== "run";
+  const links = above.map((word, place) => {
+    const isRun = isPart && place === above.length - 1;
+    return html` › <a href=${isRun ? buildAddress("run", above.join("/")) : buildAddress("sweep", word)}>${word}</a>`;
+  });
+  return html`<p><a href="#/">All runs</a>${links}</p>`;
+}
+
 // What an address chose and this page could not follow.
 function Notes({ notes }) {
   return notes.map((text) => html`<p class="note" role="status">${text}</p>`);
 }
 
+// What cannot be drawn (data of another shape, a defect here) is said, instead of an empty page.
+function Guarded({ name, children }) {
+  const [error] = useErrorBoundary((found) => console.error(found));
+  if (!error) return children;
+  return html`<main><p><a href="#/">All runs</a></p><h1>${name || "Shoal"}</h1>
+    <${Problem} text=${`This cannot be shown: ${error.message}. Its files may be damaged or of another version; if shoal audit does not help, it is a defect of this page.`} /></main>`;
+}
+
 function Problem({ text }) {
   return html`<p class="problem" role="alert">${text}</p>`;
-}
-
-// router.js
-// The address of the page: "#/run/NAME?from=1&to=2". Everything that a user can choose is in it.
-
-function parseAddress(hash) {
-  const [path, query] = hash.replace(/^#\/?/, "").split("?");
-  const [place, ...rest] = path.split("/");
-  return {
-    place: place || "home",
-    name: decodeName(rest.join("/")),
-    query: Object.fromEntries(new URLSearchParams(query || "")),
-  };
-}
-
-// A name that is not validly encoded is taken as it stands: no run has it, and the page says so.
-function decodeName(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
-function buildAddress(place, name = "", query = {}) {
-  const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const search = new URLSearchParams(chosen).toString();
-  return `#/${place === "home" ? "" : place}${name ? `/${encodeURIComponent(name)}` : ""}${search ? `?${search}` : ""}`;
-}
-
-// Changes of a filter or a zoom replace the entry in the history; a new place adds one.
-function replaceQuery(address, changes) {
-  const next = buildAddress(address.place, address.name, { ...address.query, ...changes });
-  history.replaceState(null, "", next);
-  window.dispatchEvent(new HashChangeEvent("hashchange"));
-}
-
-const PARTS_OF_RUN = ["source", "target", "mirror"];
-
-// "source" of `run:NAME/source`, "run" of a whole run, which may be one of a sweep: `run:SWEEP/NAME`.
-function partOf(id) {
-  const last = id.slice(id.lastIndexOf("/") + 1);
-  return id.includes("/") && PARTS_OF_RUN.includes(last) ? last : "run";
 }
 
 // now.js
@@ -659,11 +715,14 @@ function onMessage(old, kind, content) {
 function NowCards({ state }) {
   const whole = state.things.filter((thing) => partOf(thing.id) === "run");
   if (state.isConnected === false) {
-    return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. The cards below are old; this page tries again.</p>
-      <${Cards} things=${whole} state=${state} />`;
+    return html`<${Disconnected} /><${Cards} things=${whole} state=${state} />`;
   }
   if (!whole.length) return html`<p class="quiet">Nothing runs now.</p>`;
   return html`<${Cards} things=${whole} state=${state} />`;
+}
+
+function Disconnected() {
+  return html`<p class="problem" role="alert">Disconnected: shoal serve does not answer. What you see is old; this page tries again.</p>`;
 }
 
 function Cards({ things, state }) {
@@ -1531,9 +1590,10 @@ function wholeRange(bins, logs) {
 }
 
 function FaultTrack({ faults, shared }) {
-  const rows = faults.map((fault) => ({ label: fault.what.split(" ")[0], spans: [{ ...fault, color: "--span-strong", text: fault.what }], phases: fault.phases }));
+  const rows = faultRows(faults);
+  const isWhole = rows.length === faults.length;
   const cells = () => faults.map((fault) => [fault.what, formatClock(fault.from * 1e6), formatClock(fault.to * 1e6), fault.phases.map(([phase, t]) => `${phase} ${describePhase(fault, phase, t)}`).join(", ") || "–"]);
-  return html`<${Track} ...${shared} title="Faults; triangles: detected, recovered, drained" height=${24 + 40 * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
+  return html`<${Track} ...${shared} title=${isWhole ? "Faults; triangles: detected, recovered, drained" : `Faults: ${formatCount(faults.length)}, a row for each kind; the table has each, and when it was detected`} height=${24 + (isWhole ? 40 : 24) * rows.length} series=${[]} columns=${[shared.range]} ...${rowAxis(rows)} paint=${(u, ctx) => paintRows(u, ctx, rows)} />
     <${DataTable} caption="faults" columns=${["fault", "began", "ended", "phases"]} rows=${cells} />`;
 }
 
@@ -1645,12 +1705,15 @@ function StateTrack({ rows, elections, shared, isLast }) {
 
 function UsageTracks({ usage, shared, inRange }) {
   if (!usage.names.length) return html`<p class="quiet">No CPU and memory of processes here.</p>`;
-  const series = (format) => usage.names.map((label, place) => ({ label, color: LINES[place % LINES.length], format }));
+  // More lines would repeat colours.
+  const drawn = busiest(usage, LINES.length);
+  const which = drawn.names.length < usage.names.length ? `the ${drawn.names.length} busiest of ${formatCount(usage.names.length)} processes` : "each process";
+  const series = (format) => drawn.names.map((label, place) => ({ label, color: LINES[place], format }));
   const cores = (value) => `${value.toFixed(2)} cores`;
   const bytes = (u, splits) => splits.map((value) => (value === null ? "" : formatBytes(value)));
   const rows = () => usage.times.flatMap((t, place) => (inRange(t) ? usage.names.map((name, row) => [formatClock(t * 1e6), name, usage.cpu[row][place], usage.memory[row][place]]) : []));
-  return html`<${Track} ...${shared} title="CPU of each process (cores)" height=${130} series=${series(cores)} columns=${[usage.times, ...usage.cpu]} />
-    <${Track} ...${shared} title="Memory of each process" height=${150} series=${series(formatBytes)} columns=${[usage.times, ...usage.memory]} yLabels=${bytes} isLast=${true} />
+  return html`<${Track} ...${shared} title=${`CPU of ${which} (cores)`} height=${130} series=${series(cores)} columns=${[usage.times, ...drawn.cpu]} />
+    <${Track} ...${shared} title=${`Memory of ${which}`} height=${150} series=${series(formatBytes)} columns=${[usage.times, ...drawn.memory]} yLabels=${bytes} isLast=${true} />
     <${DataTable} caption="CPU and memory" columns=${["time (UTC)", "process", "cores", "memory"]} rows=${() => rows().filter(([, , cpu, memory]) => cpu !== null || memory !== null).map(([t, name, cpu, memory]) => [t, name, cpu === null ? "–" : cpu.toFixed(2), formatBytes(memory)])} />`;
 }
 
@@ -1663,12 +1726,12 @@ function Cluster({ address }) {
   const state = useThing(id);
   const mayAct = useActions() && state.isAlive;
   const set = (changes) => replaceQuery(address, changes);
-  if (!state.thing) return html`<main><p><a href="#/">All runs</a></p><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
+  if (!state.thing) return html`<main><${WayBack} name=${address.name} /><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
   const { log } = state;
   const partitions = readPartitions(log);
   const window = timeWindow(log, address.query);
   return html`<main>
-    <p><a href="#/">All runs</a></p>
+    <${WayBack} name=${address.name} />
     <h1><span class="kind">${kindOf(state.thing)}</span> ${state.thing.name}</h1>
     <p class="quiet">${describeAddress(state.thing.details)}</p>
     <p class="sentence big">${describeThing(state.thing, log)}</p>
@@ -1765,13 +1828,14 @@ function ClusterTracks({ log, window, query, set }) {
   const zoom = (from, to) => set(from === undefined ? { from: "", to: "" } : { from: Math.max(0, from - whole[0]).toFixed(2), to: (to - whole[0]).toFixed(2) });
   const shared = { range, onZoom: zoom, spans: [] };
   const inRange = (t) => t >= range[0] && t <= range[1];
-  const times = log.ticks.map((tick) => tick.t / 1e6);
+  const ticks = sortByTime(log.ticks);
+  const times = ticks.map((tick) => tick.t / 1e6);
   const perSecond = (value) => `${formatCount(value)}/s`;
   const logs = { run: log };
   const usage = usageSeries(logs);
   return html`<section aria-labelledby="time"><h2 id="time">Over time</h2>
     <p class="quiet">Drag over a chart to choose a time; the order of events below shows the same.${window.isChosen ? html` <button type="button" onClick=${() => zoom()}>Show everything</button>` : null}</p>
-    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(log.ticks, "records_in")]} />
+    <${Track} ...${shared} title="Records per second that producers append" height=${130} series=${[{ label: "records", color: "--c0", format: perSecond }]} columns=${[times, rates(ticks, "records_in")]} />
     <${StateTrack} rows=${stateRows(logs, whole[1])} elections=${electionTimes(logs)} shared=${shared} isLast=${!usage.names.length} />
     <${UsageTracks} usage=${usage} shared=${shared} inRange=${inRange} /></section>`;
 }
@@ -1782,7 +1846,7 @@ function Partitions({ rows, query, set }) {
   const shown = rows.filter((row) => `${row.name} ${row.problem}`.toLowerCase().includes(text));
   const troubled = rows.filter((row) => row.problem).length;
   return html`<section aria-labelledby="partitions"><h2 id="partitions">Partitions</h2>
-    ${rows.length ? html`<p>${troubled ? `${formatCount(troubled)} of ${plural(rows.length, "partition")} lack a leader or a replica in sync.` : `All ${plural(rows.length, "partition")} have a leader and all replicas in sync.`}</p>` : html`<p class="quiet">There is no topic yet.</p>`}
+    ${rows.length ? html`<p>${troubled ? `${formatCount(troubled)} of ${plural(rows.length, "partition")} ${troubled === 1 ? "lacks" : "lack"} a leader or a replica in sync.` : rows.length === 1 ? "The one partition has a leader and all replicas in sync." : `All ${plural(rows.length, "partition")} have a leader and all replicas in sync.`}</p>` : html`<p class="quiet">There is no topic yet.</p>`}
     ${rows.length > 8 ? html`<p class="filter"><label>Filter <input type="search" value=${query.filter || ""} placeholder="topic or problem" onInput=${(event) => set({ filter: event.target.value })} /></label></p>` : null}
     ${rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="table: partitions"><table>
       <thead><tr>${["partition", "leader", "epoch", "replicas", "in sync (ISR)", "eligible (ELR)", ""].map((name) => html`<th scope="col">${name || html`<span class="hidden">problem</span>`}</th>`)}</tr></thead>
@@ -1960,7 +2024,7 @@ function faultRow(window, fault, start) {
   const time = (value, otherwise) => (value === null ? otherwise : formatUs(value));
   const seconds = (us) => `${(us / 1e6 - start).toFixed(1)} s`;
   return [
-    `${fault.fault} ${fault.name}`, String(fault.target).replaceAll("<->", " ↔ ").replaceAll("->", " → "),
+    `${fault.fault} ${fault.name}`, formatLinks(fault.target),
     fault.ended_us === null ? `from ${seconds(fault.began_us)}` : `${seconds(fault.began_us)} to ${seconds(fault.ended_us)}`,
     time(window.time_to_detect_us, "not felt"), time(window.time_to_recover_us, isFelt ? "never" : ""), time(window.time_to_drain_us, ""), ...cells,
   ];
@@ -2140,8 +2204,9 @@ function isOfVerdict(entry, verdict) {
 // One sentence on a sweep: what it varies, how far it came.
 function describeSweep(sweep) {
   const varied = Object.entries(sweep.parameters).map(([name, values]) => `${name} ${values.join(", ")}`).join(" × ");
+  if (!sweep.planned) return `What it varies is not known; ${plural(sweep.done, "run")} ${sweep.done === 1 ? "is" : "are"} judged.`;
   const done = sweep.done >= sweep.planned ? `all ${plural(sweep.planned, "run")} are judged` : `${formatCount(sweep.done)} of ${plural(sweep.planned, "run")} are judged`;
-  return `${varied || "Varies nothing that is known"}; ${done}.`;
+  return `${varied}; ${done}.`;
 }
 
 function Verdicts({ list, address, onMore }) {
@@ -2219,6 +2284,7 @@ function Home({ address }) {
   return html`<main>
     <h1>Shoal</h1>
     ${problem ? html`<${Problem} text=${problem} />` : null}
+    ${isEmpty && now.isConnected === false ? html`<${Disconnected} />` : null}
     ${isEmpty ? html`<${Empty} starts=${starts} folder=${list.folder} level="h2" />` : html`
       <section aria-labelledby="now"><h2 id="now">Now</h2><${NowCards} state=${now} /></section>
       <section aria-labelledby="verdicts"><h2 id="verdicts">Verdicts</h2>
@@ -2444,7 +2510,7 @@ function Life({ address }) {
     ${notes.length ? html`<${Notes} notes=${[`${notes.join(" ")} Follow a message from the findings of a run.`]} />` : html`<p class="quiet">topic ${topic}, producer ${producer}</p>`}
     ${problem ? html`<${Problem} text=${problem} />` : null}
     ${!life && !problem && !notes.length ? html`<p class="quiet" role="status">Reading the ledgers…</p>` : null}
-    ${life ? html`<p class="sentence big">${life.sentence}</p><${SwimLanes} life=${life} /><${LifeTable} life=${life} /><${Neighbours} life=${life} address=${address} />` : null}
+    ${life ? html`<p class="sentence big">${formatLinks(life.sentence)}</p><${SwimLanes} life=${life} /><${LifeTable} life=${life} /><${Neighbours} life=${life} address=${address} />` : null}
   </main>`;
 }
 
@@ -2462,7 +2528,7 @@ function SwimLanes({ life }) {
   const label = `${life.sentence} ${lost ? `Not seen after: ${laneName(lanes, lost.after)}.` : ""}`;
   return html`<figure class="life"><svg viewBox="0 0 ${LIFE_WIDTH} ${height}" role="img" aria-label=${label}>
     <clipPath id="life-plot"><rect x=${left - 8} y="0" width=${right - left + 16} height=${height} /></clipPath>
-    ${faultBands(life, range).map((band, place) => html`<rect class="fault" x=${x(band.from)} y="0" width=${Math.max(2, x(band.to) - x(band.from))} height=${height} /><text class="small" x=${Math.min(x(band.from) + 4, right - 90)} y=${13 + 13 * place}>${band.text}</text>`)}
+    ${faultBands(life, range).map((band, place) => html`<rect class="fault" x=${x(band.from)} y="0" width=${Math.max(2, x(band.to) - x(band.from))} height=${height} /><text class="small" x=${Math.min(x(band.from) + 4, right - 90)} y=${13 + 13 * place}>${formatLinks(band.text)}</text>`)}
     ${lanes.map((lane) => html`<line class="grid" x1=${left - 8} x2=${right + 8} y1=${y(lane.id)} y2=${y(lane.id)} /><text x="0" y=${y(lane.id) + (lane.note ? -2 : 4)}>${lane.name}</text><text class="small" x="0" y=${y(lane.id) + 13}>${shortenNote(lane.note)}</text>`)}
     <g clip-path="url(#life-plot)">${neighbourWays(life, lanes).map((way) => html`<${NeighbourWay} way=${way} x=${x} y=${y} />`)}</g>
     ${placed.filter((event) => byId.has(event.from)).map((event) => html`<line class="path" x1=${byId.get(event.from).x} y1=${y(byId.get(event.from).lane)} x2=${event.x} y2=${y(event.lane)} />`)}
@@ -2507,7 +2573,7 @@ function LifeTable({ life }) {
   const start = life.intended_us ?? life.sent_us;
   const lanes = lifeLanes(life);
   const rows = lifeEvents(life).map((event) => [event.lane.startsWith("group ") ? event.lane : laneName(lanes, event.lane), event.what, event.t === null ? "not recorded" : formatClock(event.t), event.t === null || start === null ? "–" : formatUs(event.t - start)]);
-  const faults = life.faults.map((fault) => [fault.name, fault.target, fault.began_us ? formatClock(fault.began_us) : "–"].filter(Boolean).join(" "));
+  const faults = life.faults.map((fault) => [fault.name, formatLinks(fault.target), fault.began_us ? formatClock(fault.began_us) : "–"].filter(Boolean).join(" "));
   return html`<${DataTable} caption="events of this message" columns=${["where", "what", "time (UTC)", "after it was due"]} rows=${rows} />
     ${faults.length ? html`<p>Faults at that time: ${faults.join("; ")}.</p>` : null}`;
 }
@@ -2581,13 +2647,13 @@ function Mirror({ address }) {
   const proof = useProof(id);
   const mayAct = useActions();
   const set = (changes) => replaceQuery(address, changes);
-  if (!state.thing) return html`<main><p><a href="#/">All runs</a></p><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
+  if (!state.thing) return html`<main><${WayBack} name=${address.name} /><h1>${address.name}</h1>${state.problem ? html`<${Problem} text=${state.problem} />` : html`<p class="quiet">Loading…</p>`}</main>`;
   const rows = mergeProof(state.partitions, proof);
   const { details } = state.thing;
   const tick = state.log.ticks[state.log.ticks.length - 1];
   const isPaused = Boolean(tick && tick.gauges.paused);
   return html`<main>
-    <p><a href="#/">All runs</a></p>
+    <${WayBack} name=${address.name} />
     <h1><span class="kind">mirror</span> ${state.thing.name}</h1>
     <p class="quiet">${details.source} → ${details.target}${details.delivery ? `, delivery ${details.delivery}` : ""}</p>
     <p class="sentence big">${describeThing(state.thing, state.log)}</p>
@@ -2599,7 +2665,7 @@ function Mirror({ address }) {
     ${address.query.differs ? html`<${SidesView} id=${id} row=${rows.find((row) => row.partition === address.query.differs)} onClose=${() => set({ differs: "" })} />` : null}
     <${PartitionBars} rows=${rows} query=${address.query} set=${set} />
     <${TopicTable} rows=${rows} />
-    <${LagTracks} ticks=${state.log.ticks} query=${address.query} set=${set} />
+    <${LagTracks} ticks=${sortByTime(state.log.ticks)} query=${address.query} set=${set} />
     <${Remarks} logs=${state.log.logs} />
   </main>`;
 }
@@ -3037,7 +3103,7 @@ function Run({ address }) {
   return html`<main>
     <${WayBack} name=${address.name} />
     <h1>${run.summary.run}</h1>
-    ${problem ? html`<${Problem} text=${problem} />` : null}
+    ${problem ? html`<${Problem} text=${`${problem}: what you see is old`} />` : null}
     ${isConnected === false ? html`<${Problem} text="Disconnected: shoal serve does not answer. What you see is old; this page tries again." />` : null}
     <${PartLinks} name=${address.name} logs=${logs} />
     ${mayAct && run.summary.state === "running" ? html`<p class="actions"><${ActionButton} body=${{ thing: `run:${address.name}`, action: "stop" }} label="Stop" title="stop this run: it drains and is judged" done="It drains and is judged." /></p>` : null}
@@ -3049,12 +3115,6 @@ function Run({ address }) {
 function PartLinks({ name, logs }) {
   const parts = [["source", "cluster"], ["target", "cluster"], ["mirror", "mirror"]].filter(([part]) => logs[part] && logs[part].meta);
   return parts.length ? html`<p class="quiet">More about its ${parts.map(([part, place], at) => html`${at ? ", " : ""}<a href=${buildAddress(place, `${name}/${part}`)}>${part}</a>`)}.</p>` : null;
-}
-
-// A run of a sweep is named SWEEP/RUN.
-function WayBack({ name }) {
-  const [sweep, ...rest] = name.split("/");
-  return html`<p><a href="#/">All runs</a>${rest.length ? html` › <a href=${buildAddress("sweep", sweep)}>${sweep}</a>` : null}</p>`;
 }
 
 // Everything about a run, from its data; the page and the report show the same. `link` returns where
@@ -3137,7 +3197,8 @@ function useRun(name) {
 
 async function load(name, merge) {
   const run = await getJson(`runs/${encodeURIComponent(name)}`);
-  const page = run.result ? await getJson(`runs/${encodeURIComponent(name)}/page`).catch(() => null) : null;
+  const stored = run.result ? await getJson(`runs/${encodeURIComponent(name)}/page`).catch(() => null) : null;
+  const page = stored && stored.groups ? stored : null;
   const positions = {};
   for (const part of PARTS) {
     const id = `run:${name}${part}`;
@@ -3316,8 +3377,8 @@ function App() {
   }, []);
   const Place = Object.hasOwn(PLACES, address.place) ? PLACES[address.place] : null;
   useEffect(() => { document.title = address.name ? `${address.name} – Shoal` : "Shoal"; }, [address.place, address.name]);
-  return Place ? html`<${Place} key=${address.place + address.name} address=${address} />` : html`<main><h1>No such page</h1><p><a href="#/">All runs</a></p></main>`;
+  return Place ? html`<${Guarded} key=${address.place + address.name} name=${address.name}><${Place} address=${address} /><//>` : html`<main><h1>No such page</h1><p><a href="#/">All runs</a></p></main>`;
 }
 
 const report = readReport();
-render(report ? html`<${Report} content=${report} />` : html`<${App} />`, document.getElementById("app"));
+render(report ? html`<${Guarded}><${Report} content=${report} /><//>` : html`<${App} />`, document.getElementById("app"));
