@@ -144,6 +144,7 @@ class MirrorRunner:
             tp = mirror.partition
             work = self._works[tp] = PartitionWork(mirror)
             mirror.on_copied = self.latencies.on_copied
+            mirror.on_lost = self._watch.report_lost
             mirror.throttle = self._topic_throttles.get(tp.topic, mirror.throttle)
             self._source.add(tp, tp.topic)
             self._target.add(tp, mirror.target.topic)
