@@ -130,11 +130,11 @@ def measure(side: Side) -> Run:
     """Run a side once."""
     pids = list(side.pids())
     _reset_peaks(pids)
-    cpu_before_s = _cpu_s(pids, this_process=side.counts_this_process)
+    cpu_before_s = tree_cpu_s(pids, this_process=side.counts_this_process)
     started = time.perf_counter()
     work = side.run()
     wall_s = time.perf_counter() - started
-    cpu_s = _cpu_s(pids, this_process=side.counts_this_process) - cpu_before_s
+    cpu_s = tree_cpu_s(pids, this_process=side.counts_this_process) - cpu_before_s
     if not isinstance(work, Work):
         work = Work(work, wall_s)
     peak_bytes = work.peak_bytes or sum(_peak_bytes(process) for process in _trees(pids))
@@ -301,7 +301,7 @@ def _trees(pids: Iterable[int]) -> list[psutil.Process]:
     return list(found.values())
 
 
-def _cpu_s(pids: Iterable[int], *, this_process: bool) -> float:
+def tree_cpu_s(pids: Iterable[int], *, this_process: bool) -> float:
     """CPU seconds so far; those of ended children are counted by their parents."""
     total = 0.0
     for process in _trees(pids):

@@ -1,8 +1,9 @@
 """The metrics of real clusters, read over HTTP while brokers are killed and restarted."""
 
+import asyncio
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.error import HTTPError
 
 import pytest
@@ -10,7 +11,10 @@ from confluent_kafka import Consumer, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.lite.cluster import LiteCluster
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.nodes.cluster_metrics import ClusterEndpoint
 from shoal.telemetry.http_port import EndpointSpec
+from shoal.telemetry.samples import Chunk, Families, one
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 PATIENCE_S = 120.0
@@ -117,6 +121,42 @@ def test_a_killed_only_broker_leaves_offline_partitions() -> None:
         cluster.kill(1)
         found = scrape_until(cluster, lambda found: value(found, "shoal_offline_partitions"))
         assert value(found, "shoal_broker_up", broker="1") == 0
+
+
+class _Claimant:
+    """A broker that believes to lead a partition and to coordinate a group."""
+
+    def __init__(self, broker: int, high_watermark: int) -> None:
+        at = ("orders", "0")
+        self.chunks: list[Chunk] = [
+            one("shoal_broker_leaders", 1, str(broker)),
+            one("shoal_partition_high_watermark", high_watermark, *at),
+            one("shoal_group_members", 1, "readers"),
+            one("shoal_group_committed_offset", 5, "readers", *at),
+            one("shoal_group_lag_records", high_watermark - 5, "readers", *at),
+        ]
+
+    async def collect(self, _what: str) -> Iterable[Chunk]:
+        return self.chunks
+
+
+@pytest.mark.parametrize("marks", [(10, 12), (12, 10)])
+def test_no_series_occurs_twice_while_a_leader_changes(marks: tuple[int, int]) -> None:
+    async def no_quorum() -> None:
+        return None
+
+    async def collect() -> Families:
+        brokers = {n: _Claimant(n, mark) for n, mark in enumerate(marks, 1)}
+        return await ClusterEndpoint(
+            EndpointSpec(0), brokers=lambda: brokers, state=ClusterState, quorum=no_quorum
+        ).collect()
+
+    found = asyncio.run(collect())
+    for name, samples in found.items():
+        assert len({tuple(labels) for labels, _ in samples}) == len(samples), name
+    assert found["shoal_partition_high_watermark"] == [(("orders", "0"), 12)]
+    assert found["shoal_group_lag_records"] == [(("readers", "orders", "0"), 7)]
+    assert len(found["shoal_broker_leaders"]) == 2
 
 
 def test_a_bad_node_is_refused() -> None:

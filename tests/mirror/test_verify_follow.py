@@ -18,6 +18,7 @@ from shoal.mirror.proof.comparison import Difference
 from shoal.mirror.proof.files import (
     FILE_NAME,
     RESUME_NAME,
+    VERSION,
     PartitionProof,
     lock_folder,
     read_proof,
@@ -124,7 +125,7 @@ async def test_it_follows_a_copy_and_finds_a_planted_difference(
         "target_offset": 50,
         "what": "the value differs",
     }
-    assert (body["version"], body["mirror"], body["source"]) == (1, "m", both[0].bootstrap)
+    assert (body["version"], body["mirror"], body["source"]) == (VERSION, "m", both[0].bootstrap)
 
 
 async def test_a_restart_continues_and_begins_again_where_a_topic_is_another(

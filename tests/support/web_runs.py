@@ -20,6 +20,7 @@ from shoal.model.result import (
     ThresholdResult,
 )
 from shoal.runtime.processes import ProcessIdentity
+from shoal.web.overview import PROOF_VERSION
 from support.audit.ledgers import clean_run
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><b>bold</b>&amp;{{7*7}}"
@@ -209,7 +210,7 @@ def write_hostile_mirror(folder: Path) -> None:
     difference = {"source_offset": 1, "target_offset": 1, "what": HOSTILE}
     proven = {"source": f"{HOSTILE}-0", "target": HOSTILE, "proven_offset": 1, "source_end": 3}
     proven |= {"at_us": 1, "checksum": "", "unavailable": HOSTILE, "difference": difference}
-    proof = {"version": 1, "mirror": HOSTILE, "source": HOSTILE, "target": HOSTILE}
+    proof = {"version": PROOF_VERSION, "mirror": HOSTILE, "source": HOSTILE, "target": HOSTILE}
     write_json(folder / "proof.json", {**proof, "pid": 1, "at_us": 1, "partitions": [proven]})
 
 

@@ -33,7 +33,7 @@ from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import Role, WorkerSpec
 from shoal.workers.supervision import WorkerPhase, WorkerTimeouts
 from shoal.workers.supervisor import RunState, WorkerSupervisor
-from shoal.workload.record.ledger import create_run
+from shoal.workload.record.ledger import close_run, create_run
 from shoal.workload.specs import (
     ConsumerSpec,
     ProducedTopic,
@@ -134,6 +134,7 @@ class Chaos:
                 assert judge.stdout is not None
                 self.outcome.second = json.loads(judge.stdout.readline() or "{}")
             self.outcome.are_replicas_equal = self._are_replicas_equal()
+        close_run(self._run_dir, "finished")
         self.outcome.first = audit(open_ledger([self._run_dir]))
         return self.outcome
 
@@ -315,7 +316,6 @@ def _description(run: str) -> dict[str, Any]:
         "clusters": {"source": {}},
         "groups": ["consumers"],
         "warm_up_us": 0,
-        "state": "finished",
     }
 
 

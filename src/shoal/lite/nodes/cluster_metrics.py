@@ -3,6 +3,8 @@
 Rules of this file:
 - Cluster-wide series come from one state of the metadata: that of the controller in the
   supervisor, or of the broker that has applied the most records.
+- While a leader or a coordinator changes, two brokers may answer for one partition or group. The
+  larger value counts: offsets only grow, and a page must not name a series twice.
 - A supervisor asks its brokers at each scrape, over the private channel. A broker that does not
   answer in time (paused, ended) is left out, and `shoal_broker_up` is 0.
 - Of single brokers (`shoal broker`), the one with the lowest id among the active ones exposes the
@@ -126,6 +128,9 @@ class ClusterEndpoint:
         for chunks in answered.values():
             merge(families, chunks)
             await asyncio.sleep(0)
+        for name, samples in families.items():
+            families[name] = keep_largest(samples)
+            await asyncio.sleep(0)
         merge(families, _up(brokers, answered))
         merge(families, await self._cluster_wide(families, running))
         correct_lags(families)
@@ -155,6 +160,16 @@ class ClusterEndpoint:
     async def _why_not_ready(self) -> str | None:
         down = [one_id for one_id, each in self._brokers().items() if each is None]
         return f"these brokers do not run: {', '.join(map(str, down))}" if down else None
+
+
+def keep_largest(samples: list[Sample]) -> list[Sample]:
+    """One sample of each series: the largest."""
+    largest: dict[tuple[str, ...], Any] = {}
+    for labels, value in samples:
+        key = tuple(labels)
+        if key not in largest or value > largest[key]:
+            largest[key] = value
+    return samples if len(largest) == len(samples) else [*largest.items()]
 
 
 def _up(brokers: Iterable[int], serving: Collection[int]) -> Iterator[Chunk]:
