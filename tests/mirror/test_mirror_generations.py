@@ -14,7 +14,7 @@ import pytest
 from shoal.client.client import Client
 from shoal.client.errors import KafkaError
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.config import MirrorConfig, TopicRules
+from shoal.mirror.config import CopyRules, MirrorConfig, MirrorLimits, TopicRules
 from shoal.mirror.offsets.checkpoints import CheckpointTopic
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import Translator
@@ -23,11 +23,13 @@ from shoal.model.errors import ConfigError
 from shoal.model.serialised import to_plain
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, encode_batch
+from support.client.topic_reader import read_topic
 from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, values_of
 from support.mirror.runs import Running, running
 
 ON_STOCK = ["at-least-once", "idempotent", "transactional"]
 DELIVERIES = [*ON_STOCK, "compare-and-append"]
+RAW_COPY = CopyRules(depth="raw")
 
 
 def _config(
@@ -111,6 +113,33 @@ async def _check_translation(target: LiteCluster, topic: str, generation_start: 
     assert place.target_offset is not None
     # A transaction's marker may stand before the first record.
     assert 0 <= place.target_offset - generation_start <= 2
+
+
+@pytest.mark.parametrize("delivery", ON_STOCK)
+@pytest.mark.parametrize("is_seen_deleted", [False, True])
+@pytest.mark.quick("False-idempotent", "True-transactional")
+async def test_what_a_deleted_source_topic_had_and_is_not_copied_is_lost(
+    *, source: LiteCluster, target: LiteCluster, delivery: str, is_seen_deleted: bool
+) -> None:
+    topic, count = f"lagging-{delivery}-{is_seen_deleted}", 600
+    limits = MirrorLimits(partition_bytes=300, fetch_bytes=300, max_bytes_per_s=1500, stop_s=0.5)
+    await make_topic(source.bootstrap, topic)
+    fill(source.bootstrap, topic, range(count))
+    config = _config(source, target, topic, delivery, limits=limits, copy=RAW_COPY)
+    async with running(config) as mirror:
+        await mirror.copied(20)
+        await _delete(source, topic)
+        if is_seen_deleted:
+            await mirror.until(lambda status: not status.partitions)
+        await make_topic(source.bootstrap, topic)
+        fill(source.bootstrap, topic, [1000])
+        status = await _caught_up(mirror, 2, 1)
+    (partition,) = status.partitions
+    found = read_topic(target.bootstrap, topic, partitions=1, count=1).partitions[0]
+    copied = len(found) - 1
+    assert found[-1].value == b"1000"
+    assert 0 < status.counts.lost == count - copied
+    assert "the earlier one was copied to its offset" in partition.generation_reason
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

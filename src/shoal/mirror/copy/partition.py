@@ -296,6 +296,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
     parked: ShoalError | None = None
     last_stable_offset: int = -1
     high_watermark: int = -1
+    fetched_end: int = -1  # the last stable offset with the last fetch
     queue: SequencedQueue[Outgoing] = field(init=False)
     queued_bytes: int = 0
     fetched_ms: int = 0  # when the last fetch response arrived
@@ -388,7 +389,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
 
         Returns False if a batch must be read again later.
         """
-        self.last_stable_offset = last_stable_offset
+        self.last_stable_offset = self.fetched_end = last_stable_offset
         self.fetched_ms = now_ms
         take, before = self.intake.take, self.position
         aborted = list(aborted)
@@ -511,6 +512,12 @@ class PartitionCopier(Generic[DeliveryT_co]):
             if self.on_lost is not None:
                 self.on_lost(self.partition, first, count)
             self.counts.lost += count
+
+    def on_source_deleted(self) -> None:
+        """The source topic is gone: what it had, as far as known, and is not copied is lost."""
+        # Without an id the last fetch may have read a new topic of the same name.
+        if self.lineage.source_topic_id is not None:
+            self.report_lost(self.fetched_end, self.fetched_end - self.done)
 
     def read_again(self, offset: int) -> None:
         """Fetch again from an offset; nothing is queued."""
