@@ -170,8 +170,11 @@ class MirrorRunner:
         """
         going = [self._works[tp] for tp in partitions if tp in self._works]
         for work in going:
-            work.released, work.sends_rest = asyncio.Event(), sends_rest
-            if sends_rest:
+            # Another task may wait for its release: the event must be one.
+            is_first = work.released is None
+            work.released = work.released or asyncio.Event()
+            work.sends_rest = sends_rest and (is_first or work.sends_rest)
+            if work.sends_rest:
                 work.mirror.flush()
             else:
                 work.mirror.forget_unsent()
