@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.client.client import Client
+from shoal.client.codes import Code
 from shoal.client.errors import KafkaError
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import CopyRules, MirrorConfig, MirrorLimits, TopicRules
@@ -140,6 +141,39 @@ async def test_what_a_deleted_source_topic_had_and_is_not_copied_is_lost(
     assert found[-1].value == b"1000"
     assert 0 < status.counts.lost == count - copied
     assert "the earlier one was copied to its offset" in partition.generation_reason
+
+
+async def test_what_a_second_process_still_has_of_a_former_topic_is_refused(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    """Its sequences are those of other records, which would be taken for duplicates."""
+    topic, place = "former", TopicPartition("former", 0)
+    await make_topic(source.bootstrap, topic)
+    fill(source.bootstrap, topic, range(100))
+    config = _config(source, target, topic, "idempotent")
+    await mirror_all(config)
+    async with client(target.bootstrap) as one:
+        (before,) = (await CheckpointTopic(one, topic).read()).values()
+    await _delete(source, topic)
+    await make_topic(source.bootstrap, topic)
+    fill(source.bootstrap, topic, range(1000, 1020))
+    await mirror_all(config)
+    async with client(target.bootstrap) as one:
+        (after,) = (await CheckpointTopic(one, topic).read()).values()
+        assert after.identity == before.identity._replace(epoch=before.producer_epoch + 1)
+        assert (after.sequence, after.generation) == (20, 2)
+        for sequence in (100, 120):
+            batch = encode_batch(
+                [Record(0, 0, None, b"late")],
+                producer_id=before.producer_id,
+                producer_epoch=before.producer_epoch,
+                base_sequence=sequence,
+            )
+            result = (await one.produce({place: batch}, acks=-1))[place]
+            assert result.error_code == Code.INVALID_PRODUCER_EPOCH
+    fill(source.bootstrap, topic, range(1020, 1030))
+    await mirror_all(config)
+    assert values_of(target.bootstrap, topic, 130) == _numbers(range(100), range(1000, 1030))
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
