@@ -7,7 +7,7 @@ does not, where a log was not scanned or not scanned in ascending order, and whe
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Bools, Ints, Rows, concat_ints, ints
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, concat_ints, ints
 from shoal.audit.context import AuditContext
 from shoal.audit.parts import PartKind, TaskPart, make_part
 from shoal.audit.read.evidence import offset_of, pack_places
@@ -17,6 +17,8 @@ from shoal.audit.tasks import OffsetCell
 from shoal.model.ledger import COMMITTED, FAILED, OPEN
 
 _COLUMNS = ("topic", "offset", PRODUCER_NUMBER, "lane", "sequence")
+_MESSAGE = (PRODUCER_NUMBER, "topic", "lane", "sequence")
+_FACTOR = np.int64(0x27D4EB2F165667C5)
 
 
 def check_offsets(task: OffsetCell, context: AuditContext) -> list[TaskPart]:
@@ -41,25 +43,62 @@ def check_offsets(task: OffsetCell, context: AuditContext) -> list[TaskPart]:
 
 
 def _is_hidden(task: OffsetCell, rows: Rows, words: Vocabulary) -> Bools:
-    """Which rows belong to aborted or open transactions: readers do not have to receive them."""
-    count = len(rows["offset"])
-    if not task.transactions or not count:
-        return np.zeros(count, dtype=np.bool_)
-    low, high = int(rows["sequence"].min()), int(rows["sequence"].max())
-    columns = (PRODUCER_NUMBER, "topic", "lane", "sequence")
-    within = Within("sequence", ((low, high + 1),))
-    members = read_rows(
-        "transactions", task.transactions, (*columns, "fate"), vocabulary=words, within=within
-    )
-    both = [np.concatenate([rows[name], members[name]]) for name in columns]
-    message = number_rows(both)
-    in_transactions = message[count:]
+    """Which rows belong to aborted or open transactions: readers do not have to receive them.
+
+    Only rows at offsets that a reader jumped over are looked up, because only they matter.
+    """
+    hidden = np.zeros(len(rows["offset"]), dtype=np.bool_)
+    jumped = np.flatnonzero(_is_jumped(task, rows["offset"]))
+    if not task.transactions or not len(jumped):
+        return hidden
+    wanted = {name: rows[name][jumped] for name in _MESSAGE}
+    members = _read_members(task, wanted, words)
+    message = number_rows([np.concatenate([wanted[name], members[name]]) for name in _MESSAGE])
+    in_transactions = message[len(jumped) :]
     ended = in_transactions[members["fate"] != OPEN]
     committed = in_transactions[members["fate"] == COMMITTED]
     aborted = np.setdiff1d(ended, committed)
     still_open = np.setdiff1d(in_transactions, ended)
-    hidden: Bools = np.isin(message[:count], np.concatenate([aborted, still_open]))
+    hidden[jumped] = np.isin(message[: len(jumped)], np.concatenate([aborted, still_open]))
     return hidden
+
+
+def _is_jumped(task: OffsetCell, offsets: Ints) -> Bools:
+    """Which offsets lie in a jump, in any log."""
+    # Jumps overlap: an offset lies in one if more begin at or below it than end there.
+    jumps = [(j.origin + 1, j.landing) for j in task.jumps if j.origin + 1 < j.landing]
+    begins = np.sort(ints([low for low, _ in jumps]))
+    ends = np.sort(ints([high for _, high in jumps]))
+    begun = np.searchsorted(begins, offsets, side="right")
+    found: Bools = begun > np.searchsorted(ends, offsets, side="right")
+    return found
+
+
+def _read_members(task: OffsetCell, wanted: Rows, words: Vocabulary) -> Rows:
+    """Read what transactions say of these messages, and of few others.
+
+    All transactions of the run are read, piece by piece: what is kept does not grow with them.
+    """
+    low, high = int(wanted["sequence"].min()), int(wanted["sequence"].max())
+    within = Within("sequence", ((low, high + 1),))
+    marks = np.unique(_mix(wanted))
+    names = (*_MESSAGE, "fate")
+    kept: dict[str, list[Array]] = {name: [] for name in names}
+    for piece in task.transactions:
+        rows = read_rows("transactions", [piece], names, vocabulary=words, within=within)
+        own = _mix(rows)
+        near = marks[np.minimum(np.searchsorted(marks, own), len(marks) - 1)]
+        for name, column in rows.items():
+            kept[name].append(column[near == own])
+    return {name: np.concatenate(arrays) for name, arrays in kept.items()}
+
+
+def _mix(rows: Rows) -> Ints:
+    """Return a number for each message: the same for the same, rarely the same for others."""
+    mixed = rows["sequence"].astype(np.int64)
+    for name in ("lane", "topic", PRODUCER_NUMBER):
+        mixed = mixed * _FACTOR + rows[name]  # wraps around
+    return mixed
 
 
 def _read(task: OffsetCell, context: AuditContext, words: Vocabulary) -> list[Rows]:
