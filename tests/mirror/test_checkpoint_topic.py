@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,44 @@ async def test_what_moved_is_written_after_an_unexpected_error(
             while (await topic.read())[tp].source_offset < 20:  # noqa: ASYNC110 - only asking tells
                 await asyncio.sleep(0.1)
     assert failed.is_set()
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["writes late", "of an older version"])
+async def test_a_checkpoint_of_a_former_generation_does_not_count(*, is_noticed: bool) -> None:
+    """A process that was stopped meanwhile has not noticed that a topic was created again."""
+    former = replace(_make_moved(1)[ORDERS], generation=2)
+    later = replace(former, source_topic_id="other", source_offset=7, generation=3)
+    async with LiteCluster() as cluster, client(cluster.bootstrap) as one:
+        sleeper, heir = CheckpointTopic(one, "m"), CheckpointTopic(one, "m")
+        await sleeper.create_if_missing()
+        await sleeper.write({ORDERS: former}, {ORDERS: {0: b"former"}})
+        await heir.read()
+        await heir.write({ORDERS: later}, {ORDERS: {0: b"later"}})
+        late = replace(former, source_offset=former.source_offset + 1)
+        if is_noticed:
+            await sleeper.write({ORDERS: late}, {ORDERS: {0: b"late"}})
+            assert sleeper.found == {ORDERS: later}
+        else:
+            for batch in encode_checkpoints({ORDERS: late}):
+                assert (await one.produce({sleeper.partition: batch}, acks=-1))[
+                    sleeper.partition
+                ].is_ok
+        reader = CheckpointTopic(one, "m")
+        assert await reader.read() == {ORDERS: later}
+        assert reader.blocks == {ORDERS: {0: b"later"}}
+        assert await heir.read() == {ORDERS: later}
+
+
+async def test_what_a_process_writes_is_not_read_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LiteCluster() as cluster, client(cluster.bootstrap) as one:
+        topic = CheckpointTopic(one, "m")
+        await topic.create_if_missing()
+        await topic.write(_make_moved(2))
+
+        async def refuse(position: int) -> None:
+            raise AssertionError(f"it reads from {position}")
+
+        monkeypatch.setattr(topic, "_read_from", refuse)
+        await topic.write(_make_moved(3))
+        await topic.write(_make_moved(2))
+        assert topic.found == _make_moved(3) | _make_moved(2)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from shoal.client.client import Client
+from shoal.client.codes import Code
 from shoal.client.errors import KafkaError
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.config import MirrorConfig, TopicRules
+from shoal.mirror.config import CopyRules, MirrorConfig, MirrorLimits, TopicRules
 from shoal.mirror.offsets.checkpoints import CheckpointTopic
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import Translator
@@ -23,11 +24,13 @@ from shoal.model.errors import ConfigError
 from shoal.model.serialised import to_plain
 from shoal.model.topics import TopicPartition
 from shoal.wire.records.records import Record, encode_batch
+from support.client.topic_reader import read_topic
 from support.mirror.copies import client, config_of, fill, make_topic, mirror_all, values_of
 from support.mirror.runs import Running, running
 
 ON_STOCK = ["at-least-once", "idempotent", "transactional"]
 DELIVERIES = [*ON_STOCK, "compare-and-append"]
+RAW_COPY = CopyRules(depth="raw")
 
 
 def _config(
@@ -111,6 +114,66 @@ async def _check_translation(target: LiteCluster, topic: str, generation_start: 
     assert place.target_offset is not None
     # A transaction's marker may stand before the first record.
     assert 0 <= place.target_offset - generation_start <= 2
+
+
+@pytest.mark.parametrize("delivery", ON_STOCK)
+@pytest.mark.parametrize("is_seen_deleted", [False, True])
+@pytest.mark.quick("False-idempotent", "True-transactional")
+async def test_what_a_deleted_source_topic_had_and_is_not_copied_is_lost(
+    *, source: LiteCluster, target: LiteCluster, delivery: str, is_seen_deleted: bool
+) -> None:
+    topic, count = f"lagging-{delivery}-{is_seen_deleted}", 600
+    limits = MirrorLimits(partition_bytes=300, fetch_bytes=300, max_bytes_per_s=1500, stop_s=0.5)
+    await make_topic(source.bootstrap, topic)
+    fill(source.bootstrap, topic, range(count))
+    config = _config(source, target, topic, delivery, limits=limits, copy=RAW_COPY)
+    async with running(config) as mirror:
+        await mirror.copied(20)
+        await _delete(source, topic)
+        if is_seen_deleted:
+            await mirror.until(lambda status: not status.partitions)
+        await make_topic(source.bootstrap, topic)
+        fill(source.bootstrap, topic, [1000])
+        status = await _caught_up(mirror, 2, 1)
+    (partition,) = status.partitions
+    found = read_topic(target.bootstrap, topic, partitions=1, count=1).partitions[0]
+    copied = len(found) - 1
+    assert found[-1].value == b"1000"
+    assert 0 < status.counts.lost == count - copied
+    assert "the earlier one was copied to its offset" in partition.generation_reason
+
+
+async def test_what_a_second_process_still_has_of_a_former_topic_is_refused(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    """Its sequences are those of other records, which would be taken for duplicates."""
+    topic, place = "former", TopicPartition("former", 0)
+    await make_topic(source.bootstrap, topic)
+    fill(source.bootstrap, topic, range(100))
+    config = _config(source, target, topic, "idempotent")
+    await mirror_all(config)
+    async with client(target.bootstrap) as one:
+        (before,) = (await CheckpointTopic(one, topic).read()).values()
+    await _delete(source, topic)
+    await make_topic(source.bootstrap, topic)
+    fill(source.bootstrap, topic, range(1000, 1020))
+    await mirror_all(config)
+    async with client(target.bootstrap) as one:
+        (after,) = (await CheckpointTopic(one, topic).read()).values()
+        assert after.identity == before.identity._replace(epoch=before.producer_epoch + 1)
+        assert (after.sequence, after.generation) == (20, 2)
+        for sequence in (100, 120):
+            batch = encode_batch(
+                [Record(0, 0, None, b"late")],
+                producer_id=before.producer_id,
+                producer_epoch=before.producer_epoch,
+                base_sequence=sequence,
+            )
+            result = (await one.produce({place: batch}, acks=-1))[place]
+            assert result.error_code == Code.INVALID_PRODUCER_EPOCH
+    fill(source.bootstrap, topic, range(1020, 1030))
+    await mirror_all(config)
+    assert values_of(target.bootstrap, topic, 130) == _numbers(range(100), range(1000, 1030))
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

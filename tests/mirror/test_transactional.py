@@ -99,7 +99,7 @@ def test_a_start_is_a_name_or_a_time(start: str, timestamp: int) -> None:
     assert start_timestamp(start) == timestamp
 
 
-@pytest.mark.parametrize("start", ["", "yesterday", "-5", "12:00"])
+@pytest.mark.parametrize("start", ["", "yesterday", "-5", "12:00", str(1 << 63)])
 def test_a_start_that_is_none_is_refused(start: str) -> None:
     with pytest.raises(ConfigError, match="is not a valid --start"):
         start_timestamp(start)

@@ -30,13 +30,8 @@ from shoal.client.errors import ClientError, error_for
 from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.mm2.naming import Naming, is_internal
 from shoal.mirror.mm2.patterns import TOPICS_EXCLUDE, Patterns
-from shoal.mirror.proof.comparison import (
-    ANSWER_S,
-    Difference,
-    Log,
-    PartitionReport,
-    compare_logs,
-)
+from shoal.mirror.proof.comparison import Difference, PartitionReport, compare_logs
+from shoal.mirror.proof.log import ANSWER_S, Log
 from shoal.mirror.routes import Route
 from shoal.mirror.watch.copies import Copy, find_copies
 from shoal.model.errors import UsageError, WireError

@@ -245,6 +245,9 @@ class Delivery:
     def on_dropped(self, first: Outgoing | None) -> None:
         """`first` and all behind it left the queue, to be fetched again; None if none did."""
 
+    def on_fetch_end(self) -> None:
+        """All batches of a fetch response are accepted or gathered."""
+
     def count_lost_below(self, first: int) -> int:
         """Count the offsets that are lost if the source's log now starts at `first`."""
         return max(0, first - self.mirror.position)
@@ -293,6 +296,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
     parked: ShoalError | None = None
     last_stable_offset: int = -1
     high_watermark: int = -1
+    fetched_end: int = -1  # the last stable offset with the last fetch
     queue: SequencedQueue[Outgoing] = field(init=False)
     queued_bytes: int = 0
     fetched_ms: int = 0  # when the last fetch response arrived
@@ -304,6 +308,9 @@ class PartitionCopier(Generic[DeliveryT_co]):
     regressed_to: int = -1  # offset of a batch below acknowledged offsets; -1 if none
     # Called with the newest timestamp of each batch that is at the target.
     on_copied: Callable[[TopicPartition, int], None] | None = None
+    # Called with the source's log start and the number of offsets below it that are lost; it may
+    # raise.
+    on_lost: Callable[[TopicPartition, int, int], None] | None = None
     # Called once with a partition that got a `resume_reason`.
     on_resume_needed: Callable[["PartitionMirror"], None] | None = None
     _damaged_at: int = -1
@@ -382,7 +389,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
 
         Returns False if a batch must be read again later.
         """
-        self.last_stable_offset = last_stable_offset
+        self.last_stable_offset = self.fetched_end = last_stable_offset
         self.fetched_ms = now_ms
         take, before = self.intake.take, self.position
         aborted = list(aborted)
@@ -409,6 +416,7 @@ class PartitionCopier(Generic[DeliveryT_co]):
         self.intake.measure(batches, size_bytes, self.position - before)
         if not self.intake.lingers:
             self.flush()
+        self.delivery.on_fetch_end()
         return True
 
     def _take_front(self, records: memoryview, *, has_aborted: bool) -> tuple[int, int]:
@@ -497,6 +505,23 @@ class PartitionCopier(Generic[DeliveryT_co]):
         self.counts.lost += self.count_lost_below(first)
         self.delivery.on_deleted_below(first)
         self.position = first
+
+    def report_lost(self, first: int, count: int) -> None:
+        """Count and report that the last `count` offsets below `first` are lost, if any are."""
+        if count > 0:
+            if self.on_lost is not None:
+                self.on_lost(self.partition, first, count)
+            self.counts.lost += count
+
+    def on_source_deleted(self) -> None:
+        """The source topic is gone: what it had, as far as known, and is not copied is lost."""
+        # Without an id the last fetch may have read a new topic of the same name.
+        if self.lineage.source_topic_id is not None:
+            self.report_lost(self.fetched_end, self.fetched_end - self.done)
+
+    def read_again(self, offset: int) -> None:
+        """Fetch again from an offset; nothing is queued."""
+        self.position = self.intake.forget(offset)
 
     def _on_damaged_batch(self, offset: int, error: WireError) -> None:
         self.counts.damaged += 1

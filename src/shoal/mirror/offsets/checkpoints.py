@@ -9,8 +9,10 @@ compacted.
 Rules:
 - A checkpoint describes a moment at which everything below it was acknowledged. An old checkpoint
   is as valid as a new one, only further back. So it may be written late, twice, or by a process
-  that was declared dead. With transactional delivery the checkpoint *is* the position: it is
-  written only in the transaction that it describes.
+  that was declared dead. One of an earlier generation is not: it does not count, and a process
+  that finds a later one writes neither its own nor the blocks of its map. With transactional
+  delivery the checkpoint *is* the position: it is written only in the transaction that it
+  describes.
 - Checkpoints are read with read_committed and to the end: a reader waits for open transactions. A
   dead process would block it until its transaction timeout, so a process that may replace the dead
   one aborts that transaction first (`shoal.mirror.run.transaction_session`).
@@ -25,7 +27,8 @@ Rules:
   Format 1 has no generations and is read as the first one; it may lack the fields marked so.
 - Many partitions are written as one batch, compressed by gzip, which every Kafka reads. Segments
   are small, because only closed ones are compacted: a start reads the present state once or twice,
-  and one open segment. Of what it reads it decodes only the last record of each key.
+  and one open segment. Of what it reads it decodes only the last record of each key (and
+  generation).
 """
 
 import asyncio
@@ -55,7 +58,7 @@ from shoal.mirror.offsets.offset_map import (
 from shoal.model.errors import ConfigError
 from shoal.model.serialised import AbsentUpTo, check_version, from_plain, to_plain
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import iter_batches
+from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.records.compression import Codec
 from shoal.wire.records.records import Record, decode_records, encode_batch
 
@@ -70,6 +73,9 @@ BATCH_LIMIT_BYTES: Final = 500_000
 RECORD_EXTRA_BYTES: Final = 30
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+# In the key of a block, and in the value of a checkpoint.
+_BLOCK: Final = b'"block"'
+_GENERATION: Final = re.compile(rb'"generation": ?([0-9]+)')
 # Records below this size in total hardly become shorter.
 _COMPRESS_FROM_BYTES: Final = 1000
 _CONFIGS: Final = {
@@ -272,11 +278,14 @@ class CheckpointTopic:
         tp = self._partition
         if self._position is None:
             self._position = (await self._client.list_offsets({tp: EARLIEST}))[tp].offset
-        latest: dict[bytes | None, Record] = {}
+        latest: dict[tuple[bytes | None, int], Record] = {}
         position = self._position
         while position < end:
             records, position = await self._read_from(position)
-            latest.update((record.key, record) for record in records)
+            for record in records:
+                place = record.key, _find_generation(record)
+                latest.pop(place, None)  # so that they stay in order
+                latest[place] = record
         for record in latest.values():
             self._apply_record(record)
         self._position = position
@@ -302,7 +311,8 @@ class CheckpointTopic:
                 _apply_value(self.blocks.setdefault(tp, {}), int(key["block"]), record.value)
             else:
                 checkpoint = None if record.value is None else _checkpoint(record.value)
-                _apply_value(self.found, tp, checkpoint)
+                if checkpoint is None or not self._is_outdated(tp, checkpoint):
+                    _apply_value(self.found, tp, checkpoint)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"the record at offset {record.offset} of topic {self._partition.topic} "
@@ -335,7 +345,15 @@ class CheckpointTopic:
         checkpoints: Mapping[TopicPartition, Checkpoint],
         blocks: Mapping[TopicPartition, NewBlocks] | None = None,
     ) -> None:
-        """Write checkpoints, after their blocks; returns when they are acknowledged."""
+        """Write checkpoints, after their blocks; returns when they are acknowledged.
+
+        Partitions of which another process has begun a later generation are left out.
+        """
+        if checkpoints:
+            await self._read_new()
+        outdated = {tp for tp, each in checkpoints.items() if self._is_outdated(tp, each)}
+        checkpoints = {tp: each for tp, each in checkpoints.items() if tp not in outdated}
+        blocks = {tp: each for tp, each in (blocks or {}).items() if tp not in outdated}
         for batch in encode_checkpoints(checkpoints, blocks):
             await self._client.with_retries(partial(self._write_once, batch))
         self.remember(checkpoints, blocks)
@@ -345,6 +363,19 @@ class CheckpointTopic:
         result = (await self._client.produce({tp: batch}, acks=-1))[tp]
         if not result.is_ok:
             raise result.error(tp)
+        if result.base_offset == self._position:
+            self._position += Batch(memoryview(batch)).record_count  # not read again
+
+    async def _read_new(self) -> None:
+        """Read what others have written."""
+        async with self._reading:
+            end = partial(self._end, "read_committed")
+            await self._read_to(await self._client.with_retries(end))
+
+    def _is_outdated(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:
+        """Whether a later generation of the copy has begun."""
+        known = self.found.get(tp)
+        return known is not None and checkpoint.generation < known.generation
 
 
 def encode_checkpoints(
@@ -398,6 +429,13 @@ def _apply_value(found: dict[_Key, _Kept], key: _Key, value: _Kept | None) -> No
         found.pop(key, None)
     else:
         found[key] = value
+
+
+def _find_generation(record: Record) -> int:
+    """The generation of a checkpoint, without decoding it."""
+    is_block = _BLOCK in (record.key or b"")
+    found = None if is_block else _GENERATION.search(record.value or b"")
+    return 1 if found is None else int(found[1])
 
 
 def _value(checkpoint: Checkpoint) -> bytes:

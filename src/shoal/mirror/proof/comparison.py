@@ -8,36 +8,23 @@ Rules:
   target must have the append time. A target topic with LogAppendTime sets its own timestamps,
   which are not compared.
 - Offsets need not be equal, only the order. Where one log starts later (retention), records of the
-  other log are skipped up to the first record that both have.
-- Both are read up to a given end, without aborted and control batches. The comparison stops at the
-  first difference. A target that ends early may still be catching up: that is neither a difference
-  nor equality.
-- A log keeps a rolling checksum of its batches that were compared to the end: of their checksums
-  and last offsets, in order.
+  other log are skipped up to the first record that both have. Which one it is may be unknown: then
+  it is that whose first record is in the other log.
+- The comparison stops at the first difference. A target that ends early may still be catching up:
+  that is neither a difference nor equality.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Annotated, Final, NamedTuple
+from operator import itemgetter
+from typing import Annotated
 
-from shoal.client.admin import Resource, ResourceType
-from shoal.client.client import Client
-from shoal.client.codes import Code
-from shoal.client.consume.isolation import AbortedFilter, BatchKind
-from shoal.client.errors import error_for
+from shoal.mirror.proof.alignment import Start, find_start
+from shoal.mirror.proof.log import DamagedBatch, Log
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
-from shoal.wire.errors import CorruptBatch
-from shoal.wire.records.message_sets import read_batches
-from shoal.wire.records.records import Record, decode_records
-
-# How long a partition may take to answer before it counts as not available.
-ANSWER_S: Final = 10.0
-CHECKSUM_BYTES: Final = 8
-CLEANUP: Final = "cleanup.policy"
+from shoal.wire.batch import Batch
+from shoal.wire.records.records import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,126 +56,6 @@ class PartitionReport:
     earlier_generations: Annotated[int, "earlier_generations"] = 0
     difference: Annotated[Difference | None, "difference"] = None
     unavailable: Annotated[str, "unavailable"] = ""  # why it was not compared, or not to the end
-
-
-class Tail(NamedTuple):
-    """The last batch of a log that was compared to its end: its last offset and its CRC."""
-
-    last_offset: Annotated[int, "last_offset"]
-    crc: Annotated[int, "crc"]
-
-
-class DamagedBatch(Exception):
-    """A batch has a wrong CRC."""
-
-    def __init__(self, log: "Log", offset: int) -> None:
-        super().__init__()
-        self.log = log
-        self.offset = offset
-
-
-class Log:
-    """The log of one side, read in order by batch or by record."""
-
-    def __init__(self, client: Client, tp: TopicPartition, first: int, end: int) -> None:
-        self.end = end
-        self._client = client
-        self._tp = tp
-        self._position = first
-        self._batches: deque[Batch] = deque()
-        self._records: deque[Record] = deque()
-        self._opened: Batch | None = None  # whose records are in `_records`
-        self.has_append_times = False
-        self.checksum = ""
-        self.tail: Tail | None = None
-
-    @property
-    def next_offset(self) -> int:
-        """Everything below was compared or skipped."""
-        if self._records:
-            return self._records[0].offset
-        return self._batches[0].base_offset if self._batches else self._position
-
-    def skip_to(self, offset: int) -> None:
-        """Begin no earlier than at this offset; before anything is read."""
-        self._position = max(self._position, offset)
-
-    async def is_compacted(self) -> bool:
-        """Whether the broker may remove records from the middle of this log."""
-        topic = Resource(ResourceType.TOPIC, self._tp.topic)
-        found = await self._client.admin.describe_configs([topic], names=[CLEANUP])
-        entry = found[topic].get(CLEANUP)
-        return entry is not None and "compact" in (entry.value or "")
-
-    async def peek_batch(self) -> Batch | None:
-        """Return the next batch without consuming it; None if some of its records are consumed."""
-        if not self._records:
-            await self._fill()
-        return self._batches[0] if self._batches and not self._records else None
-
-    async def peek_record(self) -> Record | None:
-        """Return the next record without consuming it."""
-        if not self._records:
-            await self._fill()
-        if not self._records and self._batches:
-            self._open(self._batches.popleft(), 0)
-        return self._records[0] if self._records else None
-
-    def drop_batch(self) -> None:
-        self._add_to_checksum(self._batches.popleft())
-
-    def drop_record(self) -> None:
-        self._records.popleft()
-        if not self._records and self._opened is not None:
-            self._add_to_checksum(self._opened)
-
-    def _add_to_checksum(self, batch: Batch) -> None:
-        self.tail = Tail(batch.last_offset, batch.crc)
-        text = f"{self.checksum} {batch.last_offset} {batch.crc}".encode()
-        self.checksum = blake2b(text, digest_size=CHECKSUM_BYTES).hexdigest()
-
-    def _open(self, batch: Batch, first: int) -> None:
-        self._opened = batch
-        self.has_append_times = bool(batch.attributes & TIMESTAMP_TYPE_BIT)
-        self._records.extend(r for r in decode_records(batch) if r.offset >= first)
-
-    async def _fill(self) -> None:
-        while not self._batches and not self._records and self._position < self.end:
-            await self._client.with_retries(self._fetch, timeout_s=ANSWER_S)
-        if self._batches:
-            self._check(self._batches[0])
-
-    def _check(self, batch: Batch) -> None:
-        try:
-            batch.check_crc()
-        except CorruptBatch:
-            raise DamagedBatch(self, batch.base_offset) from None
-
-    async def _fetch(self) -> None:
-        tp, position = self._tp, self._position
-        part = (await self._client.fetch({tp: position}, isolation="read_committed"))[tp]
-        if part.error_code != Code.NONE:
-            raise error_for(
-                part.error_code, topic=tp.topic, partition=tp.partition, offset=position
-            )
-        aborted_filter = AbortedFilter(part.aborted)
-        for batch, _ in read_batches(part.records):
-            standing = aborted_filter.classify(batch)
-            if batch.last_offset < position:
-                continue
-            if batch.base_offset >= self.end:
-                self._position = self.end  # compaction removed what was before it
-                continue
-            self._position = batch.next_offset
-            if standing is BatchKind.DATA and batch.record_count:
-                self._take(batch, position)
-
-    def _take(self, batch: Batch, position: int) -> None:
-        if batch.base_offset < position:  # the log starts inside this batch
-            self._check(batch)
-            self._open(batch, position)
-        else:
-            self._batches.append(batch)
 
 
 async def compare_logs(
@@ -224,29 +91,41 @@ async def _align(
     """Skip records of one side that are before the log start of the other; False if not found."""
     if not any(later):
         return True
-    source_is_later = later[0]
-    ahead, behind = (source, target) if source_is_later else (target, source)
-    first = await ahead.peek_record()
-    if first is None and source_is_later:
+    first, other = await source.peek_record(), await target.peek_record()
+    if first is None and later[0]:
         # The source has deleted all its records: nothing is left to compare.
-        while await target.peek_record() is not None:
-            target.drop_record()
-            report.passed_over += 1
-    if first is None or await behind.peek_record() is None:
+        report.passed_over += await target.skip_all()
         return False
-    while (record := await behind.peek_record()) is not None and not _same(record, first):
-        behind.drop_record()
-        report.passed_over += 1
-        report.source_only += not source_is_later
-    if record is None:
-        side = "target" if source_is_later else "source"
-        offset = first.offset
-        report.difference = Difference(
-            offset if source_is_later else -1,
-            -1 if source_is_later else offset,
-            f"the {side} has no record that equals the first record of the other log",
-        )
-    return record is not None
+    if first is None or other is None:
+        return False
+    places: list[tuple[Start, Log]] = []
+    # The later log is probably the one whose records are younger.
+    pairs = ((source, target), (target, source))
+    for ahead, behind in pairs[:: -1 if other.timestamp > first.timestamp else 1]:
+        place = await find_start(ahead, behind) if later[ahead is target] else None
+        if place is not None:
+            places.append((place, behind))
+            if place.is_whole:
+                break
+    if not places:
+        report.difference = _not_aligned(first, other, is_source_later=later[0])
+        if later[0]:
+            target.read_again(target.end)  # the source's first record may still come
+        return False
+    place, behind = max(places, key=itemgetter(0))
+    behind.read_again(place.offset)
+    report.passed_over += place.before
+    report.source_only += place.before if behind is source else 0
+    return True
+
+
+def _not_aligned(first: Record, other: Record, *, is_source_later: bool) -> Difference:
+    side = "target" if is_source_later else "source"
+    return Difference(
+        first.offset if is_source_later else -1,
+        -1 if is_source_later else other.offset,
+        f"the {side} has no record that equals the first record of the other log",
+    )
 
 
 async def _step(report: PartitionReport, source: Log, target: Log) -> bool:
@@ -297,7 +176,3 @@ def _difference(record: Record, other: Record, *, no_times: bool) -> str | None:
         if getattr(record, name) != getattr(other, name):
             return f"the {name} differs"
     return None
-
-
-def _same(record: Record, other: Record) -> bool:
-    return (record.key, record.value, record.headers) == (other.key, other.value, other.headers)

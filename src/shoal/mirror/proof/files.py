@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
 
-from shoal.mirror.proof.comparison import Difference, Tail
+from shoal.mirror.proof.comparison import Difference
+from shoal.mirror.proof.log import Tail
 from shoal.mirror.status import PartitionStatus
 from shoal.mirror.watch.generations import has_other_id
 from shoal.model.errors import SystemFailure, UsageError

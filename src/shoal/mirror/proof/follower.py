@@ -35,14 +35,7 @@ from shoal.client.errors import ClientError, KafkaError
 from shoal.client.results import EARLIEST, LATEST
 from shoal.client.transport.backoff import Backoff
 from shoal.mirror.mm2.naming import Naming
-from shoal.mirror.proof.comparison import (
-    DamagedBatch,
-    Difference,
-    Log,
-    PartitionReport,
-    Tail,
-    compare_logs,
-)
+from shoal.mirror.proof.comparison import Difference, PartitionReport, compare_logs
 from shoal.mirror.proof.files import (
     FILE_NAME,
     RESUME_NAME,
@@ -53,6 +46,7 @@ from shoal.mirror.proof.files import (
     read_resume,
     write_file,
 )
+from shoal.mirror.proof.log import DamagedBatch, Log, Tail
 from shoal.mirror.routes import Route
 from shoal.mirror.verify import (
     MOST_AT_ONCE,
@@ -427,6 +421,8 @@ class ProofFollower:
         each.tails, each.checksum = (source.tail, target.tail), source.checksum
         if is_aligned:
             each.later = False, False
+        elif is_late:
+            each.later = True, False  # what the target has now is older than the source's first
         if each.difference is not None:
             where = each.difference
             _log.error(

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Final
 
 from shoal.client.client import Client
+from shoal.client.codes import Code
 from shoal.client.errors import ClientError
 from shoal.client.results import LATEST
 from shoal.client.transport.backoff import Backoff
@@ -85,6 +86,8 @@ class Copier:
         self._known_ends: dict[Route, tuple[int, int]] = {}
         self._restarts: set[asyncio.Task[None]] = set()
         self._runner.watch.on_diverged = self._on_diverged
+        # Lost with source topics that were deleted: counted for the next generation too.
+        self._lost: dict[Route, int] = {}
         # Of recreated target topics: below these offsets all records are from this process.
         self._own_ends: dict[TopicPartition, int] = {}
 
@@ -120,7 +123,10 @@ class Copier:
         wanted = set(routes)
         async with self._assigning:
             await self._starts.keep_only(wanted)
-            await self._release([route for route in self._routes if route not in wanted])
+            gone = [route for route in self._routes if route not in wanted]
+            deleted = [route for route in gone if self._is_source_deleted(route)]
+            await self._release([route for route in gone if route not in deleted])
+            await self._release(deleted, is_source_deleted=True)
             await self._release_changed()
             new = [r for r in sorted(wanted) if r not in self._routes]
             await self._starts.start(new, has_others=bool(self._routes))
@@ -205,6 +211,7 @@ class Copier:
             mirror.on_resume_needed = self._on_resume_needed
             ends = self._known_ends.pop(route, (-1, -1))
             mirror.last_stable_offset, mirror.high_watermark = ends
+            mirror.counts.lost = max(mirror.counts.lost, self._lost.pop(route, 0))
         self._routes.update(begun)
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)
         self._runner.add(begun.values())
@@ -313,24 +320,41 @@ class Copier:
         for route in void:
             routes.pop(route, None)
         former = [r for r, mirror in routes.items() if self._runner.has_other_source(mirror)]
-        await self._release(former, sends_rest=True)
+        await self._release(former, is_source_deleted=True)
+
+    def _is_source_deleted(self, route: Route) -> bool:
+        known = self._source.cluster.topics.get(route.source.topic)
+        return known is None or known.error == Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def _find_own_ends(self, routes: Iterable[Route]) -> dict[TopicPartition, int]:
         """Find below which offsets all records of recreated target topics are from this process."""
         mirrors = [self._routes[route] for route in routes if route in self._routes]
         return {each.target: each.own_end for each in mirrors if each.own_end is not None}
 
-    async def _release(self, routes: list[Route], *, sends_rest: bool = False) -> None:
+    async def _release(self, routes: list[Route], *, is_source_deleted: bool = False) -> None:
+        """Stop copying these; what was fetched of topics that are gone is delivered first."""
         if not routes:
             return
         mirrors = await self._runner.release(
             [route.source for route in routes],
-            sends_rest=sends_rest,
-            patience_s=self._config.limits.stop_s if sends_rest else None,
+            sends_rest=is_source_deleted,
+            patience_s=self._config.limits.stop_s if is_source_deleted else None,
         )
+        if is_source_deleted:
+            self._count_lost(mirrors)
         with contextlib.suppress(TimeoutError):
             await self._checkpointer.release(mirrors)
         self._starter.transaction_writers.release(mirrors)
         self._own_ends.update(self._find_own_ends(routes))
         for route in routes:
             self._routes.pop(route, None)
+
+    def _count_lost(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """Report what was not copied of source topics that are gone."""
+        for mirror in mirrors:
+            try:
+                mirror.on_source_deleted()
+            except ShoalError as error:
+                self._runner.fail(error)
+            if mirror.counts.lost:
+                self._lost[Route(mirror.partition, mirror.target)] = mirror.counts.lost

@@ -13,6 +13,9 @@ _BY_CODE: Final[dict[int, str]] = {
     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "allow the mirror's principal to use its transactional.id"
     ),
+    Code.INVALID_PRODUCER_EPOCH: (
+        "run only one mirror with this name: another process copies a topic that was created again"
+    ),
     Code.MESSAGE_TOO_LARGE: _LIMIT,
     Code.RECORD_LIST_TOO_LARGE: _LIMIT,
     Code.INVALID_TIMESTAMP: _TIMES,

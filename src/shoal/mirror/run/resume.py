@@ -16,8 +16,9 @@ Rules:
 - A target that is not empty and not written by this mirror is refused, and so is one that has lost
   records or to which another producer wrote.
 - `shoal.mirror.watch.generations` decides about recreated topics, for every delivery. A new
-  generation keeps the producer and its sequences, so that a second process still only sends
-  duplicates, which the target detects.
+  generation keeps the producer id, with the next epoch and sequences from 0. So a second process
+  that copies the new topic only sends duplicates, which the target detects. One that still has
+  records of the former topic is refused: its sequences would count for other records.
 """
 
 import asyncio
@@ -43,6 +44,7 @@ from shoal.mirror.run.start_position import EarlierCopies, choose_start, start_o
 from shoal.mirror.watch.copies import topic_id
 from shoal.mirror.watch.divergence import truncate_epochs
 from shoal.mirror.watch.generations import (
+    TARGET_CREATED_AGAIN,
     GenerationAction,
     GenerationDecision,
     SourceState,
@@ -382,8 +384,9 @@ class StartFinder:
             came_by=tuple(sorted(self.origins.get(source_topic, ()))),
             # Above the epoch of any process that still writes for the earlier topic.
             mirror_epoch=former.mirror_epoch if former is not None and is_again else 0,
-            generation=former.generation + 1 if former is not None and is_again else 1,
-            generation_reason=decision.reason,
+            # What a process that has not noticed writes later is of a former generation.
+            generation=1 if former is None else former.generation + 1,
+            generation_reason=decision.reason or (TARGET_CREATED_AGAIN if former else ""),
             generation_target_offset=target_offset,
             began_at=source_offset,
             mirror_began_ms=self._earlier.mirror_began_ms or self._created_ms,
@@ -406,11 +409,12 @@ class StartFinder:
             end = checkpoint.target_offset + written
             checkpoint = replace(
                 checkpoint,
-                sequence=sequence_after(checkpoint.sequence, written),
+                producer_epoch=checkpoint.producer_epoch + 1,
+                sequence=0,
                 target_offset=end,
                 generation_target_offset=end,
             )
-            return Start(checkpoint, is_producer_known=is_known)
+            return Start(checkpoint)
         if tp in self.diverged:
             return Start(self._rewind(tp, checkpoint, written), is_producer_known=is_known)
         tail = await self.find_tail(tp, checkpoint, checkpoint.target_offset + written)

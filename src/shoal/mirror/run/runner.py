@@ -144,6 +144,7 @@ class MirrorRunner:
             tp = mirror.partition
             work = self._works[tp] = PartitionWork(mirror)
             mirror.on_copied = self.latencies.on_copied
+            mirror.on_lost = self._watch.report_lost
             mirror.throttle = self._topic_throttles.get(tp.topic, mirror.throttle)
             self._source.add(tp, tp.topic)
             self._target.add(tp, mirror.target.topic)
@@ -169,8 +170,11 @@ class MirrorRunner:
         """
         going = [self._works[tp] for tp in partitions if tp in self._works]
         for work in going:
-            work.released, work.sends_rest = asyncio.Event(), sends_rest
-            if sends_rest:
+            # Another task may wait for its release: the event must be one.
+            is_first = work.released is None
+            work.released = work.released or asyncio.Event()
+            work.sends_rest = sends_rest and (is_first or work.sends_rest)
+            if work.sends_rest:
                 work.mirror.flush()
             else:
                 work.mirror.forget_unsent()

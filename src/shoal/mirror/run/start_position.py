@@ -28,7 +28,7 @@ def start_timestamp(start: str) -> int:
     """Parse `--start` to a timestamp for ListOffsets: ms, `EARLIEST` or `LATEST`."""
     if start in NAMED:
         return NAMED[start]
-    if start.isdecimal():
+    if start.isdecimal() and int(start) < 1 << 63:
         return int(start)
     try:
         moment = datetime.fromisoformat(start)

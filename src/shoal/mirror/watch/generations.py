@@ -247,7 +247,9 @@ def begin_generation(known: Checkpoint, source: SourceState, *, first: int) -> C
         source_epoch=-1,
         source_epochs=(),
         generation=known.generation + 1,
-        generation_reason=SOURCE_CREATED_AGAIN,
+        # Nothing shows what the earlier topic had behind that.
+        generation_reason=f"{SOURCE_CREATED_AGAIN}; the earlier one was copied to its offset "
+        f"{known.source_offset}",
         generation_target_offset=known.target_offset,
         began_at=first,
     )

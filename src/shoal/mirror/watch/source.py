@@ -113,15 +113,19 @@ class SourceWatch:
 
     def _on_records_deleted(self, mirror: PartitionMirror, first: int) -> None:
         lost = mirror.count_lost_below(first)
-        text = (
-            f"{mirror.partition}: the source deleted the offsets from {first - lost} to "
-            f"{first - 1} before they were copied"
-        )
-        if lost and self._fails_on_loss:
-            raise SystemFailure(text, remedy=_KEEP_LONGER)
-        mirror.skip_deleted(first)
         if lost:
-            _log.error("LOST: %s", text)
+            self.report_lost(mirror.partition, first, lost)
+        mirror.skip_deleted(first)
+
+    def report_lost(self, tp: TopicPartition, first: int, count: int) -> None:
+        """Report that the last `count` offsets below the log start are lost, or raise."""
+        text = (
+            f"{tp}: the source deleted the offsets from {first - count} to {first - 1} before they "
+            "were copied"
+        )
+        if self._fails_on_loss:
+            raise SystemFailure(text, remedy=_KEEP_LONGER)
+        _log.error("LOST: %s", text)
 
 
 def _park_diverged(mirror: PartitionMirror, offset: int) -> None:

@@ -12,6 +12,9 @@ Rules:
   them must equal the target's last record. A batch of which the target has the first records only
   is sent without them: the process before may have built other batches of the same records
   (`shoal.mirror.copy.depth`).
+- If the source has deleted some of the records to be skipped, their number is not known: markers
+  and compacted records take offsets too. Then the target's last record is searched in what is left
+  (`shoal.mirror.copy.delivery.tail_search`), and the source is read again from its log start.
 - If that shows while this process runs, nothing of its queue is in flight, and it resumes in the
   same way (`PartitionCopier.resume_reason`). As long as the target has none of the records of a
   batch, or all, retries keep their bytes.
@@ -30,6 +33,7 @@ from typing import ClassVar, TypeAlias
 from shoal.client.produce.sequenced_queue import REMEMBERED_S, BrokerState, Decision, SendPolicy
 from shoal.client.produce.sequencing import ProducerIdentity
 from shoal.mirror.copy.delivery.names import IDEMPOTENT
+from shoal.mirror.copy.delivery.tail_search import TailSearch
 from shoal.mirror.copy.partition import (
     IN_FLIGHT_LIMIT,
     Delivery,
@@ -65,6 +69,7 @@ class IdempotentDelivery(Delivery):
     tail: Batch | None = None  # the target's last existing batch, as stored
     is_known_at_start: bool = False  # whether the target's leader has state of this producer
     producer_expiration_ms: int = 0  # of the target; 0 if unknown
+    _search: TailSearch | None = None  # while the number of records to be skipped is unknown
     # The last sequence of the target, if it is at the end of a batch that is not acknowledged.
     _fitting: int | None = None
 
@@ -91,6 +96,10 @@ class IdempotentDelivery(Delivery):
         return size_bytes
 
     def accept(self, group: BatchGroup) -> bool:
+        if self._search is not None:
+            for batch in group.batches:
+                self._search.add(batch)
+            return True
         spans = group.spans
         for number, batch in enumerate(group.batches):
             if not self.already_there:
@@ -236,8 +245,10 @@ class IdempotentDelivery(Delivery):
 
     @property
     def idle_resume_point(self) -> ResumePoint:
+        # A later start has to search as well.
+        source_offset = self.mirror.queued_until if self._search is None else self._search.begun
         return ResumePoint(
-            self.mirror.queued_until, self.mirror.queue.next_sequence, self.mirror.target_offset
+            source_offset, self.mirror.queue.next_sequence, self.mirror.target_offset
         )
 
     def on_dropped(self, first: Outgoing | None) -> None:
@@ -247,10 +258,44 @@ class IdempotentDelivery(Delivery):
         queue.is_halted &= bool(queue.batches)
 
     def count_lost_below(self, first: int) -> int:
+        if self.already_there and self.tail is not None:
+            return 0  # not known yet: `_conclude_search` counts them
         return max(0, first - self.mirror.position - self.already_there)
 
     def on_deleted_below(self, first: int) -> None:
-        self._pass_over(min(first - self.mirror.position, self.already_there))
+        if not self.already_there:
+            return
+        begun = self.mirror.position if self._search is None else self._search.begun
+        if self.tail is None:
+            # The target has deleted its records too: skip no more than certainly are at the target.
+            self._pass_over(min(first - begun, self.already_there))
+        else:
+            self._search = TailSearch(self.tail, begun, first, most=self.already_there)
+
+    def on_fetch_end(self) -> None:
+        mirror, search = self.mirror, self._search
+        if search is None:
+            return
+        mirror.flush()
+        if search.is_complete or mirror.position >= mirror.last_stable_offset:
+            self._conclude_search(search)
+
+    def _conclude_search(self, search: TailSearch) -> None:
+        """Skip the records that the target has, from the source's log start on."""
+        mirror, left = self.mirror, search.result
+        if left is None:
+            mirror.park(
+                f"the source deleted its records below offset {search.first}, and its others do "
+                "not show which of them the target has",
+                "compare both topics with `shoal mirror verify`, and mirror into a new topic",
+            )
+            return
+        if not left:
+            mirror.report_lost(search.first, search.first - search.begun - self.already_there)
+            self.tail = None
+        self._search = None
+        mirror.read_again(search.first)
+        self._pass_over(self.already_there - left)
 
 
 IdempotentMirror: TypeAlias = PartitionCopier[IdempotentDelivery]
