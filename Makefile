@@ -135,7 +135,7 @@ bench-mirror: setup ## the mirror beside MirrorMaker: full batches, and the bad 
 	$(BIN)/python -m benchmarks.mirror_shapes
 
 .PHONY: bench-audit-huge
-bench-audit-huge: setup ## what an audit takes at SIZES messages ("1e6 4e6 1e7 1e8"), and how it grows
+bench-audit-huge: setup ## what an audit takes at SIZES messages ("4e6 2e7 1e8 1e9"), and how it grows
 	$(BIN)/python -m benchmarks.audit_huge $(SIZES)
 
 .PHONY: bench-%

@@ -259,9 +259,45 @@ def _render_checkouts(result: Result) -> list[str]:
     return _table(heads, rows)
 
 
+def _render_huge(result: Result) -> list[str]:
+    def interval(size: Result, name: str, unit: float = 1.0) -> str:
+        ends = [_number(value / unit) for value in size["intervals"][name]]
+        return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+    mib = float(1 << 20)
+    rows = [
+        (
+            f"{size['messages']:,}",
+            _number(size["ledger_bytes"] / 1e6),
+            interval(size, "driver_bytes", 1e6),
+            interval(size, "wall_s"),
+            interval(size, "cpu_s"),
+            interval(size, "driver_pss_bytes", mib),
+            interval(size, "largest_worker_pss_bytes", mib),
+            interval(size, "tree_pss_bytes", mib),
+        )
+        for size in result["sizes"]
+    ]
+    heads = ("messages", "ledgers, MB", "to the driver, MB", "time, s", "CPU, s", "driver, MiB")
+    lines = _table((*heads, "largest worker, MiB", "whole tree, MiB"), rows)
+    grown = result["growth"][-1]
+    exponents = "; ".join(
+        f"{word} {' to '.join(map(str, grown['exponents'][name]))} (at most {most})"
+        for word, (name, most) in zip(
+            ("bytes to the driver", "time", "CPU"), result["most_exponents"].items(), strict=True
+        )
+    )
+    return [
+        *lines,
+        "",
+        f"Exponents from {grown['from']:,} to {grown['to']:,} messages: {exponents}.",
+    ]
+
+
 RENDERERS: dict[str, Callable[[Result], list[str]]] = {
     "audit": _render_pairs,
     "audit_growth": _render_pairs,
+    "audit_huge": _render_huge,
     "checkouts": _render_checkouts,
     "columnar_decode": _render_pairs,
     "consumer": _render_pairs,
