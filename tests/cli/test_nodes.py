@@ -281,7 +281,7 @@ def test_a_folder_that_cannot_be_is_said_in_one_line(command: str, tmp_path: Pat
     where = ["--listen", "127.0.0.1:0", "--controllers", "1@127.0.0.1:1", *CLUSTER]
     node = Node(command, *options, *where, log=tmp_path / "log")
     assert node.process.wait(PATIENCE_S) == 1
-    assert "Not a directory" in node.text
+    assert "file/x: not a directory" in node.text
     assert "Traceback" not in node.text
 
 

@@ -14,7 +14,7 @@ NO_BUCKET: Final = "NO_SUCH_BUCKET"
 _LONGEST: Final = 300
 
 
-class _Cause(NamedTuple):
+class _FailureCause(NamedTuple):
     """A failure, recognised by a pattern in the text of the service; `{}` is the bucket or host."""
 
     pattern: str
@@ -33,13 +33,13 @@ _ADDRESS: Final = (
 
 # The first that matches counts.
 _CAUSES: Final = (
-    _Cause(
+    _FailureCause(
         rf"{NO_BUCKET}|NoSuchBucket|bucket does not exist",
         SystemFailure,
         "bucket {} does not exist",
         "create the bucket, or correct its name",
     ),
-    _Cause(
+    _FailureCause(
         r"INVALID_ACCESS_KEY_ID|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH|EXPIRED_TOKEN"
         r"|ExpiredToken|INVALID_CLIENT_TOKEN|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION"
         r"|InvalidClientTokenId|NO_CREDENTIALS|Unable to load credentials",
@@ -47,28 +47,28 @@ _CAUSES: Final = (
         "the credentials are missing or not accepted",
         _CREDENTIALS,
     ),
-    _Cause(
+    _FailureCause(
         r"ACCESS_DENIED|AccessDenied|AccessControlException|Permission denied|HTTP status 403"
         r"|Forbidden",
         SystemFailure,
         "permission denied",
         f"allow these credentials to read and write there, or use others: {_CREDENTIALS}",
     ),
-    _Cause(
+    _FailureCause(
         r"NETWORK_CONNECTION|curlCode|Connection refused|UnknownHostException"
         r"|NETWORK_UNREACHABLE|REQUEST_TIMEOUT|SERVICE_UNAVAILABLE",
         UnreachableError,
         "the server does not answer",
         _ADDRESS,
     ),
-    _Cause(
+    _FailureCause(
         r"PermanentRedirect|MOVED_PERMANENTLY|AuthorizationHeaderMalformed|HTTP status 301"
         r"|IllegalLocationConstraint",
         SystemFailure,
         "bucket {} is in another region",
         "set AWS_REGION to the region of the bucket",
     ),
-    _Cause(
+    _FailureCause(
         r"libjvm|libhdfs|CLASSPATH|NoClassDefFoundError",
         SystemFailure,
         "the client of HDFS could not be loaded",

@@ -1,6 +1,6 @@
 """Runs on other file systems: `s3a://`, `s3://` and `hdfs://`, by Arrow.
 
-A run there has the files that a run has in a folder of this machine. Whoever judges it works with a
+A run there has the files that a run has in a folder of this machine. Its judge works with a
 folder of this machine that has `run.json`, the commit log and `ledger.url`: the segments are read
 where they are, by the tasks that need them, and what tasks write is written there too. Results are
 made in the folder of this machine and then stored beside the ledgers.

@@ -57,7 +57,7 @@ def settle_order(
             places = pieces.first_sequence[late] // stretch
             marks = np.stack([places, pieces.length[late]], axis=1)
             by_segment = np.stack([pieces.segment[late], pieces.length[late]], axis=1)
-            found = _Found(measure(pieces), marks, by_segment)
+            found = _FoundOrder(measure(pieces), marks, by_segment)
             spans = [pieces.first_sequence[late], pieces.last_sequence[late]]
             came_late[unit] = np.stack(spans, axis=1)
         else:
@@ -68,12 +68,12 @@ def settle_order(
                 )
                 for held in (summaries.late, summaries.late_segments)
             )
-            found = _Found(_sum(table), marks, by_segment)
+            found = _FoundOrder(_sum(table), marks, by_segment)
         _add(sinks, unit, int(table[:, OrderColumn.COUNT].sum()), found)
     return came_late
 
 
-class _Found(NamedTuple):
+class _FoundOrder(NamedTuple):
     """The measures of a unit; rows of (stretch, late messages) and (segment, late messages)."""
 
     measured: OrderMeasure
@@ -81,7 +81,7 @@ class _Found(NamedTuple):
     by_segment: Ints
 
 
-_IN_ORDER: Final = _Found(CLEAN, _NO_ROWS, _NO_ROWS)
+_IN_ORDER: Final = _FoundOrder(CLEAN, _NO_ROWS, _NO_ROWS)
 
 
 def _gather_pieces(
@@ -127,7 +127,9 @@ def _sum(table: Ints) -> OrderMeasure:
     )
 
 
-def _add(sinks: tuple[Totals, StreamTotals], unit: UnitName, count: int, found: _Found) -> None:
+def _add(
+    sinks: tuple[Totals, StreamTotals], unit: UnitName, count: int, found: _FoundOrder
+) -> None:
     totals, streams = sinks
     is_log = unit.kind != "consumers"
     group: Group = None if is_log else unit.group

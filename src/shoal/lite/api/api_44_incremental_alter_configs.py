@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from shoal.lite.api.config_resources import (
     change_settings,
     check_repeated,
+    find_repeated_resources,
     find_resource,
-    repeated_resources,
 )
 from shoal.lite.base.codes import ApiError, Code
 from shoal.lite.broker.core import BrokerCore
@@ -37,7 +37,7 @@ async def handle(
     request: "ApiRequest[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]",
 ) -> Answer:
     body = request.body()
-    repeated = repeated_resources(
+    repeated = find_repeated_resources(
         (item.resource_type, item.resource_name) for item in body.resources
     )
     responses = [

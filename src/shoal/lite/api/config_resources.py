@@ -44,13 +44,13 @@ def find_resource(core: BrokerCore, resource_type: int, name: str) -> ConfigReso
     raise ApiError(Code.INVALID_REQUEST, message)
 
 
-def repeated_resources(keys: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
+def find_repeated_resources(keys: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
     """The resources, by type and name, that a request names more than once."""
     return {key for key, count in Counter(keys).items() if count > 1}
 
 
 def check_repeated(key: tuple[int, str], repeated: set[tuple[int, str]]) -> None:
-    """Raise `ApiError` if a resource is one of `repeated_resources`."""
+    """Raise `ApiError` if a resource is one of `find_repeated_resources`."""
     if key in repeated:
         raise ApiError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
 

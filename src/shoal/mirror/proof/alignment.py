@@ -5,7 +5,7 @@ Rules:
   enough to have two that differ, or ends where its log ends.
 - Timestamps are part of a record, except where the target sets its own.
 - If only the first records of the sequence are found, the logs differ behind them, or one may
-  still grow: the comparison goes on from there.
+  still grow: the comparison continues from there.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ _Content = tuple[bytes | None, bytes | None, tuple[Header, ...], int]
 _Read = Callable[[Record], _Content]
 
 
-class Start(NamedTuple):
+class FoundStart(NamedTuple):
     """Where the first records of one log are in the other."""
 
     is_whole: bool  # all records that were searched are there
@@ -32,12 +32,12 @@ class Start(NamedTuple):
     before: int  # records before that place
 
 
-async def find_start(ahead: Log, behind: Log) -> Start | None:
+async def find_start(ahead: Log, behind: Log) -> FoundStart | None:
     """Find the first records of `ahead` in `behind`; both are at their first records, and again."""
     first, other = await ahead.peek_record(), await behind.peek_record()
     if first is None or other is None:
         return None
-    found: Start | None = None
+    found: FoundStart | None = None
     for read in (_content, _content_without_time):
         wanted = await _read_first(ahead, read)
         takes_last = await ahead.peek_record() is None
@@ -62,7 +62,7 @@ async def _read_first(log: Log, read: _Read) -> list[_Content]:
 
 async def _search(
     log: Log, wanted: Sequence[_Content], read: _Read, *, takes_last: bool
-) -> Start | None:
+) -> FoundStart | None:
     """Search a sequence (Knuth, Morris and Pratt).
 
     With `takes_last` the last place is meant: the other log has nothing behind the sequence.
@@ -71,7 +71,7 @@ async def _search(
     shorter = _find_borders(wanted)
     offsets: deque[int] = deque(maxlen=len(wanted))
     matched = count = most = 0
-    found: Start | None = None
+    found: FoundStart | None = None
     while (record := await log.peek_record()) is not None:
         content = read(record)
         while matched and (matched == len(wanted) or content != wanted[matched]):
@@ -82,7 +82,7 @@ async def _search(
         log.skip_record()
         is_whole = matched == len(wanted)
         if matched and matched >= most:
-            most, found = matched, Start(is_whole, matched, offsets[-matched], count - matched)
+            most, found = matched, FoundStart(is_whole, matched, offsets[-matched], count - matched)
         if is_whole and not takes_last:
             break
     return found

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated
 
-from shoal.mirror.proof.alignment import Start, find_start
+from shoal.mirror.proof.alignment import FoundStart, find_start
 from shoal.mirror.proof.log import DamagedBatch, Log
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
@@ -98,7 +98,7 @@ async def _align(
         return False
     if first is None or other is None:
         return False
-    places: list[tuple[Start, Log]] = []
+    places: list[tuple[FoundStart, Log]] = []
     # The later log is probably the one whose records are younger.
     pairs = ((source, target), (target, source))
     for ahead, behind in pairs[:: -1 if other.timestamp > first.timestamp else 1]:
