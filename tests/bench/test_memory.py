@@ -7,7 +7,7 @@ import time
 
 from benchmarks.memory import PeakPss, pss_bytes
 
-_CHILD = "import time; held = bytearray(80_000_000); print('up', flush=True); time.sleep(60)"
+_CHILD = "import time; held = bytearray(80_000_000); print('up', flush=True); time.sleep(300)"
 
 
 def test_memory_is_that_of_the_whole_tree_at_its_peak() -> None:
@@ -19,7 +19,7 @@ def test_memory_is_that_of_the_whole_tree_at_its_peak() -> None:
             child.stdout.readline()
             with_child_bytes = pss_bytes([os.getpid()])
             own_bytes = pss_bytes([child.pid])
-            deadline_s = time.monotonic() + 10
+            deadline_s = time.monotonic() + 120  # samples are rare on a busy machine
             while memory.peak_bytes < with_child_bytes * 0.95 and time.monotonic() < deadline_s:
                 time.sleep(0.05)
         finally:
