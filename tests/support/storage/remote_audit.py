@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import shoal.audit.read.read as reading
+from shoal.audit.read import folder as folders_module
 from shoal.audit.read import remote
 from shoal.cli.audit import audit as audit_command
-from shoal.storage import files, parquet
+from shoal.storage import files
 
 _WATCHED: Final = ("open_to_read", "_load_together", "TemporaryDirectory")
 
@@ -42,7 +43,7 @@ def main(master: str, url: str) -> None:
         def __exit__(self, *_: object) -> None:
             self.cleanup()
 
-    watched = [(parquet, open_to_read), (reading, load_together), (remote, WatchedFolder)]
+    watched = [(folders_module, open_to_read), (reading, load_together), (remote, WatchedFolder)]
     for name, (module, watching) in zip(_WATCHED, watched, strict=True):
         setattr(module, name, watching)
     code = audit_command([url, "--master", master], standalone_mode=False)

@@ -270,7 +270,17 @@ def lose_a_stream(run: SyntheticRun) -> set[str] | None:
     run.drop_from_log(run.read, *own)
     run.drop_receipts(*own)
     cause = "lost: not-mirrored" if run.has_mirror else "lost: never-stored"
+    if run.has_mirror and hides_where_its_target_began(run, name[2]):
+        cause = "lost: unlocated"
     return expect_unless_superseded(run, cause, "tail loss")
+
+
+def hides_where_its_target_began(run: SyntheticRun, partition: int) -> bool:
+    """Whether the target may have deleted messages that nobody has read, for all that is known."""
+    is_assigned = any(
+        line["kind"] == "assign" and line["partition"] == partition for line in run.others
+    )
+    return bool(run.scan_of("target", partition)["start"] > 0 and not is_assigned)
 
 
 def late_marker(run: SyntheticRun) -> set[str] | None:
