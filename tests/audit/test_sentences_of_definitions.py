@@ -110,7 +110,7 @@ OUTCOMES = [
         {},
     ),
     Case(
-        "nobody is owed it there, whoever received it",
+        "nobody is owed it there, also if it was received",
         [UNCOMMITTED, send(0), member(1, "failed", "open"), receive(0), DRAINED],
         "proven",
         {},

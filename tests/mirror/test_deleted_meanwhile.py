@@ -124,12 +124,12 @@ def test_every_record_that_is_left_is_copied_once(
 def test_what_was_deleted_before_it_was_copied_is_counted(
     copied: int, deleted: int, lost: int
 ) -> None:
-    source, told = _source([2] * 6, gap=0), []
+    source, reported = _source([2] * 6, gap=0), []
     heir, _ = _resume_behind(source, copied=copied, deleted=deleted)
-    heir.on_lost = lambda tp, first, count: told.append((tp, first, count))
+    heir.on_lost = lambda tp, first, count: reported.append((tp, first, count))
     _feed(heir, source, most=2)
     assert heir.counts.lost == lost
-    assert told == ([(PARTITION, deleted, lost)] if lost else [])
+    assert reported == ([(PARTITION, deleted, lost)] if lost else [])
 
 
 def test_records_that_differ_in_nothing_park_the_partition() -> None:

@@ -267,7 +267,7 @@ class IdempotentDelivery(Delivery):
             return
         begun = self.mirror.position if self._search is None else self._search.begun
         if self.tail is None:
-            # The target has deleted its records too: skip no more than certainly are at the target.
+            # The target has deleted its records too: skip only what certainly is at the target.
             self._pass_over(min(first - begun, self.already_there))
         else:
             self._search = TailSearch(self.tail, begun, first, most=self.already_there)
